@@ -79,7 +79,7 @@ func (c *checker) node(x int32) {
 	if y := children; y == none {
 		c.expect(c.base.arena.held(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
 	} else if c.base.onlyChild(x) == y {
-		c.expect(c.base.arena.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
+		c.expect(!c.base.arena.joinable(x, y), "node %d need not be apart from its only child %d", x, y)
 	}
 	counts := make([]int32, 2*len(c.base.arena.pools))
 	for i := range nd.n {

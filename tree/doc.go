@@ -134,7 +134,8 @@
 // Check verifies them all.
 //
 //  1. The last block of a leaf is held by some pool: no ghost has nothing behind it.
-//  2. A node with one child ends where that child is stored in part; otherwise the two are one.
+//  2. A node with one child ends where that child is stored in part, or has tokens of its own
+//     while those of the node are in a shared array; otherwise the two are one.
 //  3. A block stored in part is a leaf with one block and fewer tokens than a block has.
 //  4. Siblings differ in the tokens of their first blocks; the treap is in their order.
 //  5. A node's counts are those of its locations; an element's latest stamps those below it.

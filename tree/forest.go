@@ -43,6 +43,18 @@ func (t *forest) extend(x int32, prompt []messages.Token, array int32) {
 	t.enterBlocks(x, n, t.base.arena.tokensFrom(x, n))
 }
 
+// extendLeaf is extend for a leaf, and returns the node that the blocks are in. A leaf
+// that had tokens of its own may be in a shared array now, and then need not be apart
+// from its parent any more.
+func (t *forest) extendLeaf(x int32, prompt []messages.Token, array int32) int32 {
+	own := t.base.arena.nodes[x].shared == noArray
+	t.extend(x, prompt, array)
+	if own && array != noArray {
+		return t.mergeWithParent(x)
+	}
+	return x
+}
+
 // enterBlocks does what is to be done for new blocks beside the run: from i on those of
 // node x, which have these tokens.
 func (t *forest) enterBlocks(x, i int32, tokens []messages.Token) {
@@ -77,25 +89,56 @@ func (t *forest) split(x, i int32) int32 {
 	return x
 }
 
-// mergeWithChild merges node x with its only child, if it has one of whole blocks.
-// The longer of the two takes the other's blocks, for the reason that is given at
-// split. Without the merge a prefix that was split once would stay in pieces after
-// the branch has gone, and a match would pay a search among children for each piece.
-func (t *forest) mergeWithChild(x int32) {
+// mergeWithChild merges node x with its only child, if it has one and the two can be
+// joined, and returns the node that has the blocks of x. The longer of the two takes the
+// other's blocks, for the reason that is given at split. Without the merge a prefix that
+// was split once would stay in pieces after the branch has gone, and a match would pay a
+// search among children for each piece.
+func (t *forest) mergeWithChild(x int32) int32 {
 	y := t.base.onlyChild(x)
-	if y == none || t.base.arena.nodes[x].root != none || t.base.arena.nodes[y].part > 0 {
-		return
+	if y == none || t.base.arena.nodes[x].root != none || !t.base.arena.joinable(x, y) {
+		return x
 	}
 	// y has no siblings, so no other element of a treap changes.
 	if t.base.arena.nodes[x].n >= t.base.arena.nodes[y].n {
 		t.base.takeChildren(x, y)
 		t.base.arena.joinBehind(x, y)
 		t.base.freeNode(y)
+	} else {
+		t.base.replace(x, y)
+		t.base.arena.joinBefore(y, x)
+		t.base.freeNode(x)
+		x = y
+	}
+	// The blocks of x may have got into a shared array by the merge.
+	return t.mergeWithParent(x)
+}
+
+// mergeWithParent merges node x with its parent if x is its only child and has got into
+// a shared array, and returns the node that has the blocks of x.
+func (t *forest) mergeWithParent(x int32) int32 {
+	up := t.base.parentOf(x)
+	if t.base.arena.nodes[x].shared == noArray || t.base.arena.nodes[up].root != none || t.base.onlyChild(up) != x {
+		return x
+	}
+	return t.mergeWithChild(up)
+}
+
+// copyOut gives the runs of arrays that are used by less than half tokens of their own,
+// if such arrays keep too much in memory. It looks at every node. That is no cost for
+// each message: as many tokens have left the tree since the last time as the arrays may
+// keep, and a node has at least one block.
+func (t *forest) copyOut() {
+	a := &t.base.arena
+	if !a.shared.tooSparse() {
 		return
 	}
-	t.base.replace(x, y)
-	t.base.arena.joinBefore(y, x)
-	t.base.freeNode(x)
+	for x := range int32(len(a.nodes)) {
+		if s := a.nodes[x].shared; s != noArray && a.shared.list[s].unused() > 0 {
+			a.rebuild(x, margins{}, noArray)
+			t.mergeWithChild(x)
+		}
+	}
 }
 
 // truncate removes the blocks from index n on from a leaf. No pool holds them. The

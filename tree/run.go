@@ -292,11 +292,20 @@ func (t *arena) inherit(y, x int32) {
 	to.generations, to.fresh, to.cross, to.shared = from.generations, from.fresh, from.cross, from.shared
 }
 
+// joinable tells whether the run of node y may be joined to that of x, which it follows,
+// to make one run. A shared array of y has the tokens of x too. Not joined are
+//
+//	a block stored in part, which is a run of its own;
+//	a run with tokens of its own to one in a shared array: all tokens of x would have
+//	to be copied. So there are fewer such nodes x than runs with tokens of their own.
+func (t *arena) joinable(x, y int32) bool {
+	return t.nodes[y].part == 0 && (t.nodes[x].shared == noArray || t.nodes[y].shared != noArray)
+}
+
 // joinBehind puts the blocks of y, which follow those of x, behind them, and leaves y
 // without blocks.
 func (t *arena) joinBehind(x, y int32) {
 	t.joinGenerations(x, y)
-	// A shared array of y has the tokens of x too; one of x has not those of y.
 	t.refer(x, t.nodes[y].shared)
 	n, m := t.nodes[x].n, t.nodes[y].n
 	t.reserve(x, margins{back: m})

@@ -140,18 +140,5 @@ func (s *sharedArrays) takeReturned(list []*protocol.TokenArray) []*protocol.Tok
 	return list
 }
 
-// copyOut gives the runs of arrays that are used by less than half tokens of their
-// own, if such arrays keep too much in memory. It looks at every node. That is no cost
-// for each message: as many tokens have left the tree since the last time as the
-// arrays may keep, and a node has at least one block.
-func (t *arena) copyOut() {
-	s := &t.shared
-	if s.sparse <= s.used/sparseShare+s.allowed {
-		return
-	}
-	for x := range t.nodes {
-		if a := t.nodes[x].shared; a != noArray && s.list[a].unused() > 0 {
-			t.rebuild(int32(x), margins{}, noArray)
-		}
-	}
-}
+// tooSparse tells whether arrays that are used by less than half keep too much in memory.
+func (s *sharedArrays) tooSparse() bool { return s.sparse > s.used/sparseShare+s.allowed }

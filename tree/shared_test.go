@@ -177,3 +177,62 @@ func TestReturnedArraysAreNotInUse(t *testing.T) {
 	s.count(s.find(array), -8)
 	require.Equal(t, []*protocol.TokenArray{array}, s.takeReturned(nil))
 }
+
+// branched is a tree whose root has one child, a run of 20 tokens in a shared array. That
+// run has one child, of 4 tokens of its own: the run that followed in the array has been
+// evicted. It returns all tokens on that path, and the array.
+func branched() (f *fixture, tokens []messages.Token, array *protocol.TokenArray) {
+	f = newFixture(Config{TokensPerBlock: 2})
+	array = arrayOf(counting(60))
+	long := slices.Clone(f.base.arena.ids(f.base.arena.index.node[f.lend(array, 0).Cursor.Block]))
+	tokens = append(counting(20), 9, 9, 9, 9)
+	f.put(tokens)
+	for i := len(long) - 1; i >= 10; i-- {
+		f.evict(long[i])
+	}
+	return f, tokens, array
+}
+
+// whole is the node that has all blocks of a prompt, whose first block is stored.
+func (f *fixture) whole(t *testing.T, tokens []messages.Token) int32 {
+	require.NoError(t, f.Check())
+	x := f.base.child(f.base.rootOf(messages.Namespace{}, false), tokens[:2])
+	require.Equal(t, tokens, f.base.arena.tokens(x))
+	return x
+}
+
+// A run with tokens of its own is not joined to one in a shared array: that would copy all
+// tokens of the longer run for the sake of the shorter.
+func TestTokensInAnArrayAreNotCopiedForAMerge(t *testing.T) {
+	f, tokens, array := branched()
+	require.NoError(t, f.Check())
+	x := f.base.child(f.base.rootOf(messages.Namespace{}, false), tokens[:2])
+	require.True(t, starts(f.base.arena.tokens(x), array.Tokens))
+	require.EqualValues(t, 10, f.base.arena.nodes[x].n)
+	require.Equal(t, len(tokens), f.match(append(tokens, 1)).Matched)
+
+	// The branch grows in an array that has all of the path: then nothing is to be copied.
+	next := arrayOf(append(slices.Clone(tokens), slices.Repeat([]messages.Token{8}, 80)...))
+	require.True(t, f.lend(next, 0).Taken)
+	require.Equal(t, []*protocol.TokenArray{array}, f.apply.Returned)
+	require.True(t, starts(f.base.arena.tokens(f.whole(t, next.Tokens)), next.Tokens))
+}
+
+// Runs that were apart are joined when the tokens of the first are copied out of its array.
+func TestRunsAreJoinedWhenAnArrayIsLeft(t *testing.T) {
+	f, tokens, _ := branched()
+	f.base.arena.shared.allowed = 0
+	f.put(slices.Repeat([]messages.Token{7}, 2))
+	require.Equal(t, noArray, f.base.arena.nodes[f.whole(t, tokens)].shared)
+}
+
+// A merge that brings a run into a shared array joins it to the run before it as well.
+func TestRunsAreJoinedUpwards(t *testing.T) {
+	f, tokens, _ := branched()
+	branch := f.apply.Stores[0].Cursor.Block
+	next := arrayOf(append(slices.Clone(tokens[:22]), slices.Repeat([]messages.Token{8}, 100)...))
+	require.True(t, f.lend(next, 0).Taken)
+	require.NoError(t, f.Check())
+	f.evict(branch)
+	require.True(t, starts(f.base.arena.tokens(f.whole(t, next.Tokens)), next.Tokens))
+}

@@ -200,7 +200,7 @@ func (t *storer) descend(o *offer, at position, tokens []messages.Token) positio
 		// root never is: it has no blocks. A node stored in part cannot be here,
 		// since child compares whole blocks.
 		if t.base.isLeaf(at.node) && t.base.arena.nodes[at.node].root == none {
-			t.extend(at.node, tokens, t.arrayFor(o, at.node, len(rest)))
+			at.node = t.extendLeaf(at.node, tokens, t.arrayFor(o, at.node, len(rest)))
 		} else {
 			at.node = t.newChild(at.node, tokens, t.arrayFor(o, none, len(rest)))
 		}

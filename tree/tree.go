@@ -97,7 +97,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	for _, tokens := range a.ReleasedSymbols {
 		t.base.symbols.release(tokens)
 	}
-	t.base.arena.copyOut()
+	t.copyOut()
 	a.Returned = t.base.arena.shared.takeReturned(a.Returned)
 	a.Effects = t.base.log.end()
 	a.NextExpiry = t.base.timers.next()
@@ -119,7 +119,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	t.base.log.begin(f.Effects)
 	t.expire(f.Now)
 	f.Blocks = t.forgetter.forget(f)
-	t.base.arena.copyOut()
+	t.copyOut()
 	f.Returned = t.base.arena.shared.takeReturned(f.Returned)
 	f.Effects = t.base.log.end()
 	t.verify()
