@@ -27,6 +27,7 @@ type level struct {
 	list
 	ranked        []int32 // a heap of terms; at the top the one whose first page is evicted first
 	leaves, inner []int32 // with a forecast: pieces with cached pages, see pieces.go
+	front         *front  // of these, from the first choice on
 }
 
 // order is the eviction order of cached pages: all of a pool, or with quotas those

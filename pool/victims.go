@@ -8,10 +8,6 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// samples is how many pieces are compared for a victim. With all of them instead the
-// hit rates on the traces differ by less than a random seed does.
-const samples = 64
-
 // candidate is a piece with its value at this moment.
 type candidate struct {
 	piece int32
@@ -48,23 +44,55 @@ func (l *level) candidates() []int32 {
 	return l.inner
 }
 
-// victimOf is the piece of a level that loses the next page: the one of least value among
-// some that are drawn at random, or all if they are few.
+// victimOf is the piece of a level that loses the next page: the one of least value among those
+// that are kept from choices before, some that are drawn at random, and the latest.
 //
 // A heap by value was rejected: values change with time, so that it would be out of order.
 func (s *pieces) victimOf(l *level) candidate {
 	set := l.candidates()
-	best := candidate{}
-	for k := range min(samples, len(set)) {
-		n := set[k]
-		if len(set) > samples {
-			n = set[s.policy.Below(len(set))]
+	if len(set) <= frontSize {
+		best := candidate{}
+		for _, n := range set {
+			if c := s.candidateOf(n); best.piece == noPiece || c.before(best) {
+				best = c
+			}
 		}
-		if c := s.candidateOf(n); best.piece == noPiece || c.before(best) {
-			best = c
+		return best
+	}
+	if l.front == nil {
+		l.front = &front{}
+	}
+	f := l.front
+	if lru := s.policy.PlainLRU(); f.lru != lru {
+		f.lru, f.n = lru, 0
+	}
+	for k := range latest {
+		f.add(s.candidateOf(set[len(set)-1-k]))
+	}
+	for range draws {
+		f.add(s.candidateOf(set[s.policy.Below(len(set))]))
+	}
+	// One of the others gets its value of this moment, the least one as often as it changes its place.
+	if f.turn = (f.turn + 1) % frontSize; f.turn < f.n {
+		s.update(f, f.turn, set)
+	}
+	for f.n == 0 || !s.update(f, f.n-1, set) {
+		// Those drawn were worth more than candidates that are gone.
+		if f.n == 0 {
+			f.add(s.candidateOf(set[s.policy.Below(len(set))]))
 		}
 	}
-	return best
+	return f.list[f.n-1]
+}
+
+// update gives a candidate its value of this moment, and removes it if it is no longer in the set.
+// It tells whether the candidate has kept its place.
+func (s *pieces) update(f *front, k int, set []int32) bool {
+	c := f.remove(k)
+	if spot := s.all[c.piece].spot; spot < 0 || int(spot) >= len(set) || set[spot] != c.piece {
+		return false
+	}
+	return f.add(s.candidateOf(c.piece)) == k
 }
 
 // first is the piece of the lowest level that loses the next page, in a pool without quotas
@@ -86,7 +114,7 @@ func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 			continue
 		}
 		priority := a.order.lowest()
-		// A draw costs up to samples values, so levels that cannot win are not drawn from.
+		// A choice costs about ten values, so levels that cannot win are not drawn from.
 		if priority > lowest {
 			continue
 		}
