@@ -8,10 +8,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// candidate is a piece with its value at this moment.
+// candidate is a piece with the rank of its value at some moment.
 type candidate struct {
 	piece int32
-	value float32
+	rank  int32 // by the value
 	use   protocol.Use
 }
 
@@ -19,7 +19,7 @@ type candidate struct {
 //
 // The values are often equal, as those of new pieces, and then the rule is LRU.
 func (c candidate) before(d candidate) bool {
-	return c.value < d.value || c.value == d.value && c.use < d.use
+	return c.rank < d.rank || c.rank == d.rank && c.use < d.use
 }
 
 // candidateOf gives a piece its value. While plain LRU decides, all values are equal, so
@@ -28,7 +28,7 @@ func (s *pieces) candidateOf(n int32) candidate {
 	q := &s.all[n]
 	c := candidate{piece: n, use: q.use}
 	if !s.policy.PlainLRU() {
-		c.value = s.policy.Value(q.features, q.last)
+		c.rank = s.policy.Rank(q.features, q.last)
 	}
 	return c
 }
@@ -175,7 +175,7 @@ func (s *pieces) peekSet(set []int32, end int, victims []protocol.Victim) []prot
 	}
 	s.peeked = list
 	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.use, b.use), cmp.Compare(a.piece, b.piece))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.use, b.use), cmp.Compare(a.piece, b.piece))
 	})
 	for _, c := range list {
 		for i := s.all[c.piece].head; i != none && len(victims) < end; i = s.pages[i].next {

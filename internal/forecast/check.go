@@ -11,8 +11,8 @@ import (
 //  1. The tables of watched blocks, session ends and the guard's blocks have exactly the
 //     entries of their lists.
 //  2. The list of the guard has every block once; all other places are free.
-//  3. Weights and values are finite, and values are not negative. Variances are positive and not
-//     above those at the start. The terms of predictions are the weights.
+//  3. Weights are finite. Variances are positive and not above those at the start. The terms of
+//     predictions are the weights.
 //  4. The clock is not behind the engine's time, and nothing was watched in the future.
 func (p *Policy) Check() error {
 	var errs []error
@@ -83,21 +83,14 @@ func (m *model) check() (errs []error) {
 			if w := m.weight[i][v]; !(w.variance > 0 && w.variance <= lastVariance) {
 				errs = append(errs, fmt.Errorf("feature %d of value %d has the variance %v", i, v, w.variance))
 			}
-			if t := m.terms[i][v]; t != (prediction{float32(m.scale[i][v].value), float32(m.weight[i][v].value)}) {
-				errs = append(errs, fmt.Errorf("feature %d of value %d is predicted with %v, not with its weights %v and %v", i, v, t, m.weight[i][v].value, m.scale[i][v].value))
+			if t := m.terms[i][v]; t != pack(m.scale[i][v].value, m.weight[i][v].value) {
+				errs = append(errs, fmt.Errorf("feature %d of value %d is predicted with %d and %d, not with its weights %v and %v", i, v, t.scale(), t.score(), m.scale[i][v].value, m.weight[i][v].value))
 			}
 		}
 	}
 	for k := range m.bias {
 		if b := m.bias[k]; bad(b.value) || !(b.variance > 0 && b.variance <= biasVariance) {
 			errs = append(errs, fmt.Errorf("hazard of bin %d is %v with variance %v", k, b.value, b.variance))
-		}
-	}
-	for s := range m.table {
-		for k, v := range m.table[s] {
-			if bad(float64(v)) || v < 0 {
-				errs = append(errs, fmt.Errorf("value of score %d in bin %d is %v", s, k, v))
-			}
 		}
 	}
 	return errs

@@ -166,6 +166,12 @@ func (p *Policy) Value(f Features, last int64) float32 {
 	return p.model.value(p.model.predict(f), max(0, p.clock.now-last))
 }
 
+// Rank orders pieces by their Value: a number that is the greater the more a piece is worth.
+func (p *Policy) Rank(f Features, last int64) int32 {
+	t := p.model.sum(f)
+	return p.model.rank(t.scale(), t.score(), max(0, p.clock.now-last))
+}
+
 // Advance moves the clock of the policy, which never goes back.
 func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }
 
@@ -205,7 +211,7 @@ func replyFeature(turn, tokens int) uint8 {
 
 // gapFeature is the length of a gap in half octaves of a second, from 1 on.
 func gapFeature(gap time.Duration) uint8 {
-	const halfOctave = 0.34657359
+	const halfOctave = log2 / 2
 	return uint8(max(1, min(featureValues[featureGap]-1, 1+int(logSeconds(millis(gap))/halfOctave))))
 }
 

@@ -42,7 +42,10 @@ func TestTableAgainstMap(t *testing.T) {
 // TestFastMath compares the approximations with the standard library.
 func TestFastMath(t *testing.T) {
 	for ms := int64(0); ms < 1e9; ms = ms*11/10 + 1 {
-		assert.InDelta(t, math.Log(float64(ms)/1000+1), float64(logSeconds(ms)), 5e-4, "%d ms", ms)
+		assert.InDelta(t, math.Log(float64(ms)/1000+1), float64(logSeconds(ms))/unit, 5e-5, "%d ms", ms)
+	}
+	for x := float32(1e-6); x < 1e6; x *= 1.1 {
+		assert.InDelta(t, math.Log(float64(x)), float64(logOf(x)), 5e-4, "ln %v", x)
 	}
 	for x := -19.0; x < 19; x += 0.037 {
 		assert.InEpsilon(t, math.Exp(x), float64(expScale(float32(x))), 1e-4, "e^%v", x)
@@ -80,7 +83,7 @@ func TestValueIsTheBestStoppingTime(t *testing.T) {
 				}
 				best = max(best, used/held)
 			}
-			require.InEpsilon(t, best, float64(m.table[row][k]), 1e-3, "score %v bin %d", score, k)
+			require.InEpsilon(t, best, math.Exp(float64(m.table[row][k])/unit), 1e-3, "score %v bin %d", score, k)
 		}
 	}
 }
@@ -245,8 +248,8 @@ func TestStandingClock(t *testing.T) {
 	assert.InDelta(t, c.now-500, c.at(8500*time.Millisecond), 1)
 }
 
-// BenchmarkValue is the cost of one comparison of a victim.
-func BenchmarkValue(b *testing.B) {
+// BenchmarkRank is the cost of one comparison of a victim.
+func BenchmarkRank(b *testing.B) {
 	p := New(1000, 1)
 	r := rand.New(rand.NewPCG(1, 2))
 	var f [1024]Features
@@ -256,11 +259,11 @@ func BenchmarkValue(b *testing.B) {
 		}
 	}
 	p.clock.now = 100_000
-	sum := float32(0)
+	sum := int64(0)
 	for i := 0; b.Loop(); i++ {
-		sum += p.Value(f[i%1024], int64(i%90_000))
+		sum += int64(p.Rank(f[i%1024], int64(i%90_000)))
 	}
-	require.Positive(b, sum)
+	require.NotZero(b, sum)
 }
 
 // TestLastBlocksTeachTheirOwnWeight: prompts whose last block is never used again lower the
@@ -315,7 +318,7 @@ func TestFeaturesKeepTheirPlaces(t *testing.T) {
 		m := newModel()
 		for i, v := range values {
 			require.Equal(t, v, f.at(i))
-			m.terms[i][v] = prediction{float32(i + 1), float32(v)}
+			m.terms[i][v] = pack(float64(i+1), float64(v))
 		}
 		scale, score := float32(m.base), 0
 		for i, v := range values {

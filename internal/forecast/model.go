@@ -1,6 +1,9 @@
 package forecast
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // The features of a piece, each a small integer. features.counts says how many values each has.
 const (
@@ -90,13 +93,13 @@ type model struct {
 	baseSeen int
 	scale    [featureCount][]scaleWeight
 	weight   [featureCount][]weight
-	// terms[i][v] = {scale[i][v].value, weight[i][v].value}: in one place, and half as long, since
+	// terms[i][v] = pack(scale[i][v].value, weight[i][v].value): in one place, and a quarter as long, since
 	// a prediction is made for each comparison of victims.
-	terms [featureCount][1 << featureBits]prediction
+	terms [featureCount][1 << featureBits]packed
 	bias  [bins]weight
 
-	table [scores][bins + 1]float32 // value at the start of each bin, times e^scale
-	row   int                       // the next row to be computed again
+	table [scores][bins + 1]int32 // ln of the value at the start of each bin, times e^scale, in units of 1/unit
+	row   int                     // the next row to be computed again
 }
 
 // scaleWeight is a term of the expected gap and the number of gaps that taught it.
@@ -144,7 +147,8 @@ func newModel() *model {
 
 // startWeight is the weight that a feature of two values starts with.
 func (m *model) startWeight(feature int, weight float64) {
-	m.weight[feature][1].value, m.terms[feature][1].score = weight, float32(weight)
+	m.weight[feature][1].value = weight
+	m.packTerm(feature, 1)
 }
 
 // edge is the lower end of a bin.
@@ -158,15 +162,41 @@ var binTime = func() (t [bins]float64) {
 	return t
 }()
 
-// predict gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
+// packed is a scale and a score in one number, as integers in units of 1/unit, the scale in the upper half. A sum of
+// such numbers has the sums of both, as long as they fit into 32 bits.
+type packed int64
+
+const unit = 1 << 16
+
+func pack(scale, score float64) packed { return packed(scale*unit)<<32 + packed(score*unit) }
+
+func (t packed) scale() int32 { return int32((t - packed(t.score())) >> 32) }
+func (t packed) score() int32 { return int32(t) }
+
+// packTerm takes over the weights of one value of a feature.
+func (m *model) packTerm(feature, value int) {
+	m.terms[feature][value] = pack(m.scale[feature][value].value, m.weight[feature][value].value)
+}
+
+// sum gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
 // and changes nothing.
+//
+// It is most of what a comparison costs, so there is no loop over the features.
+func (m *model) sum(f Features) packed {
+	const mask, n = featureMask, featureBits
+	t := &m.terms
+	return pack(m.base, 0) + t[0][f&mask] + t[1][f>>n&mask] + t[2][f>>(2*n)&mask] + t[3][f>>(3*n)&mask] +
+		t[4][f>>(4*n)&mask] + t[5][f>>(5*n)&mask] + t[6][f>>(6*n)&mask] + t[7][f>>(7*n)&mask] +
+		t[8][f>>(8*n)&mask] + t[9][f>>(9*n)&mask]
+}
+
+// It compiles as long as sum has all features.
+var _ [10]packed = [featureCount]packed{}
+
+// predict gives the prediction for a piece in floating point, for learning.
 func (m *model) predict(f Features) prediction {
-	scale, score := float32(m.base), float32(0)
-	for i := range m.terms {
-		t := &m.terms[i][f&featureMask]
-		scale, score, f = scale+t.scale, score+t.score, f>>featureBits
-	}
-	return prediction{scale, score}
+	t := m.sum(f)
+	return prediction{float32(t.scale()) / unit, float32(t.score()) / unit}
 }
 
 // learnGap corrects the expected gap after one was seen, with ln of its length in seconds.
@@ -186,7 +216,7 @@ func (m *model) learnGap(f Features, logGap float64) {
 			rate = paceScaleRate
 		}
 		w.value += rate * e / math.Sqrt(float64(w.seen))
-		m.terms[i][v].scale = float32(w.value)
+		m.packTerm(i, v)
 	}
 	m.baseSeen = min(m.baseSeen+1, baseWindow)
 	m.base += e / float64(m.baseSeen+10)
@@ -263,7 +293,7 @@ func (m *model) outlive(f Features, from, to int) {
 func (m *model) learnWeight(feature, value int, gradient, information float64) {
 	w := &m.weight[feature][value]
 	w.learn(gradient, information)
-	m.terms[feature][value].score = float32(w.value)
+	m.packTerm(feature, value)
 }
 
 // logistic is the chance of a log odds. The table of expScale gives it to a hundred thousandth of itself.
@@ -318,32 +348,76 @@ func (m *model) refresh() {
 		}
 		stops[n] = now
 		n++
-		m.table[m.row][k] = float32(now.used / now.held)
+		m.table[m.row][k] = int32(unit * logOf(float32(now.used/now.held)))
 	}
 	// Nothing is known behind the last bin: the value falls as the bins' widths grow.
-	m.table[m.row][bins] = m.table[m.row][bins-1] * float32(math.Exp(-binWidth))
+	m.table[m.row][bins] = m.table[m.row][bins-1] - binStep
 	m.row = (m.row + 1) % scores
 }
 
+// binStep is the width of a bin in units of 1/unit.
+const binStep = 26214
+
 // value is the value of a piece of an age in milliseconds: expected hits for each block and second.
 func (m *model) value(p prediction, ageMillis int64) float32 {
-	z := (logSeconds(ageMillis) - p.scale - binStart) / binWidth
-	s := (p.score - scoreLow) / scoreStep
-	z, s = max(0, min(bins-0.001, z)), max(0, min(scores-1.001, s))
-	zi, si := int(z), int(s)
-	zf, sf := z-float32(zi), s-float32(si)
-	lower, upper := &m.table[si], &m.table[si+1]
-	low := lower[zi] + zf*(lower[zi+1]-lower[zi])
-	high := upper[zi] + zf*(upper[zi+1]-upper[zi])
-	return (low + sf*(high-low)) * expScale(-p.scale)
+	return expScale(float32(m.rank(int32(p.scale*unit), int32(p.score*unit), ageMillis)) / unit)
 }
 
-// logSeconds is ln(age + 1 s) of an age in milliseconds. The exponent of the number gives the power of two, a
-// polynomial the fraction; the error is below 0.0003, a thousandth of a bin.
-func logSeconds(ageMillis int64) float32 {
-	bits := math.Float32bits(float32(ageMillis)*1e-3 + 1)
+// rank is ln of the value, in units of 1/unit. Victims are compared by it, so it takes integers, two tables
+// and no exponential.
+func (m *model) rank(scale, score int32, ageMillis int64) int32 {
+	z := (int64(logSeconds(ageMillis)-scale) - binStart*unit) * (unit / binWidth) >> 16
+	s := (int64(score) - scoreLow*unit) * (1 / scoreStep)
+	if z < 0 {
+		z = 0
+	} else if z >= bins*unit {
+		z = bins*unit - 1
+	}
+	if s < 0 {
+		s = 0
+	} else if s >= (scores-1)*unit {
+		s = (scores-1)*unit - 1
+	}
+	k, rest := z>>16, z%unit
+	lower, upper := &m.table[s>>16], &m.table[s>>16+1]
+	low := between(lower[k], lower[k+1], rest)
+	high := between(upper[k], upper[k+1], rest)
+	return between(low, high, s%unit) - scale
+}
+
+// between interpolates between two numbers, by units of the way from the first to the second.
+func between(a, b int32, part int64) int32 { return a + int32(int64(b-a)*part>>16) }
+
+// logSeconds is ln(age + 1 s) of an age in milliseconds, in units of 1/unit. The bits of the number give the power of
+// two, and a table the logarithm of the rest, between whose entries it is interpolated.
+func logSeconds(ageMillis int64) int32 {
+	x := uint64(ageMillis) + 1000
+	n := bits.Len64(x) - 1
+	x <<= 63 - n
+	at, rest := x>>(63-logBits)&(1<<logBits-1), x>>(63-logBits-16)&(unit-1)
+	return int32(n)*log2 - log1000 + between(logs[at], logs[at+1], int64(rest))
+}
+
+const (
+	logBits = 7
+	log2    = 45426  // ln 2 in units of 1/unit
+	log1000 = 452704 // ln 1000
+)
+
+// logs has the logarithms of the numbers from 1 to 2.
+var logs = func() (t [1<<logBits + 1]int32) {
+	for i := range t {
+		t[i] = int32(math.Round(unit * math.Log(1+float64(i)/(1<<logBits))))
+	}
+	return t
+}()
+
+// logOf is ln x. The exponent of the number gives the power of two, a polynomial the fraction; the error is below 0.0003,
+// a thousandth of a bin.
+func logOf(x float32) float32 {
+	bits := math.Float32bits(x)
 	exponent := int32(bits>>23) - 127
-	x := math.Float32frombits(bits&(1<<23-1)|127<<23) - 1
+	x = math.Float32frombits(bits&(1<<23-1)|127<<23) - 1
 	// ln(1+x) on [0, 1), a minimax polynomial.
 	p := x * (0.9998843 + x*(-0.4974149+x*(0.3157632+x*(-0.1903543+x*(0.0826912+x*-0.0174214)))))
 	return float32(exponent)*0.6931472 + p
