@@ -26,7 +26,7 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	}
 	one := &atomic{session: s, compute: compute, gpu: cost.H100()}
 	one.admit.Requests = make([]messages.AdmitRequest, 1)
-	one.commit.Steps, one.release.Steps = make([]messages.CommitStep, 1), make([]messages.ReleaseStep, 1)
+	one.release.Steps = make([]messages.ReleaseStep, 1)
 	for err == nil {
 		var next *trace.Request
 		if next, err = s.next(); err != nil || next == nil {
@@ -49,11 +49,10 @@ type atomic struct {
 	links   []host.Chain
 	tables  [][]messages.PageID
 	admit   messages.Admit
-	commit  messages.Commit
 	release messages.Release
 }
 
-// replay admits a request, computes and commits its blocks, and releases it.
+// replay admits a request, computes its blocks, and releases it, which commits them.
 // The model has no refusals: of a prompt that is longer than the cache, what the
 // cache keeps are the first blocks, so the engine is given no more.
 func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
@@ -90,18 +89,10 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 			return err
 		}
 	}
-	if stored > reused {
-		a.commit.Steps[0] = messages.CommitStep{
-			Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last,
-		}
-		if err := a.rig.Do(ctx, &a.commit); err != nil {
-			return err
-		}
-		if err := cmp.Or(a.commit.Err, a.commit.Results[0].Err); err != nil {
-			return err
-		}
+	// The request ends with its only kernel, so what that computes is committed by the release.
+	a.release.Steps[0] = messages.ReleaseStep{
+		Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last, AnswerTokens: t.AnswerTokens,
 	}
-	a.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last, AnswerTokens: t.AnswerTokens}
 	if err := a.rig.Do(ctx, &a.release); err != nil {
 		return err
 	}

@@ -252,6 +252,9 @@ func (e *Simple) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 		if q == nil {
 			return nil, fmt.Errorf("release of %+v", s)
 		}
+		if s.Computed > q.computed {
+			e.commit(q, s.Computed)
+		}
 		e.use++
 		for end := e.tokens; end <= q.computed; end += e.tokens {
 			if b := e.stored[q.links[end-1]]; b != nil {
