@@ -19,11 +19,12 @@ func (t *storer) attach(o *offer, p int) {
 	// A count decides for the whole run: a prompt that is stored again costs one
 	// comparison for each node.
 	for k, g := range t.path.segments {
-		if *t.base.arena.count(g.node, p, messages.Primary) == t.base.arena.nodes[g.node].n {
-			continue // the stored pages stay, the sequence keeps duplicates
-		}
 		depth := t.base.arena.nodes[g.node].depth
 		pages := o.pages(p, depth+g.lo, depth+g.hi)
+		if *t.base.arena.count(g.node, p, messages.Primary) == t.base.arena.nodes[g.node].n {
+			o.kept = o.kept || len(pages) > 0
+			continue // the stored pages stay, the sequence keeps duplicates
+		}
 		locations := t.base.arena.locations(g.node, p)[g.lo:g.hi]
 		for i := 0; i < len(pages); {
 			//	location     offered page
@@ -31,9 +32,10 @@ func (t *storer) attach(o *offer, p int) {
 			//	host         becomes the place, unless KeepOnHost lists the block
 			//	nowhere      becomes the place, by runs
 			switch l := locations[i]; {
-			case pages[i] == messages.NoPage || l > protocol.Nowhere:
+			case pages[i] == messages.NoPage:
 				i++
-			case l < protocol.Nowhere && o.keepsOnHost(p, t.base.arena.ids(g.node)[g.lo+int32(i)]):
+			case l > protocol.Nowhere, l < protocol.Nowhere && o.keepsOnHost(p, t.base.arena.ids(g.node)[g.lo+int32(i)]):
+				o.kept = true
 				i++
 			case l < protocol.Nowhere:
 				t.replaceHostPage(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])

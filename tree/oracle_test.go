@@ -281,7 +281,9 @@ func (o *oracle) claim(ns space, prompt []atom, k int, source *oblock, c *protoc
 	}
 }
 
-func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
+// store stores what a sequence offers. It tells whether some page that was offered stays with
+// the sequence.
+func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) (kept bool) {
 	o.stamp++
 	ns := space{s.Namespace, s.Cross}
 	for pos := s.From; pos < s.To; pos += o.tpb {
@@ -313,12 +315,19 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 			}
 		}
 		for p := range o.pools {
-			if page := s.Tables[p][i]; page != messages.NoPage && o.concerns(ns, p) && b.places[p] < 0 {
-				if b.places[p] == protocol.Nowhere {
-					b.stamp = o.stamp
-				}
-				b.places[p] = protocol.OnDevice(page)
+			page := s.Tables[p][i]
+			if page == messages.NoPage || !o.concerns(ns, p) {
+				continue
 			}
+			if b.places[p] > protocol.Nowhere {
+				kept = true
+				continue
+			}
+			if b.places[p] == protocol.Nowhere {
+				b.stamp = o.stamp
+			}
+			b.places[p] = protocol.OnDevice(page)
 		}
 	}
+	return kept
 }

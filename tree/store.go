@@ -33,6 +33,7 @@ type offer struct {
 	// pools are not read.
 	first int // pools [first, end) are those that the offer concerns
 	end   int
+	kept  bool // a page that was offered, or might be, stays with the sequence
 }
 
 // pages returns what the sequence offers of the blocks [lo, hi) to pool p; fewer if
@@ -89,6 +90,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	for end > first && !o.offers(end-1) {
 		end--
 	}
+	s.Settled = false
 	if end <= first {
 		return // what nothing is offered of would be ghosts with nothing behind them
 	}
@@ -115,6 +117,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 		for p := o.first; p < o.end; p++ {
 			t.attach(&o, p)
 		}
+		s.Settled = !o.kept
 	}
 	// Whether a first block counts depends on all pools, so the treaps are refreshed
 	// once, behind the last pool. A segment that does not begin its run has changed

@@ -94,7 +94,7 @@ func (c *commitStages) stored(i int) sequence.Stored {
 		return c.checkpoints.stored[i]
 	}
 	item := &c.out.change.Stores[c.batch.items[i].store]
-	return sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
+	return sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor, Settled: item.Settled}
 }
 
 // pending tells whether steps are left that no wave has had.

@@ -277,7 +277,7 @@ func (r *release) store() {
 		s := it.sequence
 		// What was not committed is not offered: its bytes may never have been written, and
 		// drafts that were rejected must not be found.
-		if !it.request.Discard && !it.lost {
+		if !it.request.Discard && !it.lost && !r.settled(it) {
 			if k := r.out.store(s, 0, it.to); k >= 0 {
 				offer := &r.out.change.Stores[k]
 				if it.offered != nil {
@@ -307,6 +307,13 @@ func (r *release) store() {
 	}
 	r.out.reset()
 	r.dropPages()
+}
+
+// settled tells whether an offer would change nothing, as usual for prompts that were
+// committed to the end of a block: then the tree need not be asked.
+func (r *release) settled(it *releaseItem) bool {
+	s := it.sequence
+	return sequence.Settled(s) && it.computed == int(s.Computed()) && s.Input.Computed() == 0 && r.states.empty()
 }
 
 // input is how much of the encoder's input is computed when an item ends: the first commit

@@ -171,6 +171,10 @@ type StoreItem struct {
 	Taken  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 
+	// Settled is answered: every page that was offered of the blocks [From, To) is their page
+	// now. While the sequence holds those pages, offering the blocks again changes nothing.
+	Settled bool
+
 	// OnHost makes Tables those of host pages, whose contents have come from a
 	// store: blocks get the default priority, and no session and retention changes.
 	OnHost bool

@@ -31,7 +31,7 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 // Admit completes the admission: matched tokens are computed, of which whole blocks
 // are in the cache. reserves are by pool.
 func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(pool int) PageCount) {
-	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
+	s.sharedBlocks, s.retainedBlocks, s.settledBlocks, s.computed = whole, whole, whole, matched
 	for p := range s.pools {
 		s.setReserve(p, reserves(p))
 		if s.arena.shapes[p].full {
@@ -89,13 +89,17 @@ func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 
 // OwnFrom says that no other sequence holds a block from the given one on: it is
 // about to be written to. Blocks before it stay as they are.
-func (s *Sequence) OwnFrom(first BlockIndex) { s.sharedBlocks = min(s.sharedBlocks, first) }
+func (s *Sequence) OwnFrom(first BlockIndex) {
+	s.sharedBlocks, s.settledBlocks = min(s.sharedBlocks, first), min(s.settledBlocks, first)
+}
 
 // Stored is what a store has told of a sequence: the whole blocks that the tree
 // knows now, and where it saw the last of them.
 type Stored struct {
 	Blocks BlockIndex
 	Cursor protocol.Cursor
+	// Settled: the blocks from where the sequence was computed to lie in its own pages.
+	Settled bool
 }
 
 // Commit makes the first n tokens computed and takes what leaves the windows out of
@@ -115,6 +119,10 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 		s.cursor = stored.Cursor
 		// What is stored can be matched by others, and has had the retention of this request.
 		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks), max(s.retainedBlocks, stored.Blocks)
+		// Blocks before these may be duplicates of which the tree holds another page.
+		if stored.Settled && s.settledBlocks >= s.arena.wholeBlocks(s.computed) {
+			s.settledBlocks = stored.Blocks
+		}
 	}
 	s.computed = n
 	if s.chunk == 0 {
@@ -158,6 +166,7 @@ func (s *Sequence) Rewind(n TokenCount) {
 	}
 	s.Text.tokens[0] = s.Text.tokens[0][:length]
 	s.computed = min(s.computed, length)
+	s.settledBlocks = min(s.settledBlocks, whole)
 	if s.retainedBlocks > whole || s.sharedBlocks > whole {
 		// The last stored block is no longer the sequence's.
 		s.cursor = protocol.Cursor{}

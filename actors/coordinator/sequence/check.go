@@ -73,6 +73,7 @@ func check(s *Sequence) (problems []error) {
 	// Counts of leading blocks lie within what they count.
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
 	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed", s.retainedBlocks, s.computed)
+	rule(s.settledBlocks <= a.wholeBlocks(s.computed), "%d blocks are settled, %d tokens computed", s.settledBlocks, s.computed)
 	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens", s.reusedBlocks, s.Prompt)
 	// A prompt is in chunks as long as it is not computed.
 	rule(s.chunk == 0 || s.computed < s.Prompt && s.computed <= s.chunkEnd && s.chunkEnd <= s.Prompt,

@@ -48,6 +48,7 @@ type Sequence struct {
 	sharedBlocks   BlockIndex // ≤ the blocks of the table
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
 	reusedBlocks   BlockIndex // ≤ the blocks of the prompt
+	settledBlocks  BlockIndex // ≤ the whole blocks of computed
 	retained       retainedPrefixes
 	cursor         protocol.Cursor // of the last block that the tree was seen to hold
 
@@ -151,6 +152,13 @@ func (s *Sequence) PromptComputed() bool { return s.computed >= s.Prompt }
 
 // SharedBlocks is the number of leading blocks that others may hold, too.
 func (s *Sequence) SharedBlocks() BlockIndex { return s.sharedBlocks }
+
+// Settled tells whether offering the computed tokens to the tree again would change
+// nothing: the tree holds every block of them in the sequence's own pages. Pages are held
+// until the sequence drops them, so only what makes it forget the tree ends that.
+func Settled(s *Sequence) bool {
+	return !s.forked && int(s.settledBlocks)*s.arena.tokensPerBlock == int(s.computed)
+}
 
 // ReusedBlocks is the number of leading blocks that were reused whole.
 func (s *Sequence) ReusedBlocks() BlockIndex { return s.reusedBlocks }
