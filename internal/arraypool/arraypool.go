@@ -15,11 +15,12 @@
 //
 //  1. A value is in the stack of the class of its room.
 //  2. For each class the room of its values is counted; the sum is Room.
+//  3. The bit of a class is set if and only if it has values.
 //
 // # Costs
 //
-// Take looks at no more than eight values, Put at none. A Put over the limit adds up the
-// classes for each value that it drops.
+// Take looks at no more than eight values, Put at none. A Put over the limit looks at the
+// classes that have values for each value that it drops.
 package arraypool
 
 import (
@@ -46,6 +47,7 @@ type Pool[T any] struct {
 	stacks [classes][]entry[T]
 	roomOf [classes]int // room of the values of each class
 	room   int          // sum of roomOf
+	filled [2]uint64    // a bit for each class, set if it has values
 }
 
 // entry is a value with its room, which stands beside it so that no search calls the owner.
@@ -101,7 +103,9 @@ func (p *Pool[T]) remove(class, i int) T {
 	top := len(stack) - 1
 	taken := stack[i]
 	stack[i], stack[top] = stack[top], entry[T]{}
-	p.stacks[class] = stack[:top]
+	if p.stacks[class] = stack[:top]; top == 0 {
+		p.filled[class/64] &^= 1 << (class % 64)
+	}
 	p.count(class, -taken.room)
 	return taken.value
 }
@@ -112,16 +116,25 @@ func (p *Pool[T]) remove(class, i int) T {
 func (p *Pool[T]) Put(value T, room, limit int) {
 	class := classOf(room)
 	p.stacks[class] = append(p.stacks[class], entry[T]{value, room})
+	p.filled[class/64] |= 1 << (class % 64)
 	p.count(class, room)
 	for p.room > limit {
-		most := 0
-		for i, room := range p.roomOf {
-			if room > p.roomOf[most] {
-				most = i
-			}
-		}
+		most := p.largest()
 		p.remove(most, len(p.stacks[most])-1)
 	}
+}
+
+// largest returns the class whose values have the most room. A pool that is full asks for it
+// at each Put, and few classes have values.
+func (p *Pool[T]) largest() (most int) {
+	for word, set := range p.filled {
+		for ; set != 0; set &= set - 1 {
+			if class := 64*word + bits.TrailingZeros64(set); p.roomOf[class] > p.roomOf[most] {
+				most = class
+			}
+		}
+	}
+	return most
 }
 
 // count adds room to that of a class; it may be negative.
@@ -154,6 +167,9 @@ func (p *Pool[T]) Check() error {
 				wrong = append(wrong, fmt.Errorf("a value with room for %d is in class %d", e.room, class))
 			}
 			room += e.room
+		}
+		if set := p.filled[class/64]>>(class%64)&1 == 1; set != (len(stack) > 0) {
+			wrong = append(wrong, fmt.Errorf("class %d has %d values, its bit is %t", class, len(stack), set))
 		}
 		if room != p.roomOf[class] {
 			wrong = append(wrong, fmt.Errorf("class %d has room for %d, counted as %d", class, room, p.roomOf[class]))

@@ -116,5 +116,5 @@ func TestCheck(t *testing.T) {
 	p.Put(1, 10, 100)
 	p.stacks[3] = append(p.stacks[3], entry[int]{2, 40})
 	p.room = 11
-	require.EqualError(t, p.Check(), "a value with room for 40 is in class 3\nclass 3 has room for 40, counted as 0\nthe pool has room for 50, counted as 11")
+	require.EqualError(t, p.Check(), "a value with room for 40 is in class 3\nclass 3 has 1 values, its bit is false\nclass 3 has room for 40, counted as 0\nthe pool has room for 50, counted as 11")
 }
