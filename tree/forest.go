@@ -11,27 +11,29 @@ type forest struct {
 	base reporter
 }
 
-// newChild makes a child of parent for the rest of a prompt: whole blocks that no pool
-// holds yet. array is the shared array to refer to, or noArray.
-func (t *forest) newChild(parent int32, prompt []messages.Token, array int32) int32 {
+// newChild makes a child of parent, at a place that a search has found, for the rest of a
+// prompt: whole blocks that no pool holds yet. array is the shared array to refer to, or
+// noArray.
+func (t *forest) newChild(parent int32, at place, prompt []messages.Token, array int32) int32 {
 	x := t.base.newNode()
 	t.base.arena.placeBehind(x, parent)
 	// extend records the blocks, with the block before them, which it finds by the
-	// parent. insert comes last: it orders x by its tokens.
+	// parent. insert comes last: it reads the first token and whether the block counts.
 	t.base.setParent(x, parent)
 	t.extend(x, prompt, array)
-	t.base.insert(parent, x)
+	t.base.insert(x, at)
 	return x
 }
 
-// newPartialChild makes a child of parent for a block that is stored in part.
-func (t *forest) newPartialChild(parent int32, tokens []messages.Token) int32 {
+// newPartialChild makes a child of parent, at a place that a search has found, for a block
+// that is stored in part.
+func (t *forest) newPartialChild(parent int32, at place, tokens []messages.Token) int32 {
 	x := t.base.newNode()
 	t.base.arena.placeBehind(x, parent)
 	t.base.setParent(x, parent)
 	t.base.arena.setPart(x, tokens)
 	t.enterBlocks(x, 0, tokens)
-	t.base.insert(parent, x)
+	t.base.insert(x, at)
 	return x
 }
 
@@ -79,13 +81,13 @@ func (t *forest) split(x, i int32) int32 {
 		t.base.arena.moveFront(y, x, i)
 		// Only now has x its own first block and counts, on which order and latest
 		// depend.
-		t.base.insert(y, x)
+		t.base.insert(x, place{above: ^y})
 		return y
 	}
 	// The children stay behind the last block, which goes to y.
 	t.base.takeChildren(y, x)
 	t.base.arena.moveRear(y, x, i)
-	t.base.insert(x, y)
+	t.base.insert(y, place{above: ^x})
 	return x
 }
 

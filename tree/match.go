@@ -65,7 +65,7 @@ func (t *matcher) match(m *protocol.MatchItem) {
 	}
 	t.answer(m, &q, k, source)
 	// measure comes last: it compares with Matched.
-	t.measure(m, &q)
+	t.measure(m, &q, source)
 }
 
 // longest finds the longest match: k whole blocks, and the block that the rest

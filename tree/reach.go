@@ -3,8 +3,8 @@ package tree
 import "github.com/kvactor/kvactor/internal/protocol"
 
 // measure fills in how far the prompt leads to blocks that some pool holds. A host
-// learns by it why a prompt was not reused further.
-func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
+// learns by it why a prompt was not reused further. source is that of the match.
+func (t *matcher) measure(m *protocol.MatchItem, q *prompt, source choice) {
 	m.Reach, m.Lacking = 0, false
 	m.Lacks = resize(m.Lacks, len(t.arena.pools))
 	clear(m.Lacks)
@@ -14,7 +14,13 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
 	// Reach may lead over ghosts. It ends at the last block that some pool holds,
 	// whole or in part, so the search goes down until it finds one.
 	for k := q.whole; ; k-- {
-		if c := t.choose(q, k, holders); c.node != none {
+		c := source
+		// With one pool a block that some pool holds is one that every pool holds, so the
+		// match has searched behind the same block.
+		if len(t.arena.pools) > 1 || k != int32(m.Blocks) {
+			c = t.choose(q, k, holders)
+		}
+		if c.node != none {
 			m.Reach = int(k)*t.arena.tpb + int(c.shared)
 			m.Lacking = q.lacking < k || t.lacks(q, c)
 			t.countLacks(m, q, k)

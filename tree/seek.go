@@ -10,20 +10,21 @@ import (
 // child returns the child of parent whose first block has exactly these tokens, or
 // none. It costs O(log children) comparisons, most of them of the head alone.
 func (t *siblings) child(parent int32, tokens []messages.Token) int32 {
-	x := t.elements[parent].children
-	for x != none {
-		// side[0] has what comes before x: where tokens come before x the search goes
-		// there.
-		switch -t.compare(x, tokens) {
-		case 0:
-			return x
-		case -1:
-			x = t.elements[x].side[0]
-		default:
-			x = t.elements[x].side[1]
+	x, _ := t.childOrPlace(parent, tokens)
+	return x
+}
+
+// childOrPlace is child, and if there is none, the place where it would be.
+func (t *siblings) childOrPlace(parent int32, tokens []messages.Token) (x int32, at place) {
+	at = place{above: ^parent}
+	for x = t.elements[parent].children; x != none; x = t.elements[x].side[at.side] {
+		c := t.compare(x, tokens)
+		if c == 0 {
+			return x, at
 		}
+		at = place{above: x, side: sideOf(c)}
 	}
-	return none
+	return none, at
 }
 
 // lastUpTo returns the last child of a node whose first block is query or comes before
@@ -49,8 +50,8 @@ func (t *siblings) nearest(parent int32, query []messages.Token, what int) (x in
 	top := t.elements[parent].children
 	// One neighbour on each side is enough to know how many tokens can be shared at
 	// all.
-	for dir := range 2 {
-		if y := t.closest(top, query, what, dir); y != none {
+	for _, y := range t.neighbours(top, query, what) {
+		if y != none {
 			shared = max(shared, firstDifference(t.first(y), query))
 		}
 	}
@@ -61,40 +62,55 @@ func (t *siblings) nearest(parent int32, query []messages.Token, what int) (x in
 	return t.newest(top, query[:shared], what), shared
 }
 
-// closest returns the element that counts and is closest to query, among those not
-// behind it (dir 0) or not before it (dir 1). It walks down once. An element that
-// does not count is passed, and the subtree on its side away from query is remembered
-// as far, if anything counts there, by its top alone; a second walk in far finds the
-// closest element. A walk back up would need a stack.
-func (t *siblings) closest(x int32, query []messages.Token, what, dir int) int32 {
-	found, far := none, none // the closest so far, or the closest of those in far
+// neighbours returns the elements that count and are closest to query, from x down: the one
+// before query and the one behind it, or twice the one that has its tokens. It walks down
+// once. An element that does not count is passed, and the subtree on its side away from
+// query is remembered as far, if anything counts there, by its top alone; a second walk in
+// far finds the closest element. A walk back up would need a stack.
+func (t *siblings) neighbours(x int32, query []messages.Token, what int) (found [2]int32) {
+	far := [2]int32{none, none} // where the closest is, if found does not have it
+	found = far
+	pass := func(x int32, dir int) {
+		if t.elements[x].own[what] != 0 {
+			found[dir], far[dir] = x, none
+		} else if y := t.elements[x].side[dir]; t.latestOf(y, what) != 0 {
+			found[dir], far[dir] = none, y
+		}
+	}
 	// latest 0 says that nothing from here down counts, so the search ends at once.
 	for x != none && t.elements[x].latest[what] != 0 {
 		c := t.compare(x, query)
-		if dir == 1 {
-			c = -c
+		if c <= 0 {
+			pass(x, 0)
 		}
-		if c > 0 {
-			x = t.elements[x].side[dir]
-			continue
+		if c >= 0 {
+			pass(x, 1)
 		}
-		if t.elements[x].own[what] != 0 {
-			found, far = x, none
-		} else if y := t.elements[x].side[dir]; t.latestOf(y, what) != 0 {
-			found, far = none, y
+		if c == 0 {
+			break
 		}
-		x = t.elements[x].side[1-dir]
+		x = t.elements[x].side[sideOf(c)]
 	}
-	for x = far; x != none; {
-		if y := t.elements[x].side[1-dir]; t.latestOf(y, what) != 0 {
+	for dir, x := range far {
+		if x != none {
+			found[dir] = t.outermost(x, what, 1-dir)
+		}
+	}
+	return found
+}
+
+// outermost returns the last element that counts in the order towards dir, from x down,
+// where some element counts.
+func (t *siblings) outermost(x int32, what, dir int) int32 {
+	for {
+		if y := t.elements[x].side[dir]; t.latestOf(y, what) != 0 {
 			x = y
 		} else if t.elements[x].own[what] != 0 {
 			return x
 		} else {
-			x = t.elements[x].side[dir]
+			x = t.elements[x].side[1-dir]
 		}
 	}
-	return found
 }
 
 // newest returns, among the elements that count and begin with prefix, the one with
@@ -198,7 +214,7 @@ func compareTokens(a, b []messages.Token) int {
 
 // sideOf returns the side of an element on which to continue a search whose
 // comparison gave c.
-func sideOf(c int) int {
+func sideOf(c int) int32 {
 	if c < 0 {
 		return 1
 	}

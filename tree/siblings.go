@@ -41,6 +41,10 @@ type element struct {
 // unlinked is an element without children and in no treap.
 var unlinked = element{children: none, side: [2]int32{none, none}, above: none}
 
+// place is where an element would be among its siblings: on a side of another element, or if
+// above is ^parent, alone.
+type place struct{ above, side int32 }
+
 // The two questions that the treap of children answers about first blocks.
 const (
 	// Every candidate is a holder, so latest[candidates] ≤ latest[holders].
@@ -115,9 +119,14 @@ func (t *siblings) latestOf(x int32, what int) uint32 {
 	return t.elements[x].latest[what]
 }
 
-// refresh computes own and latest of x, whose first block has changed, and tells
-// whether latest has.
-func (t *siblings) refresh(x int32) bool {
+// refresh computes own and latest of x, whose first block has changed.
+func (t *siblings) refresh(x int32) {
+	t.refreshOwn(x)
+	t.combine(x)
+}
+
+// refreshOwn computes own of x, whose first block has changed.
+func (t *siblings) refreshOwn(x int32) {
 	e := &t.elements[x]
 	e.own = [2]uint32{}
 	if t.arena.held(x, 0) {
@@ -126,7 +135,6 @@ func (t *siblings) refresh(x int32) bool {
 	if t.arena.heldByAll(x, 0) {
 		e.own[candidates] = e.own[holders]
 	}
-	return t.combine(x)
 }
 
 // combine computes latest of x from x and the two elements below it, and tells
@@ -151,9 +159,31 @@ func (t *siblings) combine(x int32) bool {
 // up as it changes. It stops where nothing changes, since an element higher up reads x
 // only through that. It ends at the top of the treap, where above is negative.
 func (t *siblings) refreshUpwards(x int32) {
-	for changed := t.refresh(x); changed && t.elements[x].above >= 0; changed = t.combine(x) {
+	old := t.elements[x].own
+	t.refreshOwn(x)
+	own := t.elements[x].own
+	// A new stamp is greater than all before it. So own has nearly always increased, and
+	// the other elements that a latest is of need not be looked at.
+	if own[candidates] >= old[candidates] && own[holders] >= old[holders] {
+		for x >= 0 && t.elements[x].raise(own) {
+			x = t.elements[x].above
+		}
+		return
+	}
+	for x >= 0 && t.combine(x) {
 		x = t.elements[x].above
 	}
+}
+
+// raise computes latest of an element after own of it, or latest below it, has increased to
+// stamps, and tells whether it has changed.
+func (e *element) raise(stamps [2]uint32) (changed bool) {
+	for what, s := range stamps {
+		if e.latest[what] < s {
+			e.latest[what], changed = s, true
+		}
+	}
+	return changed
 }
 
 // replaceBelow makes x, which may be none, the element in the place of y below the
@@ -204,24 +234,17 @@ func (t *siblings) rotate(x int32) {
 // that a record of its blocks finds the block before them. insert sets it again.
 func (t *siblings) setParent(x, parent int32) { t.elements[x].above = ^parent }
 
-// insert adds x to the children of parent. The order among siblings is that of first,
-// and no two are equal: the caller has searched for the tokens before, or x is the
-// only child.
-func (t *siblings) insert(parent, x int32) {
-	key := t.first(x)
-	up, s := ^parent, 0
-	for y := t.elements[parent].children; y != none; y = t.elements[y].side[s] {
-		up, s = y, 0
-		if t.compare(y, key) < 0 {
-			s = 1
-		}
-	}
+// insert adds x to the children of its parent, at a place that a search for the tokens of its
+// first block has found since the last change of the children. No two siblings have equal
+// tokens: the search has found no child.
+func (t *siblings) insert(x int32, at place) {
+	up, s := at.above, at.side
 	// x begins at the bottom, as in a tree without weights, and is rotated up to its
 	// weight.
 	e := &t.elements[x]
-	e.above, e.side, e.weight, e.head = up, [2]int32{none, none}, t.random(), key[0]
+	e.above, e.side, e.weight, e.head = up, [2]int32{none, none}, t.random(), t.first(x)[0]
 	if up < 0 {
-		t.elements[parent].children = x
+		t.elements[^up].children = x
 	} else {
 		t.elements[up].side[s] = x
 	}
@@ -236,21 +259,35 @@ func (t *siblings) insert(parent, x int32) {
 }
 
 // remove removes x, a ghost, from its siblings. A ghost has no stamp that counts, so
-// no latest above it changes. x goes down by rotations until nothing is below it. The
-// element with the greater weight comes up each time, so the order of weights holds
-// for all others.
+// no latest above it changes.
 func (t *siblings) remove(x int32) {
-	for {
-		a, b := t.elements[x].side[0], t.elements[x].side[1]
-		if a == none && b == none {
-			break
-		}
-		if a == none || b != none && t.elements[b].weight > t.elements[a].weight {
-			a = b
-		}
-		t.rotate(a)
+	t.replaceBelow(joined(t.elements, t.elements[x].side[0], t.elements[x].side[1]), x)
+}
+
+// joined makes one treap of two, either of which may be none, and returns its top. All
+// elements of a come before those of b.
+//
+//	  a       b              a
+//	 / \     / \    ──▶     / \             if a weighs more than b;
+//	…   c   …   …          …   joined(c, b)   else mirrored
+func joined(elements []element, a, b int32) int32 {
+	switch {
+	case a == none:
+		return b
+	case b == none:
+		return a
 	}
-	t.replaceBelow(none, x)
+	x, y := &elements[a], &elements[b]
+	if y.weight > x.weight {
+		y.raise(x.latest)
+		y.side[0] = joined(elements, a, y.side[0])
+		elements[y.side[0]].above = b
+		return b
+	}
+	x.raise(y.latest)
+	x.side[1] = joined(elements, x.side[1], b)
+	elements[x.side[1]].above = a
+	return a
 }
 
 // replace makes y, which has got the first block of x, the element in the place of x.

@@ -195,7 +195,8 @@ func (t *storer) descend(o *offer, at position, tokens []messages.Token) positio
 			}
 			continue
 		}
-		if x := t.base.child(at.node, rest[:t.base.arena.tpb]); x != none {
+		x, spot := t.base.childOrPlace(at.node, rest[:t.base.arena.tpb])
+		if x != none {
 			at = position{x, 0}
 			continue
 		}
@@ -205,7 +206,7 @@ func (t *storer) descend(o *offer, at position, tokens []messages.Token) positio
 		if t.base.isLeaf(at.node) && t.base.arena.nodes[at.node].root == none {
 			at.node = t.extendLeaf(at.node, tokens, t.arrayFor(o, at.node, len(rest)))
 		} else {
-			at.node = t.newChild(at.node, tokens, t.arrayFor(o, none, len(rest)))
+			at.node = t.newChild(at.node, spot, tokens, t.arrayFor(o, none, len(rest)))
 		}
 		return position{at.node, t.base.arena.nodes[at.node].n}
 	}
@@ -239,9 +240,9 @@ func (t *storer) storePart(at position, tokens []messages.Token) (before positio
 	if at.i < t.base.arena.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
 	}
-	leaf = t.base.child(at.node, tokens)
+	leaf, spot := t.base.childOrPlace(at.node, tokens)
 	if leaf == none {
-		leaf = t.newPartialChild(at.node, tokens)
+		leaf = t.newPartialChild(at.node, spot, tokens)
 	}
 	return at, leaf
 }
