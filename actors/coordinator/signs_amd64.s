@@ -1,9 +1,9 @@
 #include "textflag.h"
 
-// func disjunction(first *messages.Token, n int) int32
+// func disjunctionSSE2(first *messages.Token, n int) int32
 //
 // Four sums that do not wait for each other. SSE2 is a part of every amd64 processor.
-TEXT ·disjunction(SB), NOSPLIT, $0-20
+TEXT ·disjunctionSSE2(SB), NOSPLIT, $0-20
 	MOVQ first+0(FP), AX
 	MOVQ n+8(FP), CX
 	PXOR X0, X0
@@ -43,4 +43,83 @@ done:
 	POR      X1, X0
 	MOVQ     X0, AX
 	MOVL     AX, ret+16(FP)
+	RET
+
+// func disjunctionAVX2(first *messages.Token, n int) int32
+//
+// As disjunctionSSE2, with twice as many tokens in a turn: the last 32 may be left.
+TEXT ·disjunctionAVX2(SB), NOSPLIT, $0-20
+	MOVQ  first+0(FP), AX
+	MOVQ  n+8(FP), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+
+next:
+	SUBQ $64, CX
+	JLT  rest
+	VPOR (AX), Y0, Y0
+	VPOR 32(AX), Y1, Y1
+	VPOR 64(AX), Y2, Y2
+	VPOR 96(AX), Y3, Y3
+	VPOR 128(AX), Y0, Y0
+	VPOR 160(AX), Y1, Y1
+	VPOR 192(AX), Y2, Y2
+	VPOR 224(AX), Y3, Y3
+	ADDQ $256, AX
+	JMP  next
+
+rest:
+	ADDQ $32, CX
+	JLT  done
+	VPOR (AX), Y0, Y0
+	VPOR 32(AX), Y1, Y1
+	VPOR 64(AX), Y2, Y2
+	VPOR 96(AX), Y3, Y3
+
+done:
+	VPOR         Y1, Y0, Y0
+	VPOR         Y3, Y2, Y2
+	VPOR         Y2, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPOR         X1, X0, X0
+	VPSHUFD      $14, X0, X1
+	VPOR         X1, X0, X0
+	VPSHUFD      $1, X0, X1
+	VPOR         X1, X0, X0
+	VMOVD        X0, AX
+	VZEROUPPER
+	MOVL         AX, ret+16(FP)
+	RET
+
+// func hasAVX2() bool
+//
+// The processor must have AVX2 (leaf 7, EBX bit 5), and the system must save the registers
+// (leaf 1, ECX bit 27: XGETBV is there; its bits 1 and 2: it saves XMM and YMM).
+TEXT ·hasAVX2(SB), NOSPLIT, $0-1
+	MOVB $0, ret+0(FP)
+	XORL AX, AX
+	XORL CX, CX
+	CPUID
+	CMPL AX, $7
+	JLT  no
+	MOVL $1, AX
+	XORL CX, CX
+	CPUID
+	BTL  $27, CX
+	JCC  no
+	XORL CX, CX
+	XGETBV
+	ANDL $6, AX
+	CMPL AX, $6
+	JNE  no
+	MOVL $7, AX
+	XORL CX, CX
+	CPUID
+	BTL  $5, BX
+	JCC  no
+	MOVB $1, ret+0(FP)
+
+no:
 	RET

@@ -8,11 +8,11 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TestFirstNegative has one wrong token at each index of prompts of each length up to three
+// TestFirstNegative has one wrong token at each index of prompts of each length up to five
 // steps of the loop, at even and odd addresses.
 func TestFirstNegative(t *testing.T) {
 	for offset := range 2 {
-		memory := make([]messages.Token, 3*signTokens+2+offset)
+		memory := make([]messages.Token, 5*signTokens+2+offset)
 		for i := range memory {
 			memory[i] = messages.MaxToken - messages.Token(i)
 		}
