@@ -24,7 +24,8 @@ func (t *path) follow(x int32, tokens []messages.Token) (depth int32) {
 		if x == none {
 			break
 		}
-		n := int32(firstDifference(t.arena.tokens(x), tokens) / t.arena.tpb)
+		// The search has compared the first block.
+		n := 1 + int32(firstDifference(t.arena.tokens(x)[t.arena.tpb:], tokens[t.arena.tpb:])/t.arena.tpb)
 		t.segments = append(t.segments, segment{x, 0, n})
 		depth += n
 		// The prompt leaves the run inside it. It is not split: a match changes

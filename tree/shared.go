@@ -42,6 +42,7 @@ type sharedArrays struct {
 // sharedArray is one array and how much of it is used.
 type sharedArray struct {
 	array *protocol.TokenArray // nil: the entry is free
+	size  int                  // tokens of the array: a copy, as counts then read no memory of the array
 	used  int                  // tokens of runs that refer to it
 }
 
@@ -65,7 +66,7 @@ func newSharedArrays() sharedArrays {
 
 // unused is what the array keeps in memory beside what is used, if that is more.
 func (a *sharedArray) unused() int {
-	if n := len(a.array.Tokens) - a.used; n > a.used {
+	if n := a.size - a.used; n > a.used {
 		return n
 	}
 	return 0
@@ -100,7 +101,7 @@ func (s *sharedArrays) add(array *protocol.TokenArray) int32 {
 	} else {
 		s.list = append(s.list, sharedArray{})
 	}
-	s.list[a] = sharedArray{array: array}
+	s.list[a] = sharedArray{array: array, size: len(array.Tokens)}
 	array.Index = a
 	s.sparse += s.list[a].unused()
 	return a

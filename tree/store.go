@@ -197,7 +197,7 @@ func (t *storer) descend(o *offer, at position, tokens []messages.Token) positio
 		}
 		x, spot := t.base.childOrPlace(at.node, rest[:t.base.arena.tpb])
 		if x != none {
-			at = position{x, 0}
+			at, rest = position{x, 1}, rest[t.base.arena.tpb:]
 			continue
 		}
 		// A leaf is extended in place, so a sequence that generates stays one run. A
