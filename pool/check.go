@@ -89,8 +89,8 @@ func (c *checking) page(i int) {
 	if g.covered() > g.references() {
 		c.say("page %d has %d covered references of %d", i, g.covered(), g.references())
 	}
-	if g.priority > messages.MaxPriority {
-		c.say("page %d has priority %d", i, g.priority)
+	if term := c.pool.cache.whole.termNumber(int32(i)); g.priority > timed || (g.priority == timed) != (term != 0) {
+		c.say("page %d has priority %d and term %d", i, g.priority, term)
 	}
 	if !g.stored() {
 		if g.pins() > 0 {

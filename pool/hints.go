@@ -6,7 +6,7 @@ import "github.com/kvactor/kvactor/messages"
 // caches, and the address of the next page of a list is known only when the record
 // before has been read. Each victim would then cost a cache miss, one after the
 // other. So a listed page may have a hint: the page hintDistance places behind it in
-// the list. takeFromList reads that record as well, and the misses overlap.
+// the list. takeReading reads that record as well, and the misses overlap.
 //
 // A processor runs only a few pages ahead of a read that it waits for, so few misses
 // overlap when each page is taken together with the read of its hint. In a pool beyond
@@ -37,19 +37,20 @@ const hintedPages = 1 << 15
 // pool a loop more costs more than the misses.
 const groupedPages = 1 << 19
 
-// fetchGroup fetches the records that the hints of the next group of pages name, and returns
-// the number of pages that will have been taken with that group, of n pages; page at is the
-// next, and k pages have been taken. In a pool without groups the next one has all pages.
+// fetchGroup returns the end of the next group of pages, of n pages; page at is the next, and
+// k pages have been taken. It fetches the records that the hints of the group name, or says
+// that they are to be read with its pages. In a pool without hints all pages are one group.
 //
 // Pages of one run mostly adjoin, and processors fetch what adjoins by themselves: such a
 // group is longer, so that it costs nothing to ask.
-func (c *cache) fetchGroup(at int32, k, n int) (end int) {
+func (c *cache) fetchGroup(at int32, k, n int) (end int, reads bool) {
 	pages := c.pages
-	if !c.whole.grouped {
-		return n
+	if !c.whole.hinted {
+		return n, false
 	}
-	if d := pages[at].child - at; d >= -2*hintDistance && d <= 2*hintDistance {
-		return min(n, k+4*groupSize)
+	d := pages[at].child - at
+	if near := d >= -2*hintDistance && d <= 2*hintDistance; near || !c.whole.grouped {
+		return min(n, k+16*groupSize), !near
 	}
 	end = min(n, k+groupSize)
 	var hints [groupSize]int32
@@ -63,7 +64,7 @@ func (c *cache) fetchGroup(at int32, k, n int) (end int) {
 		group[i], at = max(0, g.child), g.next
 	}
 	c.fetch(group)
-	return end
+	return end, false
 }
 
 // recent holds the pages last appended to the lists of an order, the latest last.
@@ -73,20 +74,15 @@ type recent struct {
 	n     int
 }
 
-// extendHints sets the hints of the pages of a run that has been appended to a list
-// from the last to the first, and of the pages appended before. NoPage entries, and
-// pages that were freed instead, are passed over.
-//
-// It runs once for each run and not once for each page, since a page's hint is known only
-// when hintDistance more pages have been appended.
+// extendHints sets the hints of the pages that were appended before a run, which has been
+// appended to a list from the last page to the first. The pages of the run have theirs, where
+// they lead to pages of the run (see run.append). NoPage entries, and pages that were freed
+// instead, are passed over.
 func (o *order) extendHints(run []messages.PageID) {
 	r := &o.recent
 	// The page that was appended hintDistance places after the k-th recent one.
 	for k, at := 0, len(run)-1-(hintDistance-r.n); k < r.n && at >= 0; k, at = k+1, at-1 {
 		o.hint(r.pages[k], run[at])
-	}
-	for i := len(run) - 1; i >= hintDistance; i-- {
-		o.hint(int32(run[i]), run[i-hintDistance])
 	}
 	o.remember(run)
 }

@@ -56,21 +56,24 @@ func TestPageIsHalfACacheLine(t *testing.T) {
 	assert.EqualValues(t, 32, unsafe.Sizeof(page{}))
 }
 
-// TestGroupsDecideNothing: a pool that fetches records by groups evicts the same pages as one
-// that does not, from a list of scattered pages with priorities, claims and stale hints.
+// TestGroupsDecideNothing: pools that read the records that hints name, or fetch them by
+// groups, evict the same pages as one that does not, from a list of scattered pages with
+// priorities, claims and stale hints.
 func TestGroupsDecideNothing(t *testing.T) {
 	const pages = 600
-	plain, grouped := New("plain", pages), New("grouped", pages)
+	plain, hinted, grouped := New("plain", pages), New("hinted", pages), New("grouped", pages)
+	hinted.cache.whole.hinted = true
 	grouped.cache.whole.hinted, grouped.cache.whole.grouped = true, true
 	do := func(op protocol.PoolOp) *protocol.PoolWork {
-		var answers [2]protocol.PoolWork
-		for i, p := range []*Pool{plain, grouped} {
+		var answers [3]protocol.PoolWork
+		for i, p := range []*Pool{plain, hinted, grouped} {
 			answers[i].Ops = []protocol.PoolOp{op}
 			answers[i].Ops[0].Pages = slices.Clone(op.Pages)
 			p.Do(&answers[i])
 			require.NoError(t, p.Check())
 		}
 		require.Equal(t, answers[0], answers[1])
+		require.Equal(t, answers[0], answers[2])
 		return &answers[0]
 	}
 	dice := rand.New(rand.NewPCG(5, 8))

@@ -115,6 +115,7 @@ func (r *orders) assignPriority(i int32, priority messages.Priority, until time.
 		}
 		r.of(i).addTerm(i, termKey{until, priority})
 		r.nextEnd = min(r.nextEnd, until)
+		priority = timed
 	}
 	r.pages[i].priority = priority
 }

@@ -20,6 +20,9 @@ const (
 	heaped                  // cached, in the heap of its level or term
 )
 
+// timed is in the place of the priority in the record of a page that has a term.
+const timed = messages.MaxPriority + 1
+
 // page is the record of one page: 32 bytes, two of them in a cache line.
 //
 // Only a used page has holders, and only a page that is not used is linked, so
@@ -34,7 +37,7 @@ type page struct {
 	block             protocol.BlockID // the block that the page caches, or NoBlock
 	depth             int32            // of the block in its prefix
 	prev, next, child int32
-	priority          messages.Priority // unless the page has a term, see terms.go
+	priority          messages.Priority // timed, if the page has a term, see terms.go
 	state             pageState         // used, exactly if references or pins > 0
 }
 

@@ -151,6 +151,7 @@ func TestCheckSees(t *testing.T) {
 		"references":           func(p *Pool) { p.pages[7].prev = -1 },
 		"is in state":          func(p *Pool) { p.pages[7].prev = 0 },
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
+		"and term 0":           func(p *Pool) { p.pages[3].priority = timed },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
 		"is listed after":      func(p *Pool) { p.pages[p.cache.whole.level(35).head].use = 99 },

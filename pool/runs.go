@@ -44,20 +44,30 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	if l.root != none && (rival == none || o.before(l.root, rival)) {
 		rival = l.root
 	}
-	at, k, end, touched := l.head, 0, 0, c.touched
-	for k == end && k < n && at != none {
-		end = c.fetchGroup(at, k, n)
-		for ; k < end && at != none && (rival == none || o.before(at, rival)); k++ {
-			g := &pages[at]
-			if !o.grouped && g.child != none {
-				touched += pages[g.child].depth // fetches the record, see hints.go
-			}
-			g.fillVictim(at, &evicted[k])
-			ids[k] = messages.PageID(at)
-			at = g.next
-			*g = record
-		}
+	// No page of an earlier moment than the rival needs to be compared with it.
+	bound := protocol.Use(math.MaxUint64)
+	if rival != none {
+		bound = protocol.Use(pages[rival].use.Moment() << 1)
 	}
+	at, k, touched := l.head, 0, c.touched
+	for k < n && at != none {
+		end, reads := c.fetchGroup(at, k, n)
+		taken := 0
+		if reads {
+			at, taken, touched = takeReading(pages, at, ids[k:end], evicted[k:end], &record, bound, touched)
+		} else {
+			at, taken = takeGroup(pages, at, ids[k:end], evicted[k:end], &record, bound)
+		}
+		if k += taken; k == end || at == none {
+			continue
+		}
+		if !o.before(at, rival) {
+			break
+		}
+		at, taken = takeGroup(pages, at, ids[k:k+1], evicted[k:k+1], &record, math.MaxUint64)
+		k += taken
+	}
+	c.touched = touched
 	// The counts and the new head are written once, after the loops. Taking
 	// page by page, order.remove writes them each time.
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
@@ -66,125 +76,60 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	} else {
 		pages[at].prev = none
 	}
-	c.touched = touched
 	o.n -= k
 	c.n -= k
 	o.clearIfEmpty(priority)
 	return victims
 }
 
-// dropRun ends one reference to each of the pages, from the last one on, and returns
-// how many are left. A page with other holders only gets the use. A page without is
-// appended to the list of its level if it caches a block, and freed otherwise; unheld
-// counts these. The
-// run ends before a page that is covered by a reservation, has a term, or belongs
-// before the tail of the list. With quotas it is empty, because each page may change
-// the rankings.
+// takeGroup takes pages from at on, as many as there are ids, and returns the page behind
+// them and their number. It ends before a page whose use is not below a bound, and at the
+// end of the list.
 //
-// It reads and writes the fields of the record directly (prev is the references, next the
-// pins, child the covered references of a used page, see page), so that a page costs one
-// read and one write of its record.
-func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int) {
-	if op.CoveredByReservation || c.accounts != nil {
-		return len(op.Pages), 0
-	}
-	freeN, listedN := free.n, 0
-	if c.pieces == nil {
-		left, listedN = c.dropEach(op, free)
-	} else {
-		left, listedN = c.dropPieces(op, free)
-	}
-	c.whole.n += listedN
-	c.n += listedN
-	if c.whole.hinted && c.pieces == nil {
-		c.whole.extendHints(op.Pages[left:])
-	}
-	return left, listedN + free.n - freeN
-}
-
-// dropEach is the loop of dropRun. It returns how many pages are left and how many are
-// cached now, and leaves the counts to its caller.
-func (c *cache) dropEach(op *protocol.PoolOp, free *freePages) (left, listedN int) {
-	pages, terms, ids := c.pages, c.whole.terms.of, op.Pages
-	for left = len(ids); left > 0; {
-		i := int32(ids[left-1])
-		if i == none {
-			left--
+// A processor cannot begin with a page before it has read its number from the page before,
+// unless it can guess it: pages of one prefix mostly adjoin, so the next page is most likely
+// as far behind as this one. The branch makes that guess.
+func takeGroup(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use) (next int32, n int) {
+	evicted = evicted[:len(ids)]
+	step := int32(1)
+	for n < len(ids) && uint(at) < uint(len(pages)) {
+		g := &pages[at]
+		if g.use >= bound {
+			break
+		}
+		g.fillVictim(at, &evicted[n])
+		ids[n] = messages.PageID(at)
+		n++
+		next := g.next
+		*g = *record
+		if next == at+step {
+			at += step
 			continue
 		}
-		g := &pages[i]
-		// A page that is covered, or has no reference to end: drop decides which is a fault.
-		if g.state != used || g.child != 0 || g.prev < 1 {
-			break
-		}
-		switch {
-		case g.prev > 1 || g.next > 0:
-			// It had an uncovered reference or a pin besides, so it stays held.
-			g.prev--
-			g.use = max(g.use, op.Use)
-			left--
-		case terms != nil && terms[i] != 0:
-			return left, listedN
-		case !g.stored():
-			free.push(i)
-			left--
-		default:
-			n := c.appendRun(ids[:left], op.Use)
-			if n == 0 {
-				return left, listedN
-			}
-			left -= n
-			listedN += n
-		}
+		step, at = next-at, next
 	}
-	return left, listedN
+	return at, n
 }
 
-// appendRun appends pages of one level to its list, from the last one on, and returns how
-// many. The caller has seen that the last page caches a block and that a reference is its
-// only holder; the run ends before a page that is not so, and before one that belongs in
-// front of the tail. The use and depth of the tail are kept in variables: reading back what
-// was just written would make each page wait for the one before.
-func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
-	pages, o := c.pages, &c.whole
-	terms := o.terms.of
-	priority := pages[ids[len(ids)-1]].priority
-	l := o.ensureLevel(priority)
-	tail, last := l.tail, &page{depth: math.MaxInt32} // after which any page may come
-	if tail != none {
-		last = &pages[tail]
-	}
-	lastUse, lastDepth := last.use, last.depth
-	for left := len(ids); left > 0; left-- {
-		i := int32(ids[left-1])
-		if i == none {
+// takeReading is takeGroup for pages that do not adjoin, in a pool without groups: it reads
+// the records that the hints name, and returns the sum of what it has read.
+func takeReading(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use, touched int32) (next int32, n int, sum int32) {
+	evicted = evicted[:len(ids)]
+	for n < len(ids) && uint(at) < uint(len(pages)) {
+		g := &pages[at]
+		if g.use >= bound {
 			break
 		}
-		g := &pages[i]
-		if g.state != used || g.prev != 1 || g.next|g.child != 0 || !g.stored() || g.priority != priority ||
-			terms != nil && terms[i] != 0 {
-			break
+		if g.child != none {
+			touched += pages[g.child].depth
 		}
-		// This is order.before of the tail and the page, without the ties by the low
-		// bit of the use and by page number, which drop decides.
-		use := max(g.use, opUse)
-		if lastUse.Moment() > use.Moment() || lastUse.Moment() == use.Moment() && lastDepth <= g.depth {
-			break
-		}
-		last.next = i
-		g.use = use
-		g.state, g.prev, g.next, g.child = listed, tail, none, none
-		tail, last, lastUse, lastDepth = i, g, use, g.depth
+		g.fillVictim(at, &evicted[n])
+		ids[n] = messages.PageID(at)
 		n++
+		at = g.next
+		*g = *record
 	}
-	if n > 0 {
-		if l.tail == none {
-			l.head = int32(ids[len(ids)-1])
-			o.setOccupied(priority)
-		}
-		l.tail = tail
-	}
-	return n
+	return at, n, touched
 }
 
 // claimRun adds a reference to each of the pages, from the first on, and returns how
@@ -202,7 +147,6 @@ func (c *cache) claimRun(op *protocol.PoolOp) (done, claimed int) {
 		return c.claimPieces(op)
 	}
 	pages, o := c.pages, &c.whole
-	terms := o.terms.of
 	var at cursor
 	removed := stretch{prev: none, next: none}
 run:
@@ -210,7 +154,7 @@ run:
 		if id != messages.NoPage {
 			g := &pages[id]
 			switch {
-			case g.state == listed && (terms == nil || terms[id] == 0):
+			case g.state == listed && g.priority != timed:
 				l := at.move(o, g.priority)
 				if l != removed.level || int32(id) != removed.prev {
 					o.removeStretch(&removed)
@@ -270,18 +214,23 @@ func (p *Pool) attachRun(op *protocol.PoolOp) (done int) {
 	if op.Until != 0 {
 		return 0
 	}
-	pages, blocks, depth := p.pages, op.Blocks[:len(op.Pages)], op.Depth
-	for i, id := range op.Pages {
-		if id == messages.NoPage {
+	return attachEach(p.pages, op.Pages, op.Blocks, op.Depth, op.Priority)
+}
+
+// attachEach is the loop of attachRun.
+func attachEach(pages []page, ids []messages.PageID, blocks []protocol.BlockID, depth int32, priority messages.Priority) (done int) {
+	blocks = blocks[:len(ids)]
+	for i, id := range ids {
+		if uint(id) >= uint(len(pages)) { // NoPage
 			continue
 		}
 		g, b := &pages[id], blocks[i]
 		if g.state != used || g.prev <= 0 || g.stored() || b < 0 {
 			return i
 		}
-		g.block, g.depth, g.priority = b, depth+int32(i), op.Priority
+		g.block, g.depth, g.priority = b, depth+int32(i), priority
 	}
-	return len(op.Pages)
+	return len(ids)
 }
 
 // cursor remembers the level of the page before: neighbours mostly have the same.
