@@ -45,7 +45,8 @@ func (l *level) candidates() []int32 {
 }
 
 // victimOf is the piece of a level that loses the next page: the one of least value among those
-// that are kept from choices before, some that are drawn at random, and the latest.
+// that are kept from choices before, some that are drawn at random, and the latest. Pieces that are superseded, and
+// pieces in front of a victim, are worth little at once, and are found there without luck.
 //
 // A heap by value was rejected: values change with time, so that it would be out of order.
 func (s *pieces) victimOf(l *level) candidate {
@@ -66,9 +67,7 @@ func (s *pieces) victimOf(l *level) candidate {
 	if lru := s.policy.PlainLRU(); f.lru != lru {
 		f.lru, f.n = lru, 0
 	}
-	for k := range latest {
-		f.add(s.candidateOf(set[len(set)-1-k]))
-	}
+	f.add(s.candidateOf(set[len(set)-1]))
 	for range draws {
 		f.add(s.candidateOf(set[s.policy.Below(len(set))]))
 	}
