@@ -15,6 +15,10 @@ import (
 
 // What the policy forecast costs beside priority_lru, which is the floor of every row.
 
+// settledRequests is after how many requests a row begins: the policy learns from every request
+// at first, and costs more.
+const settledRequests = 9000
+
 // arrivals is the time between two requests of the rows of policies: the policy's clock
 // has to move, as that of a server does.
 const arrivals = 50 * time.Millisecond
@@ -48,7 +52,7 @@ func newEvicting(p *pool.Pool, prompt int, all bool) *evicting {
 	e := &evicting{pool: p, name: &splitmix{1}, all: all}
 	e.take.Ops = []protocol.PoolOp{{Kind: protocol.Take, N: prompt}}
 	e.leave.Ops = make([]protocol.PoolOp, 2)
-	for range 2 * p.Counts().Total / prompt {
+	for range max(2*p.Counts().Total/prompt, scaled(settledRequests)) {
 		e.next()
 	}
 	return e
@@ -121,7 +125,7 @@ func BenchmarkPolicyRequest(b *testing.B) {
 						name = windows.Forecast
 					}
 					return requests(b, kind, name, tokensPerBlock)
-				}, scaled(2*prompts))
+				}, scaled(settledRequests))
 			})
 		}
 	}

@@ -85,8 +85,20 @@ func (p *Policy) Begin(r *Request) {
 		with(featurePrompt, logFeature(r.Prompt, featurePrompt)).
 		with(featurePace, paceFeature(p.session.pace)).
 		with(featureReply, replyFeature(int(p.session.turn), r.Answer))
-	p.model.refresh()
+	if p.teaches() {
+		p.model.refresh()
+	}
 }
+
+// A policy learns from every request at first, and from one in settledEvery after settledFrom requests: what it
+// knows then changes slowly, and learning was half of its time.
+const (
+	settledFrom  = 8192
+	settledEvery = 4
+)
+
+// teaches tells whether the policy learns from the current request.
+func (p *Policy) teaches() bool { return p.requests < settledFrom || p.requests%settledEvery == 0 }
 
 // Piece describes a piece of the current request, for Value.
 func (p *Policy) Piece(r Run) Features {
@@ -113,6 +125,16 @@ func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
 		return Entry{}, -1
 	}
 	entry, at := Entry{}, -1
+	if p.teaches() {
+		entry, at = p.watchOne(r, runs, from)
+	}
+	p.endSession(r, runs)
+	return entry, at
+}
+
+// watchOne puts a block of the prompt from block from on under watch, and sometimes the last one.
+func (p *Policy) watchOne(r *Request, runs []Run, from int) (entry Entry, at int) {
+	at = -1
 	if limit := min(r.Prompt, len(r.Signatures)-1); from < limit {
 		block := from + p.random.below(limit-from)
 		for at = len(runs) - 1; at > 0 && runs[at].From > block; at-- {
@@ -123,7 +145,6 @@ func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
 	if last.Last && last.From == len(r.Signatures)-1 && p.random.below(lastEvery) == 0 {
 		p.watchBlock(r, last, last.From)
 	}
-	p.endSession(r, runs)
 	return entry, at
 }
 

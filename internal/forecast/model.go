@@ -425,9 +425,14 @@ func logOf(x float32) float32 {
 
 // expScale is e^x by a table over quarters and a cubic for the rest: scales lie within ±20.
 func expScale(x float32) float32 {
-	x = max(-expRange, min(expRange-0.25, x))
-	at := int((x + expRange) * 4)
-	r := x + expRange - float32(at)*0.25
+	// min and max would look for what is no number.
+	if x += expRange; !(x > 0) {
+		x = 0
+	} else if x > 2*expRange-0.25 {
+		x = 2*expRange - 0.25
+	}
+	at := uint(x * 4)
+	r := x - float32(at)*0.25
 	return exps[at] * (1 + r*(1+r*(0.5+r*(1.0/6+r*(1.0/24)))))
 }
 

@@ -38,6 +38,9 @@ const paceRate = 0.3
 // path. Its entry is removed, since End adds the new end.
 func (s *sessions) continued(r *Request, arrived int64) session {
 	for i := r.Prompt - 1; i >= 0; i-- {
+		if !s.index.may(r.Signatures[i]) {
+			continue
+		}
 		at := s.index.find(r.Signatures[i])
 		if at < 0 {
 			continue

@@ -39,11 +39,8 @@ func (t *table) may(key uint64) bool {
 	return t.filter[at/64]>>(at%64)&1 != 0
 }
 
-// find gives the index of a signature, or −1.
+// find gives the index of a signature, or −1. Callers that look up many signatures ask may before.
 func (t *table) find(key uint64) int32 {
-	if !t.may(key) {
-		return -1
-	}
 	mask := uint64(len(t.keys) - 1)
 	for at := (key >> 20) & mask; t.keys[at] != 0; at = (at + 1) & mask {
 		if t.keys[at] == key {

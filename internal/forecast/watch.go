@@ -75,6 +75,9 @@ func (w *watch) see(m *model, signatures []uint64, arrived int64) {
 		return
 	}
 	for _, s := range signatures {
+		if !w.index.may(s) {
+			continue
+		}
 		at := w.index.find(s)
 		if at < 0 {
 			continue
