@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/kvactor/kvactor"
@@ -59,17 +60,36 @@ func TestStagesOfAnEngine(t *testing.T) {
 
 // A tracer that takes no samples makes no spans of stages.
 func TestStagesThatAreNotSampled(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	never := sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample()), sdk.WithSpanProcessor(recorder))
+	for _, tracer := range []trace.Tracer{noop.NewTracerProvider().Tracer(""), never.Tracer("")} {
+		observe := StageObserver(tracer)
+		observe(t.Context(), &messages.Admit{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}, nil)
+		observe(t.Context(), &inspect.ReadStats{}, nil, nil)
+	}
+	assert.Empty(t, recorder.Started())
+}
+
+// A tracer that is off costs no allocation.
+func TestATracerThatIsOffAllocatesNothing(t *testing.T) {
 	observe := StageObserver(noop.NewTracerProvider().Tracer(""))
-	observe(t.Context(), &messages.Admit{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}, nil)
-	observe(t.Context(), &inspect.ReadStats{}, nil, nil)
+	m, stages := &messages.Append{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { observe(t.Context(), m, stages, nil) }))
 }
 
 // What an observer of stages costs beside the engine.
 func BenchmarkStageObserver(b *testing.B) {
-	observe := StageObserver(noop.NewTracerProvider().Tracer(""))
-	m := &messages.Append{}
-	stages := []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}, {Stage: inspect.StageTake, Began: time.Now()}}
-	for b.Loop() {
-		observe(b.Context(), m, stages, nil)
+	for name, provider := range map[string]trace.TracerProvider{
+		"noop": noop.NewTracerProvider(), "never": sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample())),
+	} {
+		b.Run(name, func(b *testing.B) {
+			observe := StageObserver(provider.Tracer(""))
+			m := &messages.Append{}
+			stages := []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}, {Stage: inspect.StageTake, Began: time.Now()}}
+			b.ReportAllocs()
+			for b.Loop() {
+				observe(b.Context(), m, stages, nil)
+			}
+		})
 	}
 }
