@@ -18,7 +18,15 @@ type calls struct {
 	refusals   *prometheus.CounterVec
 	admissions *prometheus.CounterVec
 
-	byCall map[string]prometheus.Observer
+	byCall   map[string]prometheus.Observer
+	admitted prometheus.Counter // the one of admissions that nearly all answers count
+	pending  pending[callTime]
+}
+
+// callTime is how long a call took.
+type callTime struct {
+	call    string
+	seconds float64
 }
 
 // callNames are the calls of an engine that have a duration of their own.
@@ -47,6 +55,8 @@ func newCalls(constant prometheus.Labels) *calls {
 	for _, name := range callNames {
 		c.byCall[name] = c.durations.WithLabelValues(name)
 	}
+	c.admitted = c.admissions.WithLabelValues("admitted")
+	c.pending.enter = func(x callTime) { c.byCall[x.call].Observe(x.seconds) }
 	c.begin()
 	return c
 }
@@ -66,6 +76,7 @@ func (c *calls) begin() {
 
 // Collect exports the metrics.
 func (c *calls) Collect(out chan<- prometheus.Metric) {
+	c.pending.enterAll()
 	for _, x := range []prometheus.Collector{c.durations, c.refusals, c.admissions} {
 		x.Collect(out)
 	}
@@ -75,7 +86,7 @@ func (c *calls) Collect(out chan<- prometheus.Metric) {
 func (c *Collector) Observe(_ context.Context, request messages.Request, began time.Time, err error) {
 	took := time.Since(began).Seconds()
 	name, refusal := callOf(request)
-	c.calls.byCall[name].Observe(took)
+	c.calls.pending.add(callTime{name, took})
 	if err == nil {
 		err = refusal
 	}
@@ -91,13 +102,15 @@ func (c *Collector) Observe(_ context.Context, request messages.Request, began t
 	if admission == nil {
 		return
 	}
+	admitted := 0
 	for i := range admission.Results {
-		answer := "admitted"
 		if err := admission.Results[i].Err; err != nil {
-			answer = codeOf(err)
+			c.calls.admissions.WithLabelValues(codeOf(err)).Inc()
+		} else {
+			admitted++
 		}
-		c.calls.admissions.WithLabelValues(answer).Inc()
 	}
+	c.calls.admitted.Add(float64(admitted))
 }
 
 // codeOf is the code of a refusal, or what ended a call instead.
@@ -179,17 +192,37 @@ func callOf(request any) (name string, refusal error) {
 }
 
 // stages are the metrics of what ObserveStages is told.
-type stages struct{ durations *prometheus.HistogramVec }
+type stages struct {
+	durations *prometheus.HistogramVec
+	pending   pending[stageTime]
+}
+
+// stageTime is how long a call was in a stage.
+type stageTime struct {
+	call    string
+	stage   inspect.Stage
+	seconds float64
+}
 
 // stageBuckets are in seconds, as those of calls: a stage takes from 100 ns to the time for
 // which an admission waits for pages.
 var stageBuckets = []float64{1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1, 10}
 
-func newStages(constant prometheus.Labels) stages {
-	return stages{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newStages(constant prometheus.Labels) *stages {
+	s := &stages{durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kvactor_stage_duration_seconds", Help: "Time that a call was in a stage of its way through the engine.", ConstLabels: constant,
 		Buckets: stageBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, []string{"call", "stage"})}
+	s.pending.enter = func(x stageTime) {
+		s.durations.WithLabelValues(x.call, string(x.stage)).Observe(x.seconds)
+	}
+	return s
+}
+
+// Collect exports the metrics.
+func (s *stages) Collect(out chan<- prometheus.Metric) {
+	s.pending.enterAll()
+	s.durations.Collect(out)
 }
 
 // ObserveStages notes for how long a call was in each stage: queue, match, wait for pages,
@@ -202,6 +235,6 @@ func (c *Collector) ObserveStages(_ context.Context, request messages.Request, m
 		if i+1 < len(marks) {
 			to = marks[i+1].Began
 		}
-		c.stages.durations.WithLabelValues(call, string(m.Stage)).Observe(to.Sub(m.Began).Seconds())
+		c.stages.pending.add(stageTime{call, m.Stage, to.Sub(m.Began).Seconds()})
 	}
 }

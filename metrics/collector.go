@@ -62,7 +62,7 @@ type Collector struct {
 	generated highest
 
 	copies copies
-	stages stages
+	stages *stages
 	times  *pageTimes
 }
 
@@ -97,6 +97,7 @@ func New(o Options) *Collector {
 	c := &Collector{
 		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
 	}
+	c.times.pending.enter = c.enterPage
 	c.own = ownDescriptions(labels)
 	c.store = storeDescriptions(labels)
 	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
@@ -110,6 +111,7 @@ func New(o Options) *Collector {
 
 // Attach says which engine the collector asks; the pools are the engine's.
 func (c *Collector) Attach(s Source, pools []windows.Pool) {
+	c.times.pending.enterAll() // of pools before
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.source, c.pools = s, pools
@@ -141,7 +143,7 @@ func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.calls.Collect(out)
 	c.copies.collect(out)
-	c.stages.durations.Collect(out)
+	c.stages.Collect(out)
 	c.times.collect(out)
 	c.mu.Lock()
 	source, pools := c.source, c.pools

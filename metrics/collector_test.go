@@ -225,13 +225,18 @@ func TestStagesAddUp(t *testing.T) {
 		{Stage: inspect.StageWait, Began: began.Add(3 * time.Minute)}, {Stage: inspect.StageMatch, Began: began.Add(10 * time.Minute)},
 	}, nil)
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c.stages.durations)
+	registry.MustRegister(c)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	sum := func(stage string) float64 {
-		for _, m := range families[0].GetMetric() {
-			if strings.Contains(m.String(), `value:"`+stage+`"`) {
-				return m.GetHistogram().GetSampleSum()
+		for _, f := range families {
+			if f.GetName() != "kvactor_stage_duration_seconds" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				if strings.Contains(m.String(), `value:"`+stage+`"`) {
+					return m.GetHistogram().GetSampleSum()
+				}
 			}
 		}
 		return 0

@@ -21,6 +21,6 @@
 // # Costs
 //
 // A scrape is one request to the engine, which takes 4.5 µs however many pages it has, and
-// 1.5 ms of the process, for the text. A call that is observed costs 0.6 µs and allocates
-// nothing.
+// 1.5 ms of the process, for the text. A call that is observed costs 0.3 µs and allocates
+// nothing; each 64th enters what waits in the histograms, which takes 20 µs.
 package metrics

@@ -16,6 +16,8 @@ var pageTimeBuckets = []float64{
 type pageTimes struct {
 	own  [inspect.PageTimeKinds]*prometheus.HistogramVec // by pool
 	vllm [inspect.PageTimeKinds]prometheus.Histogram     // nil: no aliases
+
+	pending pending[inspect.PageTime]
 }
 
 func newPageTimes(own prometheus.Labels, aliases Aliases) *pageTimes {
@@ -39,6 +41,7 @@ func newPageTimes(own prometheus.Labels, aliases Aliases) *pageTimes {
 }
 
 func (t *pageTimes) collect(out chan<- prometheus.Metric) {
+	t.pending.enterAll()
 	for kind := range t.own {
 		t.own[kind].Collect(out)
 		if t.vllm[kind] != nil {
@@ -50,9 +53,14 @@ func (t *pageTimes) collect(out chan<- prometheus.Metric) {
 // ObservePage notes a time in the history of a page. It is made for
 // actors.WithPageObserver.
 func (c *Collector) ObservePage(t inspect.PageTime) {
-	if t.Kind >= inspect.PageTimeKinds {
-		return
+	if t.Kind < inspect.PageTimeKinds {
+		c.times.pending.add(t)
 	}
+}
+
+// enterPage enters a time in the histograms. What came before Attach is of no pool that has a
+// name, and is dropped: the engine had just started.
+func (c *Collector) enterPage(t inspect.PageTime) {
 	c.mu.Lock()
 	name := ""
 	if int(t.Pool) < len(c.pools) {
@@ -60,7 +68,7 @@ func (c *Collector) ObservePage(t inspect.PageTime) {
 	}
 	c.mu.Unlock()
 	if name == "" {
-		return // the engine has just started: nothing is attached yet
+		return
 	}
 	seconds := t.Duration.Seconds()
 	c.times.own[t.Kind].WithLabelValues(name).Observe(seconds)
