@@ -171,9 +171,11 @@ func (t *Tree) TakeChanges() *protocol.Changes {
 	}
 	// An event must not be continued in the next record: the log may have made it by
 	// then.
-	t.base.log.changes, t.base.log.event = &protocol.Changes{}, noEvent
+	t.base.log.event = noEvent
 	if n := len(t.base.log.spare); n > 0 {
 		t.base.log.changes, t.base.log.spare = t.base.log.spare[n-1], t.base.log.spare[:n-1]
+	} else {
+		t.base.log.changes = &protocol.Changes{}
 	}
 	return c
 }
