@@ -48,15 +48,28 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 			pages = pages[len(pages)-op.N:] // those before were not taken now
 			fallthrough
 		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages, protocol.DetachPages, protocol.EndPin:
-			// 32 bits: a division of 64 takes several times as long, and this is one for
-			// each page of each operation. NoPage is negative.
-			every := uint32(s.every)
-			for _, id := range pages {
-				if uint32(id)%every == 0 && id >= 0 {
-					s.follow(s.page(id), op.Kind, w.Now)
-				}
-			}
+			s.use(op.Kind, pages, w.Now)
 		default: // No page is used, stored or evicted.
+		}
+	}
+}
+
+// use follows an operation on pages. Powers of two, the usual choice, need no division: this is
+// one test for each page of each operation.
+func (s *pageSampler) use(kind protocol.PoolOpKind, pages []messages.PageID, now time.Duration) {
+	every := uint32(s.every)
+	if mask := every - 1; every&mask == 0 {
+		for _, id := range pages {
+			if uint32(id)&mask == 0 && id >= 0 { // NoPage is negative
+				s.follow(s.page(id), kind, now)
+			}
+		}
+		return
+	}
+	// 32 bits: a division of 64 takes several times as long.
+	for _, id := range pages {
+		if uint32(id)%every == 0 && id >= 0 {
+			s.follow(s.page(id), kind, now)
 		}
 	}
 }

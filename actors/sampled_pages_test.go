@@ -14,7 +14,7 @@ import (
 // A sampler does not follow NoPage, and follows page 0 alone if the pool has fewer pages than
 // it skips.
 func TestASamplerOfFewPages(t *testing.T) {
-	for _, every := range []int{1, 3, math.MaxInt32} {
+	for _, every := range []int{1, 3, 4, 64, 1 << 30, math.MaxInt32} {
 		told := 0
 		s := &pageSampler{every: every, observe: func(inspect.PageTime) { told++ }}
 		pages := []messages.PageID{messages.NoPage, 0, 1, 2}
