@@ -38,6 +38,7 @@ type Policy struct {
 	requests int64
 	clock    clock
 	arrived  int64 // of the current request, by the policy's clock
+	filter   *filter
 
 	session session  // of the current request
 	current Features // that all pieces of the current request have
@@ -55,13 +56,15 @@ const (
 // equal seeds and equal requests give equal decisions.
 func New(capacity int, seed uint64) *Policy {
 	size := func(share float64) int { return max(leastHistory, int(share*float64(capacity))) }
-	return &Policy{
+	p := &Policy{
 		model:    newModel(),
 		watch:    newWatch(size(watchShare)),
 		sessions: newSessions(size(sessionShare)),
 		guard:    newGuard(capacity),
 		random:   generator{seed},
 	}
+	p.filter = newFilter(&p.watch.index, &p.sessions.index)
+	return p
 }
 
 // Begin takes in a request that releases its pages. The blocks that it has used teach
@@ -70,10 +73,11 @@ func (p *Policy) Begin(r *Request) {
 	p.requests++
 	p.clock.request(r.Released)
 	p.arrived = p.clock.at(r.Arrived)
-	p.guard.request(r)
-	p.watch.see(p.model, r.Signatures, p.arrived)
+	found := p.filter.scan(r.Signatures, p.guard.limit)
+	p.guard.request(r, found)
+	p.watch.see(p.model, r.Signatures, found, p.arrived)
 	p.watch.sweep(p.model, p.clock.now)
-	p.session = p.sessions.continued(r, p.arrived)
+	p.session = p.sessions.continued(r, found, p.arrived)
 	known := p.session.blocks
 	if p.session.turn == 0 {
 		known = r.Cached

@@ -229,7 +229,7 @@ func TestGuardKnowsBursts(t *testing.T) {
 		for i := range r.Signatures {
 			r.Signatures[i] = mixed(uint64(prompt<<10 | i))
 		}
-		p.guard.request(&r)
+		p.guard.request(&r, p.filter.scan(r.Signatures, p.guard.limit))
 		require.False(t, p.PlainLRU(), "request %d: %s", k, p)
 	}
 	require.NoError(t, p.Check())

@@ -12,9 +12,8 @@ import (
 // All sampled blocks of a prompt are hit or missed together, so a lead of many hits may come from a few prompts. The
 // noise of the lead is therefore measured: it is the root of the sum of the squares of what each request adds.
 type guard struct {
-	limit   uint64
-	sampled []int32 // of the current request
-	index   table
+	limit uint64
+	index table
 	pages   []guardPage
 	head    int32 // used least recently
 	tail    int32
@@ -58,14 +57,16 @@ func newGuard(capacity int) guard {
 // active tells whether plain LRU decides.
 func (g *guard) active() bool { return g.ruling > 0 }
 
-// request counts what the policy and LRU hit of a request's sampled blocks, and uses them in LRU's list.
-func (g *guard) request(r *Request) {
+// request counts what the policy and LRU hit of those found blocks of a request that are sampled, and uses them in LRU's list.
+func (g *guard) request(r *Request, found []int32) {
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
-	g.sample(r.Signatures)
-	for _, i := range g.sampled {
+	for _, i := range found {
 		s := r.Signatures[i]
+		if hashOf(s) > g.limit {
+			continue
+		}
 		at := g.index.find(s)
 		if int(i) < r.Prompt {
 			g.lookups++
@@ -84,8 +85,8 @@ func (g *guard) request(r *Request) {
 		}
 	}
 	// The deepest block goes first among those of one request, so it is used first.
-	for _, i := range slices.Backward(g.sampled) {
-		if s := r.Signatures[i]; g.index.find(s) < 0 {
+	for _, i := range slices.Backward(found) {
+		if s := r.Signatures[i]; hashOf(s) <= g.limit && g.index.find(s) < 0 {
 			g.push(s)
 		}
 	}
@@ -102,16 +103,6 @@ func (g *guard) request(r *Request) {
 	if g.lead > guardMargin*g.lookups+guardNoise*math.Sqrt(g.square) {
 		g.ruling = g.term
 		g.term *= guardGrowth
-	}
-}
-
-// sample lists the blocks of the sample. This is all that most blocks of a request cost: one product and one comparison.
-func (g *guard) sample(signatures []uint64) {
-	g.sampled = g.sampled[:0]
-	for i, s := range signatures {
-		if s*0x9e3779b97f4a7c15 <= g.limit {
-			g.sampled = append(g.sampled, int32(i))
-		}
 	}
 }
 

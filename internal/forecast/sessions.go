@@ -1,6 +1,9 @@
 package forecast
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // session is what is known of a conversation at the end of one of its prompts.
 type session struct {
@@ -35,10 +38,10 @@ func newSessions(n int) sessions {
 const paceRate = 0.3
 
 // continued gives the session that a request continues, as it is at this request: the deepest one that ended on its
-// path. Its entry is removed, since End adds the new end.
-func (s *sessions) continued(r *Request, arrived int64) session {
-	for i := r.Prompt - 1; i >= 0; i-- {
-		if !s.index.may(r.Signatures[i]) {
+// path, at one of the blocks that were found. Its entry is removed, since End adds the new end.
+func (s *sessions) continued(r *Request, found []int32, arrived int64) session {
+	for _, i := range slices.Backward(found) {
+		if int(i) >= r.Prompt {
 			continue
 		}
 		at := s.index.find(r.Signatures[i])
@@ -51,7 +54,7 @@ func (s *sessions) continued(r *Request, arrived int64) session {
 		logGap := math.Log(float64(max(0, arrived-e.time))/1000 + 1)
 		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/fixedUnit)-float64(e.pace))
 		e.turn = min(e.turn, 250) + 1
-		e.blocks = i + 1
+		e.blocks = int(i) + 1
 		return e
 	}
 	return session{}

@@ -1,21 +1,12 @@
 package forecast
 
-import "math/bits"
-
 // table maps 64-bit signatures to indices: open addressing with linear probing, at most half full. A signature of
 // 0 marks an empty place, so that of a block is made odd. It grows only while the history that it belongs to grows.
-//
-// Most signatures that are looked up are not in the table, and half of the places are occupied, so that a processor
-// cannot foretell whether a place is empty. A filter of eight bits for each place answers nearly all of these: a key whose bit is 0
-// is not in the table. The bits of removed keys stay until as many keys were removed as the table has room for, and are
-// then set again from the keys, which costs O(1) for each removal.
 type table struct {
-	keys    []uint64
-	values  []int32
-	n       int
-	filter  []uint64
-	shift   uint8 // the upper bits of a hash are the index of its bit
-	removed int   // keys since the filter was made
+	keys   []uint64
+	values []int32
+	n      int
+	filter *filter // that knows the keys; nil: none does
 }
 
 // newTable has room for n entries.
@@ -24,22 +15,10 @@ func newTable(n int) table {
 	for size < 2*n {
 		size *= 2
 	}
-	return table{
-		keys: make([]uint64, size), values: make([]int32, size), filter: make([]uint64, size/8),
-		shift: uint8(64 - bits.Len(uint(8*size-1))),
-	}
+	return table{keys: make([]uint64, size), values: make([]int32, size)}
 }
 
-// bit is the place of a key in the filter.
-func (t *table) bit(key uint64) uint64 { return key * 0x9e3779b97f4a7c15 >> t.shift }
-
-// may tells whether a key may be in the table.
-func (t *table) may(key uint64) bool {
-	at := t.bit(key)
-	return t.filter[at/64]>>(at%64)&1 != 0
-}
-
-// find gives the index of a signature, or −1. Callers that look up many signatures ask may before.
+// find gives the index of a signature, or −1.
 func (t *table) find(key uint64) int32 {
 	mask := uint64(len(t.keys) - 1)
 	for at := (key >> 20) & mask; t.keys[at] != 0; at = (at + 1) & mask {
@@ -62,23 +41,8 @@ func (t *table) put(key uint64, value int32) {
 	}
 	t.keys[at], t.values[at] = key, value
 	t.n++
-	t.mark(key)
-}
-
-// mark sets the bit of a key.
-func (t *table) mark(key uint64) {
-	at := t.bit(key)
-	t.filter[at/64] |= 1 << (at % 64)
-}
-
-// sweep makes the filter again, without the keys that were removed.
-func (t *table) sweep() {
-	t.removed = 0
-	clear(t.filter)
-	for _, key := range t.keys {
-		if key != 0 {
-			t.mark(key)
-		}
+	if t.filter != nil {
+		t.filter.mark(key)
 	}
 }
 
@@ -102,7 +66,7 @@ func (t *table) remove(key uint64) {
 		}
 	}
 	t.keys[at] = 0
-	if t.removed++; t.removed > len(t.keys)/2 {
-		t.sweep()
+	if t.filter != nil {
+		t.filter.stale++
 	}
 }

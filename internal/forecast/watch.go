@@ -69,15 +69,10 @@ func (w *watch) supersede(e Entry) {
 	}
 }
 
-// see learns from the watched blocks among those of a request.
-func (w *watch) see(m *model, signatures []uint64, arrived int64) {
-	if w.index.n == 0 {
-		return
-	}
-	for _, s := range signatures {
-		if !w.index.may(s) {
-			continue
-		}
+// see learns from the watched blocks among those of a request that were found.
+func (w *watch) see(m *model, signatures []uint64, found []int32, arrived int64) {
+	for _, i := range found {
+		s := signatures[i]
 		at := w.index.find(s)
 		if at < 0 {
 			continue

@@ -1,0 +1,73 @@
+package forecast
+
+import "math/bits"
+
+// filter finds the blocks of a request that tables may know, or that the guard samples: all others cost one hash, one
+// comparison and one bit.
+//
+// Most blocks are in no table, and half of the places of a table are occupied, so that a processor cannot guess
+// whether a place is empty. A filter has eight bits for each place of its tables; a key whose bit is 0 is in none of them. The
+// bits of removed keys stay until an eighth of the places were removed, and are then set again from the keys, which
+// costs O(1) for each removal.
+type filter struct {
+	words  []uint64
+	shift  uint8 // the upper bits of a hash are the index of its bit
+	stale  int   // keys that were removed
+	tables [2]*table
+	found  []int32 // of the current request, by index
+}
+
+// newFilter makes a filter of tables without keys.
+func newFilter(a, b *table) *filter {
+	size := 64
+	for size < 8*(len(a.keys)+len(b.keys)) {
+		size *= 2
+	}
+	f := &filter{words: make([]uint64, size/64), shift: uint8(65 - bits.Len(uint(size))), tables: [2]*table{a, b}}
+	a.filter, b.filter = f, f
+	return f
+}
+
+// hashOf is the hash of a signature: its upper bits are as random as all of the signature.
+func hashOf(signature uint64) uint64 { return signature * 0x9e3779b97f4a7c15 }
+
+// mark sets the bit of a key.
+func (f *filter) mark(key uint64) {
+	at := hashOf(key) >> f.shift
+	f.words[at/64] |= 1 << (at % 64)
+}
+
+// scan lists the blocks of a request that may be in a table, and those with hashes up to a limit.
+//
+// Every index is written to the list, and stays if the list grows by it. A processor would guess a branch wrong at every
+// tenth block, which costs more than all the rest.
+func (f *filter) scan(signatures []uint64, limit uint64) []int32 {
+	if f.stale > len(f.words)*64/8/8 {
+		f.renew()
+	}
+	if cap(f.found) < len(signatures) {
+		f.found = make([]int32, len(signatures))
+	}
+	list, n, words, shift := f.found[:len(signatures)], 0, f.words, f.shift
+	for i, s := range signatures {
+		h := hashOf(s)
+		at := h >> (shift & 63)
+		list[n] = int32(i)
+		_, above := bits.Sub64(limit, h, 0) // 1 if the hash is above the limit
+		n += int(words[at/64]>>(at%64)&1 | (1 - above))
+	}
+	return list[:n]
+}
+
+// renew sets the bits again from the keys.
+func (f *filter) renew() {
+	f.stale = 0
+	clear(f.words)
+	for _, t := range f.tables {
+		for _, key := range t.keys {
+			if key != 0 {
+				f.mark(key)
+			}
+		}
+	}
+}
