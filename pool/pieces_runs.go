@@ -34,14 +34,9 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	pages, of := c.pages, s.of
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
-	at, k := q.head, 0
-	for ; k < n && at != none; k++ {
-		g := &pages[at]
-		g.fillVictim(at, &evicted[k])
-		ids[k] = messages.PageID(at)
-		of[at] = noPiece
-		at = g.next
-		*g = record
+	at, k := takeGroup(pages, q.head, ids, evicted, &record, math.MaxUint64)
+	for _, id := range ids[:k] {
+		of[id] = noPiece
 	}
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	c.whole.n -= k

@@ -108,12 +108,34 @@ func (s *pieces) cachedBefore(pages []messages.PageID, prompt int) int {
 func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first := pages[i]
 	o, of := s.orders.of(int32(first)), s.of
+	if o.terms.of == nil {
+		return s.plainRunEnd(pages, i)
+	}
 	priority, term := o.priority(int32(first)), o.termNumber(int32(first))
 	for i++; i < len(pages); i++ {
 		id := pages[i]
 		if id == messages.NoPage || of[id] != of[first] || !s.pages[id].stored() ||
 			s.pages[id].depth != s.pages[pages[i-1]].depth+1 ||
 			o.priority(int32(id)) != priority || o.termNumber(int32(id)) != term {
+			break
+		}
+	}
+	return i
+}
+
+// plainRunEnd is runEnd in a pool whose pages have no terms.
+func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
+	of, records := s.of, s.pages
+	n, g := of[pages[i]], &records[pages[i]]
+	depth, priority := g.depth, g.priority
+	for i++; i < len(pages); i++ {
+		id := pages[i]
+		if uint(id) >= uint(len(of)) || of[id] != n {
+			break
+		}
+		g := &records[id]
+		// A page of a piece caches a block; one of no piece may cache none.
+		if depth++; g.depth != depth || g.priority != priority || n == noPiece && !g.stored() {
 			break
 		}
 	}

@@ -14,10 +14,10 @@ import (
 type guard struct {
 	limit uint64
 	index table
-	pages   []guardPage
-	head    int32 // used least recently
-	tail    int32
-	free    int32
+	pages []guardPage
+	head  int32 // used least recently
+	tail  int32
+	free  int32
 
 	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
 	ruling                int64   // requests for which LRU rules on
