@@ -24,7 +24,8 @@ type measurement struct {
 type peer struct {
 	Name string
 	// prepare installs what it needs under a folder and returns the command that
-	// measures it, to which the file of prompts is added.
+	// measures it: FILE stands for the file of prompts, REPLAY for the arguments of this
+	// engine's own command, which reads the trace itself.
 	prepare func(ctx context.Context, s *setup) ([]string, error)
 }
 
@@ -35,21 +36,24 @@ type setup struct {
 	python string
 }
 
-// peers are those of the table, this engine first: the ratios are against it.
+// peers are those of the table, this engine first: the ratios are against it. The second
+// is the same engine, compiled with its profile, as a host can do.
 var peers = []peer{
-	{"kvactor", func(ctx context.Context, s *setup) ([]string, error) { return nil, s.engine(ctx) }},
+	{"kvactor", func(ctx context.Context, s *setup) ([]string, error) { return s.engine(ctx, "demo", "off") }},
+	{"kvactor-profiled", func(ctx context.Context, s *setup) ([]string, error) {
+		return s.engine(ctx, "demo-profiled", filepath.Join(s.here, "..", "engine.pgo"))
+	}},
 	{"kvbm", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lru") }},
 	{"kvbm-lineage", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lineage") }},
 	{"sglang", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "sglang") }},
 	{"vllm", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "vllm") }},
 }
 
-// demo is the path of this engine's command.
-func (s *setup) demo() string { return filepath.Join(s.cache, "demo") }
-
-// engine builds this engine's command.
-func (s *setup) engine(ctx context.Context) error {
-	return run(ctx, filepath.Join(s.here, "..", ".."), nil, "go", "build", "-o", s.demo(), "./cmd/demo")
+// engine builds this engine's command under a name, with a profile for the compiler.
+func (s *setup) engine(ctx context.Context, name, profile string) ([]string, error) {
+	path := filepath.Join(s.cache, name)
+	err := run(ctx, filepath.Join(s.here, "..", ".."), nil, "go", "build", "-pgo="+profile, "-o", path, "./cmd/demo")
+	return []string{path, "REPLAY"}, err
 }
 
 // kvbm builds the Rust driver.
@@ -110,19 +114,19 @@ func output(ctx context.Context, folder string, env []string, name string, args 
 	return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 }
 
-// measure runs a peer once on a row. Without a command it replays the row with this
-// engine's own command, which reads the trace itself. Like the drivers of the peers it
+// measure runs a peer once on a row. Like the drivers of the peers this engine's own command
 // leaves out the kernels, which would empty the processor's caches between the calls.
 func (s *setup) measure(ctx context.Context, priority, command []string, r row, folder, file string) (m measurement, err error) {
-	args := append([]string{}, priority...)
-	if command == nil {
-		args = append(args, s.demo(), "replay", filepath.Join(folder, r.Trace), "--atomic", "--json", "--kernels=false", "--host-pages", "0",
-			"--pages", fmt.Sprint(r.Pages), "--tokens-per-block", fmt.Sprint(r.Size), "--limit", fmt.Sprint(r.Limit))
-	} else {
-		for _, arg := range command {
-			if arg == "FILE" {
-				arg = file
-			}
+	args, replays := append([]string{}, priority...), false
+	for _, arg := range command {
+		switch arg {
+		case "FILE":
+			args = append(args, file)
+		case "REPLAY":
+			replays = true
+			args = append(args, "replay", filepath.Join(folder, r.Trace), "--atomic", "--json", "--kernels=false", "--host-pages", "0",
+				"--pages", fmt.Sprint(r.Pages), "--tokens-per-block", fmt.Sprint(r.Size), "--limit", fmt.Sprint(r.Limit))
+		default:
 			args = append(args, arg)
 		}
 	}
@@ -130,7 +134,7 @@ func (s *setup) measure(ctx context.Context, priority, command []string, r row, 
 	if err != nil {
 		return m, err
 	}
-	if command != nil {
+	if !replays {
 		return m, json.Unmarshal(out, &m)
 	}
 	var own struct {
