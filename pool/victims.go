@@ -22,13 +22,16 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.use < d.use
 }
 
-// candidateOf gives a piece its value. While plain LRU decides, all values are equal, so
+// candidate gives a piece its value of this moment.
+func (s *pieces) candidate(n int32) candidate { return s.candidateOf(n, s.all[n].last) }
+
+// candidateOf gives a piece, whose last use is known, its value. While plain LRU decides, all values are equal, so
 // that the use decides.
-func (s *pieces) candidateOf(n int32) candidate {
+func (s *pieces) candidateOf(n int32, last int64) candidate {
 	q := &s.all[n]
 	c := candidate{piece: n, use: q.use}
 	if !s.policy.PlainLRU() {
-		c.rank = s.policy.Rank(q.features, q.last)
+		c.rank = s.policy.Rank(q.features, last)
 	}
 	return c
 }
@@ -54,7 +57,7 @@ func (s *pieces) victimOf(l *level) candidate {
 	if len(set) <= frontSize {
 		best := candidate{}
 		for _, n := range set {
-			if c := s.candidateOf(n); best.piece == noPiece || c.before(best) {
+			if c := s.candidate(n); best.piece == noPiece || c.before(best) {
 				best = c
 			}
 		}
@@ -67,9 +70,18 @@ func (s *pieces) victimOf(l *level) candidate {
 	if lru := s.policy.PlainLRU(); f.lru != lru {
 		f.lru, f.n = lru, 0
 	}
-	f.add(s.candidateOf(set[len(set)-1]))
-	for range draws {
-		f.add(s.candidateOf(set[s.policy.Below(len(set))]))
+	// All records are read before the first value is computed: the pieces of a large pool are
+	// not in the processor's caches, and their reads overlap.
+	drawn := [draws + 1]int32{set[len(set)-1]}
+	for k := range draws {
+		drawn[k+1] = set[s.policy.Below(len(set))]
+	}
+	var last [draws + 1]int64
+	for k, n := range drawn {
+		last[k] = s.all[n].last
+	}
+	for k, n := range drawn {
+		f.add(s.candidateOf(n, last[k]))
 	}
 	// One of the others gets its value of this moment, the least one as often as it changes its place.
 	if f.turn = (f.turn + 1) % frontSize; f.turn < f.n {
@@ -78,7 +90,7 @@ func (s *pieces) victimOf(l *level) candidate {
 	for f.n == 0 || !s.update(f, f.n-1, set) {
 		// Those drawn were worth more than candidates that are gone.
 		if f.n == 0 {
-			f.add(s.candidateOf(set[s.policy.Below(len(set))]))
+			f.add(s.candidate(set[s.policy.Below(len(set))]))
 		}
 	}
 	return f.list[f.n-1]
@@ -91,7 +103,7 @@ func (s *pieces) update(f *front, k int, set []int32) bool {
 	if spot := s.all[c.piece].spot; spot < 0 || int(spot) >= len(set) || set[spot] != c.piece {
 		return false
 	}
-	return f.add(s.candidateOf(c.piece)) == k
+	return f.add(s.candidate(c.piece)) == k
 }
 
 // first is the piece of the lowest level that loses the next page, in a pool without quotas
@@ -170,7 +182,7 @@ func (s *pieces) peekSet(set []int32, end int, victims []protocol.Victim) []prot
 	list := s.peeked[:0]
 	step := max(1, len(set)/peekLimit)
 	for k := 0; k < len(set); k += step {
-		list = append(list, s.candidateOf(set[k]))
+		list = append(list, s.candidate(set[k]))
 	}
 	s.peeked = list
 	slices.SortFunc(list, func(a, b candidate) int {
