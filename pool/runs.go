@@ -221,10 +221,11 @@ func (p *Pool) attachRun(op *protocol.PoolOp) (done int) {
 func attachEach(pages []page, ids []messages.PageID, blocks []protocol.BlockID, depth int32, priority messages.Priority) (done int) {
 	blocks = blocks[:len(ids)]
 	for i, id := range ids {
-		if uint(id) >= uint(len(pages)) { // NoPage
+		at := uint(uint32(id))
+		if at >= uint(len(pages)) { // NoPage
 			continue
 		}
-		g, b := &pages[id], blocks[i]
+		g, b := &pages[at], blocks[i]
 		if g.state != used || g.prev <= 0 || g.stored() || b < 0 {
 			return i
 		}
