@@ -19,9 +19,17 @@ const maxMarks = 16
 //
 // The array has a fixed size, so that an observed call allocates nothing once the pool of
 // records is warm. Marks beyond its end are dropped.
+//
+// Invariant: there is a mark, the queue's, from the begin of the call on.
 type stages struct {
 	marks [maxMarks]inspect.StageMark
 	n     int
+}
+
+// queued begins the stages of a call, which begins at a time.
+func (s *stages) queued(began time.Time) {
+	s.marks[0] = inspect.StageMark{Stage: inspect.StageQueue, Began: began}
+	s.n = 1
 }
 
 // begin begins a stage, unless the call is in it.
@@ -29,10 +37,12 @@ type stages struct {
 // Several messages of one stage make one mark: a mark is when the stage began, and it ends
 // with the next.
 func (s *stages) begin(stage inspect.Stage) {
-	if s.n == maxMarks || s.n > 0 && s.marks[s.n-1].Stage == stage {
+	if s.n == maxMarks || s.marks[s.n-1].Stage == stage {
 		return
 	}
-	s.marks[s.n] = inspect.StageMark{Stage: stage, Began: time.Now()}
+	// Since reads one clock, the monotonic one; Now reads two.
+	began := s.marks[0].Began
+	s.marks[s.n] = inspect.StageMark{Stage: stage, Began: began.Add(time.Since(began))}
 	s.n++
 }
 
@@ -55,8 +65,7 @@ func observe(ctx context.Context, e *Engine, request messages.Request) (o observ
 	o = observed{engine: e, ctx: ctx, request: request, began: time.Now()}
 	if e.settings.OnStages != nil {
 		o.stages = stagesPool.Get().(*stages)
-		o.stages.n = 0
-		o.stages.begin(inspect.StageQueue)
+		o.stages.queued(o.began)
 	}
 	return o, true
 }

@@ -42,7 +42,7 @@ func begin(ctx context.Context, t trace.Tracer, request messages.Request, began 
 	if name == "" {
 		return ctx, nil
 	}
-	ctx, span := t.Start(ctx, name, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindInternal))
+	ctx, span := t.Start(ctx, name, trace.WithTimestamp(began))
 	if !span.IsRecording() {
 		return ctx, span
 	}
@@ -166,7 +166,7 @@ func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Re
 			if i+1 < len(stages) {
 				to = stages[i+1].Began
 			}
-			_, stage := t.Start(inside, "kvactor.stage."+string(s.Stage), trace.WithTimestamp(s.Began), trace.WithSpanKind(trace.SpanKindInternal))
+			_, stage := t.Start(inside, "kvactor.stage."+string(s.Stage), trace.WithTimestamp(s.Began))
 			stage.End(trace.WithTimestamp(to))
 		}
 	}
