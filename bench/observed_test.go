@@ -8,7 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel/trace/noop"
+	"go.opentelemetry.io/otel"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	tracers "go.opentelemetry.io/otel/trace"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/events/publish"
@@ -38,60 +40,63 @@ func (p published) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.
 	return p.e.SnapshotOf(ctx, r)
 }
 
-// observed starts an engine with metrics, spans of stages that are not sampled, sampled pages
-// and a page, none of which anyone reads; with events, which go to a ZeroMQ socket without
-// subscribers, by a publisher that reads them for as long as linger says.
-func (s shape) observed(b *testing.B, linger time.Duration) do {
+// How long a publisher without readers reads events before it pauses: not for long, and for ever.
+const (
+	pausing = time.Millisecond
+	polling = -1
+)
+
+// exporterless is the tracer that a program has which sets no provider of tracers: no one gets its
+// spans. The one that unsampling returns belongs to a provider that samples none of them.
+func exporterless() tracers.Tracer { return otel.Tracer("kvactor") }
+
+func unsampling() tracers.Tracer {
+	return sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample())).Tracer("kvactor")
+}
+
+// observedShape is the engine that is observed, in three pools.
+func observedShape() shape { return hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock) }
+
+// unwatched starts an engine that no one observes.
+func (s shape) unwatched() *actors.Engine { return s.spawnIn(newSystem()) }
+
+// observed starts an engine with metrics, spans of stages, sampled pages and a page, none of which
+// anyone reads.
+func (s shape) observed(tracer tracers.Tracer) *actors.Engine {
 	c, r := metrics.New(metrics.Options{Model: "m"}), &page.Recorder{}
-	system := newSystem()
-	e := must(actors.Spawn(system.Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{}},
+	e := must(actors.Spawn(newSystem().Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{}},
 		actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
 			c.Observe(ctx, request, began, err)
 			r.Observe(ctx, request, began, err)
 		}),
-		actors.WithStageObserver(tracing.StageObserver(noop.NewTracerProvider().Tracer(""))),
+		actors.WithStageObserver(tracing.StageObserver(tracer)),
 		actors.WithPageObserver(64, c.ObservePage)))
 	c.Attach(e, e.Shapes())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
-	web := httptest.NewServer(page.New(page.Options{Source: e, Pools: e.Shapes(), Recorder: r, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}))
-	stop := func() {}
-	if s.events > 0 {
-		config := wire.Default()
-		config.Enable, config.Endpoint = true, "tcp://127.0.0.1:0"
-		p := must(wire.Start(context.Background(), wire.Options{Source: published{e}, View: publish.Config{Pools: e.Shapes()}, Config: config, Linger: linger}))
-		stop = func() { accept(p.Close(context.Background())) }
-	}
-	b.Cleanup(func() {
-		stop()
-		web.Close()
-		must(e.Close(context.Background()))
-		system.Shutdown()
-	})
-	return serve(e)
+	httptest.NewServer(page.New(page.Options{Source: e, Pools: e.Shapes(), Recorder: r, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}))
+	return e
+}
+
+// published is observed with events as well, which go to a ZeroMQ socket without subscribers, by a
+// publisher that reads them for as long as linger says.
+func (s shape) published(tracer tracers.Tracer, linger time.Duration) *actors.Engine {
+	s.events = 1 << 16
+	e, config := s.observed(tracer), wire.Default()
+	config.Enable, config.Endpoint = true, "tcp://127.0.0.1:0"
+	must(wire.Start(context.Background(), wire.Options{Source: published{e}, View: publish.Config{Pools: e.Shapes()}, Config: config, Linger: linger}))
+	return e
 }
 
 // BenchmarkObserved is an engine step of 512 sequences with everything on that watches an
 // engine, while no one reads; the floor is the same engine without. Published: events are on
 // as well, and a publisher that has paused, as it does 10 s after its last reader has gone. Polled:
-// the publisher never pauses, and hashes on another core what no reader gets. Nothing: nothing is
+// the publisher never pauses, and hashes on another core what no reader gets. Unsampled: as published,
+// with a tracer that exports a sample of its spans, none of those here. Nothing: nothing is
 // on at either side, which shows how far the quotients of the others can be trusted.
 func BenchmarkObserved(b *testing.B) {
-	for _, row := range []string{"nothing", "watched", "published", "polled"} {
-		b.Run(row, func(b *testing.B) {
-			crossed(b, func(measured bool) side {
-				s := hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock)
-				switch {
-				case !measured || row == "nothing":
-					return newBatch(s.actors(b), 6).next
-				case row == "polled":
-					s.events = 1 << 16
-					return newBatch(s.observed(b, -1), 6).next
-				case row == "published":
-					s.events = 1 << 16
-				}
-				return newBatch(s.observed(b, time.Millisecond), 6).next
-			}, scaled(settling))
-		})
+	b.Run("nothing", func(b *testing.B) { apart(b, "floor", "floor") })
+	for _, row := range []string{"watched", "published", "unsampled", "polled"} {
+		b.Run(row, func(b *testing.B) { apart(b, row, "floor") })
 	}
 }
