@@ -98,7 +98,7 @@ func (p *Policy) Begin(r *Request) {
 // knows then changes slowly, and learning was half of its time.
 const (
 	settledFrom  = 8192
-	settledEvery = 4
+	settledEvery = 8
 )
 
 // teaches tells whether the policy learns from the current request.
