@@ -40,8 +40,8 @@
 //
 // # Bounds and determinism
 //
-// History is bounded by shares of the capacity (see New): 0.15 × 48 bytes of watched blocks
-// and 0.3 × 40 bytes of session ends for each page, with their tables about 30 bytes, and at
-// least 2,048 entries of each. All decisions are a function of the requests, their times and
+// History is bounded by shares of the capacity (see New): 0.15 × 40 bytes of watched blocks
+// and 0.3 × 24 bytes of session ends for each page, with their tables about 35 bytes, and at
+// least 2,048 entries of each. A request costs O(1) for the policy and a hash for each block. All decisions are a function of the requests, their times and
 // the seed. A standing clock counts requests instead of time.
 package forecast

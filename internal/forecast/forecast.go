@@ -77,8 +77,8 @@ func (p *Policy) Begin(r *Request) {
 	p.guard.request(r, found)
 	p.watch.see(p.model, r.Signatures, found, p.arrived)
 	p.watch.sweep(p.model, p.clock.now)
-	p.session = p.sessions.continued(r, found, p.arrived)
-	known := p.session.blocks
+	session, known := p.sessions.continued(r, found, p.arrived)
+	p.session = session
 	if p.session.turn == 0 {
 		known = r.Cached
 	}

@@ -7,11 +7,10 @@ import (
 
 // session is what is known of a conversation at the end of one of its prompts.
 type session struct {
-	time   int64 // milliseconds: when the last prompt's pages were released
-	pace   float32
-	scale  int16 // predicted for the last piece
-	turn   uint8 // requests before
-	blocks int   // full blocks of the last prompt; only of the request under way
+	time  int64 // milliseconds: when the last prompt's pages were released
+	pace  float32
+	scale int16 // predicted for the last piece
+	turn  uint8 // requests before
 }
 
 // sessions finds the session of a prompt by the last full block of the prompts before: a prompt that runs over it is
@@ -37,9 +36,9 @@ func newSessions(n int) sessions {
 // people and some tools are slow at each step, which no feature of one request tells.
 const paceRate = 0.3
 
-// continued gives the session that a request continues, as it is at this request: the deepest one that ended on its
+// continued gives the session that a request continues, as it is at this request, and the full blocks of its last prompt: the deepest one that ended on its
 // path, at one of the blocks that were found. Its entry is removed, since End adds the new end.
-func (s *sessions) continued(r *Request, found []int32, arrived int64) session {
+func (s *sessions) continued(r *Request, found []int32, arrived int64) (e session, blocks int) {
 	for _, i := range slices.Backward(found) {
 		if int(i) >= r.Prompt {
 			continue
@@ -48,16 +47,15 @@ func (s *sessions) continued(r *Request, found []int32, arrived int64) session {
 		if at < 0 {
 			continue
 		}
-		e := s.ring[at].session
+		e = s.ring[at].session
 		s.index.remove(r.Signatures[i])
 		s.ring[at].signature = 0
 		logGap := math.Log(float64(max(0, arrived-e.time))/1000 + 1)
 		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/fixedUnit)-float64(e.pace))
 		e.turn = min(e.turn, 250) + 1
-		e.blocks = int(i) + 1
-		return e
+		return e, int(i) + 1
 	}
-	return session{}
+	return session{}, 0
 }
 
 // end notes the end of a prompt. Two sessions can end with the same block, as copies of one conversation do; they are
