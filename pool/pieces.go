@@ -222,7 +222,7 @@ func (s *pieces) link(o *order, i int32) {
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		// Nothing is known of them, so the forecast is that of a piece used once.
-		n = s.open(s.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
+		n = s.open(s.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1}), 1)
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the
 		// page that differs leaves the piece.

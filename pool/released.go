@@ -24,7 +24,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 	}
 	r := forecast.Request{
 		Arrived: op.Request.Arrived, Released: now, Signatures: op.Request.Signatures,
-		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Answer: op.Request.Answer,
+		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Tokens: op.Request.Tokens, Answer: op.Request.Answer,
 	}
 	path := s.storedPath(op.Pages)
 	// It must be known before the loop below gives every page a piece.
@@ -80,7 +80,7 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 			continue
 		}
 		end := s.runEnd(op.Pages, i)
-		n := s.open(op.Use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
+		n := s.open(op.Use, s.policy.Piece(forecast.Run{Uses: 1}), 1)
 		for _, id := range op.Pages[i:end] {
 			s.assign(int32(id), n)
 		}
@@ -146,10 +146,12 @@ func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
 // returns it. The run says where it begins and whether it ends the path.
 func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use protocol.Use) int32 {
 	old := s.of[run[0]]
-	r.Uses, r.Gap = 1, -1
+	r.Uses = 1
 	if old != noPiece {
-		q := &s.all[old]
-		r.Uses, r.Gap = int(q.uses)+1, s.policy.Gap(q.last)
+		r.Uses = int(s.all[old].uses) + 1
+	}
+	if parent != noPiece {
+		r.Front = int(s.all[parent].uses)
 	}
 	s.runs = append(s.runs, r)
 	f := s.policy.Piece(r)

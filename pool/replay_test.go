@@ -20,9 +20,14 @@ import (
 type traceRequest struct {
 	Timestamp float64     `json:"timestamp"`
 	Answer    int         `json:"output_length"`
-	Input     int         `json:"input_length"`
 	IDs       []uint64    `json:"hash_ids"`
 	Runs      [][2]uint64 `json:"hash_runs"`
+	Block     int         `json:"-"` // tokens of a block
+}
+
+// traceBlocks are the block sizes of the traces.
+var traceBlocks = map[string]int{
+	"mooncake_conversation_h1": 512, "mooncake_synthetic": 512, "claude_code_agentic_dev": 64, "agent_runs_lmcache": 16,
 }
 
 // readTrace reads a trace of ../shared/traces; the test is skipped where there is none.
@@ -45,7 +50,7 @@ func readTrace(t testing.TB, name string) (all []traceRequest) {
 				r.IDs = append(r.IDs, run[0]+k)
 			}
 		}
-		r.Runs = nil
+		r.Runs, r.Block = nil, traceBlocks[name]
 		all = append(all, r)
 	}
 	return all
@@ -110,7 +115,7 @@ func (c *atomicCache) request(r *traceRequest) {
 		for _, id := range r.IDs[:n] {
 			c.facts.Signatures = append(c.facts.Signatures, signature(id))
 		}
-		c.facts.Arrived, c.facts.Prompt = c.work.Now, n
+		c.facts.Arrived, c.facts.Prompt, c.facts.Tokens = c.work.Now, n, n*r.Block
 		if c.facts.Answer = r.Answer; !c.answers {
 			c.facts.Answer = 0
 		}

@@ -38,7 +38,8 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 	}
 	r.Arrived, r.Answer = s.Arrived, answer
 	// A sequence may end before its prompt is computed.
-	r.Prompt = min(int(s.Prompt), len(tokens)) / tokensPerBlock
+	r.Tokens = min(int(s.Prompt), len(tokens))
+	r.Prompt = r.Tokens / tokensPerBlock
 	r.Signatures = appendSignatures(r.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
 	return r
 }

@@ -80,7 +80,7 @@ func (m *model) check() (errs []error) {
 			if bad(m.weight[i][v].value) || bad(m.scale[i][v].value) {
 				errs = append(errs, fmt.Errorf("feature %d of value %d weighs %v and %v", i, v, m.weight[i][v].value, m.scale[i][v].value))
 			}
-			if w := m.weight[i][v]; !(w.variance > 0 && w.variance <= lastVariance) {
+			if w := m.weight[i][v]; !(w.variance > 0 && w.variance <= markVariance) {
 				errs = append(errs, fmt.Errorf("feature %d of value %d has the variance %v", i, v, w.variance))
 			}
 			if t := m.terms[i][v]; t != pack(m.scale[i][v].value, m.weight[i][v].value) {

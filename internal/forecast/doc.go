@@ -20,12 +20,13 @@
 // # The model
 //
 // The expected gap is exp(scale), where scale is a sum over features of the request and
-// the piece: requests of the session, new blocks, length of the answer, gap before, blocks
-// of the prompt, uses, the session's pace, the answer's length apart for the first requests
-// of a session, and whether the piece was superseded or is the last block of a prompt. The hazard, the chance of a use in a bin of relative age
-// ln(age + 1 s) − scale, is a logistic function of a sum over the same features. Values
-// come from a table over score and relative age. A piece keeps its features, and each
-// comparison predicts by the weights of that moment.
+// the piece: new blocks, length of the answer, tokens that the prompt adds to the last one
+// of its session, uses of the piece and of the one in front, the session's pace, the
+// answer's length apart for the first requests of a session, and whether the piece was
+// superseded or is the last block of a prompt. The hazard, the chance of a use in a bin of
+// relative age ln(age + 1 s) − scale, is a logistic function of a sum over the same
+// features. Values come from a table over score and relative age. A piece keeps its
+// features, and each comparison predicts by the weights of that moment.
 //
 // The policy learns from one block of each request, which it watches until its next use
 // whether the block stays cached or not: every bin of age that the block outlives is an
@@ -41,7 +42,7 @@
 // # Bounds and determinism
 //
 // History is bounded by shares of the capacity (see New): 0.15 × 40 bytes of watched blocks
-// and 0.3 × 24 bytes of session ends for each page, with their tables about 35 bytes, and at
+// and 0.3 × 32 bytes of session ends for each page, with their tables about 37 bytes, and at
 // least 2,048 entries of each. A request costs O(1) for the policy and a hash for each block. All decisions are a function of the requests, their times and
 // the seed. A standing clock counts requests instead of time.
 package forecast

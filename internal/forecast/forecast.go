@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -13,17 +14,17 @@ type Request struct {
 	// prefixes have equal signatures; no signature is 0.
 	Signatures []uint64
 	Prompt     int // full blocks of the prompt
+	Tokens     int // of the prompt
 	Cached     int // leading blocks that were cached at admission
 	Answer     int // tokens of the answer
 }
 
 // Run is a piece on the path of a request: it begins at block From, has been used Uses
-// times, and Gap is the time between its last two uses, below 0 if there was one use.
-// Last marks the piece that is the last block of the prompt alone.
+// times, and the piece in front of it Front times, 0 if there is none. Last marks the
+// piece that is the last block of the prompt alone.
 type Run struct {
-	From, Uses int
-	Gap        time.Duration
-	Last       bool
+	From, Uses, Front int
+	Last              bool
 }
 
 // Policy is the forecasting policy of one pool: it predicts when a piece will be used
@@ -79,14 +80,17 @@ func (p *Policy) Begin(r *Request) {
 	p.watch.sweep(p.model, p.clock.now)
 	session, known := p.sessions.continued(r, found, p.arrived)
 	p.session = session
+	added := uint8(0)
 	if p.session.turn == 0 {
 		known = r.Cached
+	} else {
+		added = max(1, logFeature(2*(r.Tokens-int(p.session.tokens)), featureAdded))
 	}
+	p.session.tokens = int32(min(r.Tokens+r.Answer, math.MaxInt32))
 	p.current = Features(0).
-		with(featureTurn, logFeature(int(p.session.turn), featureTurn)).
+		with(featureAdded, added).
 		with(featureNew, logFeature(r.Prompt-known, featureNew)).
 		with(featureAnswer, logFeature(r.Answer/8, featureAnswer)).
-		with(featurePrompt, logFeature(r.Prompt, featurePrompt)).
 		with(featurePace, paceFeature(p.session.pace)).
 		with(featureReply, replyFeature(int(p.session.turn), r.Answer))
 	if p.teaches() {
@@ -106,10 +110,7 @@ func (p *Policy) teaches() bool { return p.requests < settledFrom || p.requests%
 
 // Piece describes a piece of the current request, for Value.
 func (p *Policy) Piece(r Run) Features {
-	f := p.current.with(featureUses, uint8(min(r.Uses, 9)))
-	if r.Gap >= 0 {
-		f = f.with(featureGap, gapFeature(r.Gap))
-	}
+	f := p.current.with(featureUses, uint8(min(r.Uses, 9))).with(featureFront, uint8(min(r.Front, 9)))
 	if r.Last {
 		f = f.with(featureLast, 1)
 	}
@@ -203,12 +204,6 @@ func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }
 // Now is the clock of the policy in milliseconds.
 func (p *Policy) Now() int64 { return p.clock.now }
 
-// Gap is the time from a use at the given time of Now to the arrival of the current
-// request.
-func (p *Policy) Gap(last int64) time.Duration {
-	return time.Duration(max(0, p.arrived-last)) * time.Millisecond
-}
-
 // PlainLRU tells whether the guard has found LRU better for this traffic, so that
 // victims are to be chosen by their last use for the time being.
 func (p *Policy) PlainLRU() bool { return p.guard.active() }
@@ -232,12 +227,6 @@ func logFeature(n, feature int) uint8 {
 // announces a longer pause. A sum of the two features cannot say that.
 func replyFeature(turn, tokens int) uint8 {
 	return uint8(8*min(turn, 3) + min(bits.Len(uint(max(0, tokens)))*2/3, 7))
-}
-
-// gapFeature is the length of a gap in half octaves of a second, from 1 on.
-func gapFeature(gap time.Duration) uint8 {
-	const halfOctave = log2 / 2
-	return uint8(max(1, min(featureValues[featureGap]-1, 1+int(logSeconds(millis(gap))/halfOctave))))
 }
 
 // generator is a splitmix64 sequence.

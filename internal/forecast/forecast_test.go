@@ -130,7 +130,7 @@ func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duratio
 		r.Prompt, r.Cached = i+1, i
 		r.Arrived, r.Released = at+time.Duration(i)*gap, at+time.Duration(i)*gap
 		p.Begin(&r)
-		run := Run{Uses: 1, Gap: -1}
+		run := Run{Uses: 1}
 		f = p.Piece(run)
 		p.End(&r, []Run{run}, 0)
 	}
@@ -150,6 +150,26 @@ func TestPolicyLearnsGaps(t *testing.T) {
 	}
 	assert.Greater(t, p.model.predict(slow).scale-p.model.predict(fast).scale, float32(2), "%s", p)
 	assert.Greater(t, p.model.predict(fast).score, float32(-3))
+}
+
+// TestAddedTokens: the tokens that a prompt adds are those beyond the session's last prompt and its answer. The
+// first prompt of a session has none, since nothing is known of what is new in it.
+func TestAddedTokens(t *testing.T) {
+	p := New(1000, 1)
+	blocks := []uint64{1, 3, 5, 7, 9, 11, 13, 15}
+	ask := func(prompt, tokens, answer int) Features {
+		r := Request{Signatures: blocks[:prompt], Prompt: prompt, Tokens: tokens, Answer: answer}
+		p.Begin(&r)
+		run := Run{Uses: 1, Front: 12}
+		p.End(&r, []Run{run}, 0)
+		return p.Piece(run)
+	}
+	first := ask(4, 70, 40)
+	assert.Zero(t, first.at(featureAdded))
+	assert.Equal(t, 9, first.at(featureFront))
+	assert.Equal(t, 3, ask(6, 70+40+3, 7).at(featureAdded))
+	assert.Equal(t, 1, ask(8, 113, 7).at(featureAdded), "shorter than the last prompt with its answer")
+	require.NoError(t, p.Check())
 }
 
 // TestEqualSeedsDecideAlike: the state is a function of requests and seed.
@@ -180,8 +200,8 @@ func TestModelOfHistory(t *testing.T) {
 			r.Prompt = rapid.IntRange(0, len(r.Signatures)).Draw(t, "prompt")
 			r.Cached = rapid.IntRange(0, r.Prompt).Draw(t, "cached")
 			p.Begin(&r)
-			f := p.Piece(Run{Uses: 1, Gap: -1})
-			entry, _ := p.End(&r, []Run{{Uses: 1, Gap: -1}}, 0)
+			f := p.Piece(Run{Uses: 1})
+			entry, _ := p.End(&r, []Run{{Uses: 1}}, 0)
 			require.GreaterOrEqual(t, p.Value(p.Supersede(f, entry), p.Now()), float32(0))
 			require.NoError(t, p.Check())
 		}
@@ -278,7 +298,7 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 			r.Signatures = append(r.Signatures, session<<24|k<<2|1)
 		}
 		r.Signatures = append(r.Signatures, uint64(i)<<24|3) // of this request alone
-		runs := []Run{{Uses: 1, Gap: -1}, {From: 3, Uses: 1, Gap: -1, Last: true}}
+		runs := []Run{{Uses: 1}, {From: 3, Uses: 1, Last: true}}
 		p.Begin(&r)
 		front, last = p.model.predict(p.Piece(runs[0])), p.model.predict(p.Piece(runs[1]))
 		p.End(&r, runs, 0)
@@ -294,14 +314,14 @@ func TestValueFollowsWhatIsLearned(t *testing.T) {
 	p := New(1000, 1)
 	r := Request{Signatures: []uint64{1, 3}, Prompt: 2}
 	p.Begin(&r)
-	old := p.Piece(Run{Uses: 1, Gap: -1})
+	old := p.Piece(Run{Uses: 1})
 	before := p.model.predict(old).score
 	for i := range 2000 { // prompts that never come again
 		r = Request{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Prompt: 2}
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
 		p.Begin(&r)
-		require.Equal(t, old, p.Piece(Run{Uses: 1, Gap: -1}))
-		p.End(&r, []Run{{Uses: 1, Gap: -1}}, 0)
+		require.Equal(t, old, p.Piece(Run{Uses: 1}))
+		p.End(&r, []Run{{Uses: 1}}, 0)
 	}
 	assert.Less(t, p.model.predict(old).score, before-1, "%s", p)
 }

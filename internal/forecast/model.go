@@ -5,14 +5,16 @@ import (
 	"math/bits"
 )
 
-// The features of a piece, each a small integer. features.counts says how many values each has.
+// The features of a piece, each a small integer. featureValues says how many values each has.
+//
+// Each has to pay for the observations that it takes from the others. Requests of the session, blocks of the prompt and the
+// gap before a use were features once: the mean share of docs/policies.md is better by half a point without each of them.
 const (
-	featureTurn       = iota // requests of the session before this one, as a power of two
-	featureNew               // blocks of the prompt beyond the session's last prompt, as a power of two
+	featureNew        = iota // blocks of the prompt beyond the session's last prompt, as a power of two
 	featureAnswer            // eighths of the answer's length in tokens, as a power of two
-	featureGap               // time between the last two uses of the piece, in half octaves of a second; 0: one use
-	featurePrompt            // blocks of the prompt, as a power of two
+	featureAdded             // tokens beyond the session's last prompt and its answer, as a power of two; 0: a first prompt
 	featureUses              // uses of the piece, 9 and more are one
+	featureFront             // uses of the piece in front, 9 and more are one
 	featurePace              // the session's pace in quarters, see session
 	featureSuperseded        // 1: another prompt has branched off in front of the piece
 	featureLast              // 1: the last block of a prompt
@@ -21,7 +23,7 @@ const (
 )
 
 // featureValues is the number of values that each feature may have.
-var featureValues = [featureCount]int{8, 16, 16, 26, 20, 10, 17, 2, 2, 32}
+var featureValues = [featureCount]int{16, 16, 26, 10, 10, 17, 2, 2, 32}
 
 // Features describes one piece at the time of one use: featureBits bits for each feature. A piece keeps its features
 // and not its prediction, so that what is learned later changes its value too.
@@ -63,12 +65,12 @@ const (
 
 // What is believed of the weights before anything was observed: variances of normal distributions around the
 // values of newModel. They are in units of log odds, so they need not be fitted to a trace: a feature changes the odds
-// of a use by a factor of e^√0.03 = 1.2, ten features together by about two; the shape of the hazard is
-// known within a factor of two; and that a last block is used at all is hardly known.
+// of a use by a factor of e^√0.06 = 1.3, nine features together by about two; the shape of the hazard is
+// known within a factor of two; and that a last or a superseded block is used at all is hardly known.
 const (
-	weightVariance = 0.03
+	weightVariance = 0.06
 	biasVariance   = 0.5
-	lastVariance   = 0.5
+	markVariance   = 0.5
 	// Traffic changes, so that each observation also makes weights a little less certain. They settle where ten
 	// thousands of observations count, instead of all.
 	drift = 1e-8
@@ -138,7 +140,6 @@ func newModel() *model {
 	}
 	m.startWeight(featureSuperseded, -3)
 	m.startWeight(featureLast, -1.2)
-	m.weight[featureLast][1].variance = lastVariance
 	for range scores {
 		m.refresh()
 	}
@@ -146,8 +147,8 @@ func newModel() *model {
 }
 
 // startWeight is the weight that a feature of two values starts with.
-func (m *model) startWeight(feature int, weight float64) {
-	m.weight[feature][1].value = weight
+func (m *model) startWeight(feature int, value float64) {
+	m.weight[feature][1] = weight{value, markVariance}
 	m.packTerm(feature, 1)
 }
 
@@ -187,11 +188,11 @@ func (m *model) sum(f Features) packed {
 	t := &m.terms
 	return pack(m.base, 0) + t[0][f&mask] + t[1][f>>n&mask] + t[2][f>>(2*n)&mask] + t[3][f>>(3*n)&mask] +
 		t[4][f>>(4*n)&mask] + t[5][f>>(5*n)&mask] + t[6][f>>(6*n)&mask] + t[7][f>>(7*n)&mask] +
-		t[8][f>>(8*n)&mask] + t[9][f>>(9*n)&mask]
+		t[8][f>>(8*n)&mask]
 }
 
 // It compiles as long as sum has all features.
-var _ [10]packed = [featureCount]packed{}
+var _ [9]packed = [featureCount]packed{}
 
 // predict gives the prediction for a piece in floating point, for learning.
 func (m *model) predict(f Features) prediction {

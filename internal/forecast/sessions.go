@@ -7,10 +7,11 @@ import (
 
 // session is what is known of a conversation at the end of one of its prompts.
 type session struct {
-	time  int64 // milliseconds: when the last prompt's pages were released
-	pace  float32
-	scale int16 // predicted for the last piece
-	turn  uint8 // requests before
+	time   int64 // milliseconds: when the last prompt's pages were released
+	pace   float32
+	scale  int16 // predicted for the last piece
+	turn   uint8 // requests before
+	tokens int32 // of the last prompt and its answer
 }
 
 // sessions finds the session of a prompt by the last full block of the prompts before: a prompt that runs over it is

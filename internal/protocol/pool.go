@@ -104,6 +104,7 @@ type RequestFacts struct {
 	Arrived    time.Duration // when it was admitted
 	Signatures []uint64      // of its full blocks; equal prefixes have equal ones, none is 0
 	Prompt     int           // full blocks of the prompt
+	Tokens     int           // of the prompt
 	Answer     int           // tokens of the answer
 }
 
