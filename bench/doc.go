@@ -16,6 +16,9 @@
 //	x/floor     their quotient: the number to read and to compare
 //	p99-ns      of the engine's side, where a step's latency matters
 //
+// Observed runs each side in a process of its own, several times: x/lowest and x/highest are the
+// extremes of the quotients whose median is x/floor.
+//
 // B/op and allocs/op count both sides; no floor allocates, so they are the
 // engine's. The usual ns/op would be the sum of both and is left out.
 //
