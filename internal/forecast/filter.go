@@ -18,6 +18,8 @@ type filter struct {
 }
 
 // newFilter makes a filter of tables without keys.
+//
+// One filter serves both tables, since a pass that reads two takes twice as long and both find few.
 func newFilter(a, b *table) *filter {
 	size := 64
 	for size < 8*(len(a.keys)+len(b.keys)) {
@@ -60,6 +62,9 @@ func (f *filter) scan(signatures []uint64, limit uint64) []int32 {
 }
 
 // renew sets the bits again from the keys.
+//
+// Counters instead of bits, which removals could take back, were rejected: with four times the memory fewer of them
+// stay in the processor's caches.
 func (f *filter) renew() {
 	f.stale = 0
 	clear(f.words)

@@ -192,7 +192,7 @@ func (p *Policy) Value(f Features, last int64) float32 {
 	return p.model.value(p.model.predict(f), max(0, p.clock.now-last))
 }
 
-// Rank orders pieces by their Value: a number that is the greater the more a piece is worth.
+// Rank orders pieces by their Value, without computing it: a number that is the greater the more a piece is worth.
 func (p *Policy) Rank(f Features, last int64) int32 {
 	t := p.model.sum(f)
 	return p.model.rank(t.scale(), t.score(), max(0, p.clock.now-last))

@@ -169,12 +169,13 @@ type packed int64
 
 const unit = 1 << 16
 
+// pack makes one number of both. A negative score takes one from the upper half, which scale gives back.
 func pack(scale, score float64) packed { return packed(scale*unit)<<32 + packed(score*unit) }
 
 func (t packed) scale() int32 { return int32((t - packed(t.score())) >> 32) }
 func (t packed) score() int32 { return int32(t) }
 
-// packTerm takes over the weights of one value of a feature.
+// packTerm takes over the weights of one value of a feature, after either has changed.
 func (m *model) packTerm(feature, value int) {
 	m.terms[feature][value] = pack(m.scale[feature][value].value, m.weight[feature][value].value)
 }
@@ -195,6 +196,8 @@ func (m *model) sum(f Features) packed {
 var _ [9]packed = [featureCount]packed{}
 
 // predict gives the prediction for a piece in floating point, for learning.
+//
+// Learning corrects what victims are compared by, so it begins with the same rounded sum.
 func (m *model) predict(f Features) prediction {
 	t := m.sum(f)
 	return prediction{float32(t.scale()) / unit, float32(t.score()) / unit}
@@ -276,6 +279,8 @@ func (m *model) outlive(f Features, from, to int) {
 			uncertain += m.weight[i][g&featureMask].variance
 		}
 		gradient, information, first := 0.0, 0.0, k
+		// The weights are as before for all bins of the batch, so the prediction is made once. Each bin has a
+		// bias of its own, which is corrected at once.
 		for sum := 0.0; k < to && sum < batchChance; k++ {
 			b := &m.bias[k]
 			chance := logistic(b.value + score)
@@ -387,6 +392,8 @@ func (m *model) rank(scale, score int32, ageMillis int64) int32 {
 }
 
 // between interpolates between two numbers, by units of the way from the first to the second.
+//
+// The product needs 64 bits: neighbours in the table may be half a unit apart, and the way has 16 bits.
 func between(a, b int32, part int64) int32 { return a + int32(int64(b-a)*part>>16) }
 
 // logSeconds is ln(age + 1 s) of an age in milliseconds, in units of 1/unit. The bits of the number give the power of

@@ -115,6 +115,9 @@ func (w *watch) sweep(m *model, now int64) {
 }
 
 // dueOf is a moment before which the block has not outlived its bin, and not much before the end of the bin.
+//
+// A moment that is too early only costs a look at the entry, so the exponential may come from a table; one that is too
+// late would teach late.
 func (e *watched) dueOf() int64 {
 	if e.bin >= bins-1 {
 		return math.MaxInt64
