@@ -32,7 +32,7 @@ type callTime struct {
 // callNames are the calls of an engine that have a duration of their own.
 var callNames = []string{
 	"admit", "append", "commit", "release", "rewind", "fork", "tables", "lookup", "pin", "unpin", "invalidate", "prefetch",
-	"reset", "rebalance", "stats", "events", "write_scales", "read_scales", "fetch", "export",
+	"reset", "rebalance", "stats", "overview", "events", "write_scales", "read_scales", "fetch", "export",
 	"import", "check", "other",
 }
 
@@ -170,6 +170,8 @@ func callOf(request any) (name string, refusal error) {
 		return "rebalance", m.Err
 	case *inspect.ReadStats:
 		return "stats", m.Err
+	case *inspect.ReadOverview:
+		return "overview", m.Err
 	case *kvevents.ReadEvents:
 		return "events", m.Err
 	case *kvevents.ReadSnapshot:

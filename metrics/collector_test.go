@@ -195,7 +195,7 @@ func TestCallsHaveNames(t *testing.T) {
 	for _, request := range []any{
 		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{}, &messages.Rewind{}, &messages.Fork{},
 		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{}, &messages.Invalidate{},
-		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{}, &kvevents.ReadEvents{}, &inspect.Check{},
+		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{}, &inspect.ReadOverview{}, &kvevents.ReadEvents{}, &inspect.Check{},
 		&messages.WriteScales{}, &messages.ReadScales{}, &protocol.Fetch{}, &protocol.DescribeSequence{}, &protocol.BeginImport{}, struct{}{},
 	} {
 		name, err := callOf(request)
