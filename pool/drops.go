@@ -21,7 +21,8 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 	if op.CoveredByReservation || c.accounts != nil {
 		return len(op.Pages), 0
 	}
-	freeN, listedN := free.n, 0
+	freeN := free.n
+	var listedN int
 	if c.pieces == nil {
 		left, listedN = c.dropEach(op, free)
 	} else {
@@ -96,8 +97,8 @@ func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 	if o.hinted {
 		r.lead = hintDistance
 	}
-	tail := none
-	if tail, n = r.append(pages, ids, l.tail); n == 0 {
+	tail, n := r.append(pages, ids, l.tail)
+	if n == 0 {
 		return 0
 	}
 	pages[tail].next = none

@@ -118,9 +118,6 @@ func (s *pieces) follow(k link) int32 {
 	return k.piece
 }
 
-// head is the cached page of a piece that is evicted first, or none.
-func (s *pieces) head(n int32) int32 { return s.all[n].head }
-
 // assign makes a page, which belongs to no piece, belong to one.
 func (s *pieces) assign(i, n int32) {
 	s.of[i] = n

@@ -52,7 +52,7 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	at, k, touched := l.head, 0, c.touched
 	for k < n && at != none {
 		end, reads := c.fetchGroup(at, k, n)
-		taken := 0
+		var taken int
 		if reads {
 			at, taken, touched = takeReading(pages, at, ids[k:end], evicted[k:end], &record, bound, touched)
 		} else {

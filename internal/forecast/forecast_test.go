@@ -83,7 +83,8 @@ func TestValueIsTheBestStoppingTime(t *testing.T) {
 				}
 				best = max(best, used/held)
 			}
-			require.InEpsilon(t, best, math.Exp(float64(m.table[row][k])/unit), 1e-3, "score %v bin %d", score, k)
+			inTable := math.Exp(float64(m.table[row][k]) / unit)
+			require.InEpsilon(t, best, inTable, 1e-3, "score %v bin %d", score, k)
 		}
 	}
 }
