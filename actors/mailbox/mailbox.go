@@ -207,27 +207,26 @@ const (
 	userNext               // the batch has user messages
 )
 
-// next looks for work under the lock.
-func (m *Mailbox) next() (any, turn) {
+// next looks for work under the lock. It runs after each message, so it defers nothing.
+func (m *Mailbox) next() (x any, t turn) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.user.seen = m.user.at
 	urgent := m.system.left() || m.system.swap()
-	if !urgent && (m.suspended || !m.user.left() && !m.user.swap()) {
-		m.running = false
-		return nil, idle
-	}
 	switch {
+	case !urgent && (m.suspended || !m.user.left() && !m.user.swap()):
+		m.running = false
+		t = idle
 	case m.left <= 0:
-		return nil, spent
+		t = spent
 	case urgent:
 		m.urgent.Add(-1)
-		x := m.system.take()
+		x, t = m.system.take(), systemNext
 		m.system.seen = m.system.at
-		return x, systemNext
 	default:
-		return nil, userNext
+		t = userNext
 	}
+	m.mu.Unlock()
+	return x, t
 }
 
 // invokeSystem delivers a system message, or heeds it itself.
