@@ -22,12 +22,7 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 		return len(op.Pages), 0
 	}
 	freeN := free.n
-	var listedN int
-	if c.pieces == nil {
-		left, listedN = c.dropEach(op, free)
-	} else {
-		left, listedN = c.dropPieces(op, free)
-	}
+	left, listedN := c.dropEach(op, free)
 	c.whole.n += listedN
 	c.n += listedN
 	if c.whole.hinted && c.pieces == nil {
@@ -61,7 +56,12 @@ func (c *cache) dropEach(op *protocol.PoolOp, free *freePages) (left, listedN in
 			free.push(i)
 			left--
 		default:
-			n := c.appendRun(ids[:left], op.Use)
+			var n int
+			if c.pieces == nil {
+				n = c.appendRun(ids[:left], op.Use)
+			} else {
+				n = c.appendToPiece(ids[:left], op.Use)
+			}
 			if n == 0 {
 				return left, listedN
 			}

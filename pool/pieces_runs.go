@@ -116,53 +116,17 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 	}
 }
 
-// dropPieces is dropEach in a pool with pieces, whose pages belong to pieces already: it ends
-// one reference to each of the pages, from the last one on, up to a page that drop has to look
-// at, and returns how many pages are left and how many are cached now.
-func (c *cache) dropPieces(op *protocol.PoolOp, free *freePages) (left, listedN int) {
-	pages, terms, ids := c.pages, c.whole.terms.of, op.Pages
-	for left = len(ids); left > 0; {
-		i := int32(ids[left-1])
-		if i == none {
-			left--
-			continue
-		}
-		g := &pages[i]
-		if g.state != used || g.child != 0 || g.prev < 1 {
-			break
-		}
-		switch {
-		case g.prev > 1 || g.next > 0:
-			g.prev--
-			g.use = max(g.use, op.Use)
-			left--
-		case terms != nil && terms[i] != 0:
-			return left, listedN
-		case !g.stored():
-			free.push(i)
-			left--
-		default:
-			n := c.appendToPiece(ids[:left], op.Use)
-			if n == 0 {
-				return left, listedN
-			}
-			left -= n
-			listedN += n
-		}
-	}
-	return left, listedN
-}
-
 // appendToPiece appends pages of one piece to its list, from the last one on, and returns how
 // many. The caller has seen that the last page caches a block and that a reference is its
 // only holder; the run ends before a page that is not so, and before one that belongs in
-// front of the tail. It is empty if the piece has cached pages of another priority.
+// front of the tail. It is empty if the page has a term, or the piece has cached pages of
+// another priority.
 func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int) {
-	pages, of, terms := c.pages, c.pieces.of, c.whole.terms.of
+	pages, of := c.pages, c.pieces.of
 	first := int32(ids[len(ids)-1])
 	n, priority := of[first], pages[first].priority
 	q := &c.pieces.all[n]
-	if n == noPiece || q.spot >= 0 && (q.priority != priority || q.term != 0) {
+	if n == noPiece || priority == timed || q.spot >= 0 && (q.priority != priority || q.term != 0) {
 		return 0
 	}
 	tail, last := q.tail, &page{depth: math.MaxInt32} // after which any page may come
@@ -176,8 +140,7 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 			break
 		}
 		g := &pages[i]
-		if g.state != used || g.prev != 1 || g.next|g.child != 0 || g.priority != priority || lastDepth < g.depth ||
-			terms != nil && terms[i] != 0 {
+		if g.state != used || g.prev != 1 || g.next|g.child != 0 || g.priority != priority || lastDepth < g.depth {
 			break
 		}
 		last.next = i
