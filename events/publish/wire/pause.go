@@ -52,9 +52,11 @@ func (p *Publisher) resume() {
 
 // pause decides whether run waits for a reader, and notes it.
 func (p *Publisher) pause() bool {
-	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Under the lock: a time from before it may be earlier than what a reader has asked
+	// since, and would end a pause without a read.
+	now := time.Now()
 	if p.isRead() {
 		p.asked = now
 	}
