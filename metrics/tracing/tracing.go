@@ -26,10 +26,18 @@ import (
 )
 
 // Observer makes a function for actors.WithCallObserver. A tracer that does not sample
-// a call costs its own decision and no more.
+// a call costs its own decision and no more. One of a program that has set no provider, as
+// otel.Tracer returns it, is asked for one call in 64 until a provider is set.
 func Observer(t trace.Tracer) func(ctx context.Context, request messages.Request, began time.Time, err error) {
+	u := newUnset(t)
 	return func(ctx context.Context, request messages.Request, began time.Time, err error) {
+		if u.skips() {
+			return
+		}
 		if _, span := begin(ctx, t, request, began, err); span != nil {
+			if span.IsRecording() {
+				u.recorded()
+			}
 			span.End()
 		}
 	}
@@ -138,13 +146,17 @@ func describe(request messages.Request) (name string, items int, refusal error) 
 // stage of the call below that of the call, such as kvactor.stage.match. It takes the place
 // of Observer.
 //
-// A tracer of package noop makes no spans, and is not asked for any: to ask takes three
-// allocations a call, and code that the engine's own work displaces from the processor's caches.
+// A tracer of package noop makes no spans, and is not asked for any. One of a program that has
+// set no provider is asked for one call in 64, as by Observer.
 func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
 	if _, off := t.(noop.Tracer); off {
 		return func(context.Context, messages.Request, []inspect.StageMark, error) {}
 	}
+	u := newUnset(t)
 	return func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
+		if u.skips() {
+			return
+		}
 		ended := time.Now()
 		began := ended
 		if len(stages) > 0 {
@@ -160,6 +172,7 @@ func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Re
 			span.End() // without the time, which takes an allocation
 			return
 		}
+		u.recorded()
 		defer span.End(trace.WithTimestamp(ended))
 		for i, s := range stages {
 			to := ended
