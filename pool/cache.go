@@ -12,10 +12,9 @@ import (
 // their pieces, which then have the places in the levels of the orders.
 type cache struct {
 	orders
-	pieces  *pieces   // nil: the policy is priority_lru
-	n       int       // cached pages: the sum of order.n over the orders
-	touched int32     // a result of reading hinted records, so that the reads are not optimised away
-	ahead   lookAhead // scratch space of peek
+	pieces *pieces   // nil: the policy is priority_lru
+	n      int       // cached pages: the sum of order.n over the orders
+	ahead  lookAhead // scratch space of peek
 }
 
 // advance moves the clock and ends the priorities whose moment has come: O(log) for each

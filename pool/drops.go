@@ -25,9 +25,6 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 	left, listedN := c.dropEach(op, free)
 	c.whole.n += listedN
 	c.n += listedN
-	if c.whole.hinted && c.pieces == nil {
-		c.whole.extendHints(op.Pages[left:])
-	}
 	return left, listedN + free.n - freeN
 }
 
@@ -109,6 +106,9 @@ func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 		pages[l.tail].next = first
 	}
 	l.tail = tail
+	if o.hinted {
+		o.extendHints(l, ids[len(ids)-n:])
+	}
 	return n
 }
 

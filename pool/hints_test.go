@@ -13,26 +13,30 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TestHintsLeadAhead: whatever the lengths of the runs, a page that is listed in
-// one leads to the page that goes some places after it.
+// TestHintsLeadAhead: whatever the lengths of the runs, and although those of two priorities
+// arrive by turns, a page that is listed in one leads to the page that goes some places after
+// it in the list.
 func TestHintsLeadAhead(t *testing.T) {
-	const pages = 200
+	const pages = 400
+	priorities := []messages.Priority{messages.DefaultPriority, 80}
 	y := &tenants{pool: New("hinted", pages)}
 	y.pool.cache.whole.hinted = true
-	for _, n := range []int{1, 2, 40, 3, 3, 17, 16, 15, 1, 60, 5, 37} {
-		y.visit(0, n, messages.DefaultPriority)
+	for i, n := range []int{1, 2, 40, 90, 3, 3, 17, 16, 15, 1, 60, 5, 37, 110} {
+		y.visit(0, n, priorities[i%2])
 	}
 	require.Zero(t, y.pool.Counts().Free)
-	var order []int32
-	for i := y.pool.cache.whole.level(messages.DefaultPriority).head; i != none; i = y.pool.pages[i].next {
-		order = append(order, i)
-	}
-	require.Len(t, order, pages)
-	for k, i := range order[:pages-hintDistance] {
-		assert.Equal(t, order[k+hintDistance], y.pool.pages[i].child, "place %d", k)
-	}
-	for _, i := range order[pages-hintDistance:] {
-		assert.Equal(t, none, y.pool.pages[i].child)
+	for _, priority := range priorities {
+		var order []int32
+		for i := y.pool.cache.whole.level(priority).head; i != none; i = y.pool.pages[i].next {
+			order = append(order, i)
+		}
+		require.Greater(t, len(order), 4*hintDistance)
+		for k, i := range order[:len(order)-hintDistance] {
+			assert.Equal(t, order[k+hintDistance], y.pool.pages[i].child, "place %d of %d", k, priority)
+		}
+		for _, i := range order[len(order)-hintDistance:] {
+			assert.Equal(t, none, y.pool.pages[i].child)
+		}
 	}
 }
 
@@ -56,24 +60,63 @@ func TestPageIsHalfACacheLine(t *testing.T) {
 	assert.EqualValues(t, 32, unsafe.Sizeof(page{}))
 }
 
-// TestGroupsDecideNothing: pools that read the records that hints name, or fetch them by
-// groups, evict the same pages as one that does not, from a list of scattered pages with
-// priorities, claims and stale hints.
-func TestGroupsDecideNothing(t *testing.T) {
+// TestTakeFetching: the pages, victims and records are those of takeEach, up to the end of the
+// list, to a bound and to the number of ids, whatever the hints name.
+func TestTakeFetching(t *testing.T) {
+	const n = 100
+	dice := rand.New(rand.NewPCG(3, 1))
+	order := dice.Perm(n)
+	list := make([]page, n)
+	for k, i := range order {
+		list[i] = page{
+			use: protocol.Use(1<<40 + k), block: protocol.BlockID(1<<40 + i), depth: int32(n - k), priority: messages.Priority(k), state: listed,
+			next: none, child: dice.Int32N(1<<20) - 1,
+		}
+		if k+1 < n {
+			list[i].next = int32(order[k+1])
+		}
+	}
+	record := taken(&protocol.PoolOp{})
+	for name, c := range map[string]struct{ ids, bound, taken int }{
+		"the whole list":    {ids: n + 7, bound: n, taken: n},
+		"some of it":        {ids: 31, bound: n, taken: 31},
+		"up to a bound":     {ids: n, bound: 47, taken: 47},
+		"a bound and n ids": {ids: 5, bound: 5, taken: 5},
+		"no ids":            {bound: n},
+	} {
+		type answer struct {
+			pages   []page
+			ids     []messages.PageID
+			evicted []protocol.Victim
+			next    int32
+			n       int
+		}
+		run := func(take func([]page, int32, []messages.PageID, []protocol.Victim, *page, protocol.Use) (int32, int)) answer {
+			a := answer{pages: slices.Clone(list), ids: make([]messages.PageID, c.ids), evicted: make([]protocol.Victim, c.ids)}
+			a.next, a.n = take(a.pages, int32(order[0]), a.ids, a.evicted, &record, protocol.Use(1<<40+c.bound))
+			return a
+		}
+		got := run(takeFetching)
+		assert.Equal(t, c.taken, got.n, name)
+		assert.Equal(t, run(takeEach), got, name)
+	}
+}
+
+// TestHintsDecideNothing: a pool that follows hints evicts the same pages as one that does
+// not, from a list of scattered pages with priorities, claims and stale hints.
+func TestHintsDecideNothing(t *testing.T) {
 	const pages = 600
-	plain, hinted, grouped := New("plain", pages), New("hinted", pages), New("grouped", pages)
+	plain, hinted := New("plain", pages), New("hinted", pages)
 	hinted.cache.whole.hinted = true
-	grouped.cache.whole.hinted, grouped.cache.whole.grouped = true, true
 	do := func(op protocol.PoolOp) *protocol.PoolWork {
-		var answers [3]protocol.PoolWork
-		for i, p := range []*Pool{plain, hinted, grouped} {
+		var answers [2]protocol.PoolWork
+		for i, p := range []*Pool{plain, hinted} {
 			answers[i].Ops = []protocol.PoolOp{op}
 			answers[i].Ops[0].Pages = slices.Clone(op.Pages)
 			p.Do(&answers[i])
 			require.NoError(t, p.Check())
 		}
 		require.Equal(t, answers[0], answers[1])
-		require.Equal(t, answers[0], answers[2])
 		return &answers[0]
 	}
 	dice := rand.New(rand.NewPCG(5, 8))

@@ -28,6 +28,7 @@ type level struct {
 	ranked        []int32 // a heap of terms; at the top the one whose first page is evicted first
 	leaves, inner []int32 // with a forecast: pieces with cached pages, see pieces.go
 	front         *front  // of these, from the first choice on
+	recent        *recent // with hints: the pages of the list whose hints are not complete yet
 }
 
 // order is the eviction order of cached pages: all of a pool, or with quotas those
@@ -41,9 +42,7 @@ type order struct {
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
 	terms    terms
-	hinted   bool   // the pool is large enough for hints
-	grouped  bool   // and for groups
-	recent   recent // pages whose hints are not complete yet
+	hinted   bool // the pool is large enough for hints
 }
 
 // reset empties the order. The pages keep their terms.
@@ -52,7 +51,7 @@ type order struct {
 // Ended terms keep their pages too, so the default level gets them back when they are
 // linked.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages, grouped: len(pages) >= groupedPages}
+	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages}
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup

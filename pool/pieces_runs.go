@@ -34,7 +34,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	pages, of := c.pages, s.of
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
-	at, k := takeGroup(pages, q.head, ids, evicted, &record, math.MaxUint64)
+	at, k := takeEach(pages, q.head, ids, evicted, &record, math.MaxUint64)
 	for _, id := range ids[:k] {
 		of[id] = noPiece
 	}

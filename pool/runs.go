@@ -49,25 +49,21 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	if rival != none {
 		bound = protocol.Use(pages[rival].use.Moment() << 1)
 	}
-	at, k, touched := l.head, 0, c.touched
-	for k < n && at != none {
-		end, reads := c.fetchGroup(at, k, n)
+	at, k := l.head, 0
+	for {
 		var taken int
-		if reads {
-			at, taken, touched = takeReading(pages, at, ids[k:end], evicted[k:end], &record, bound, touched)
+		if o.hinted {
+			at, taken = takeFetching(pages, at, ids[k:], evicted[k:], &record, bound)
 		} else {
-			at, taken = takeGroup(pages, at, ids[k:end], evicted[k:end], &record, bound)
+			at, taken = takeEach(pages, at, ids[k:], evicted[k:], &record, bound)
 		}
-		if k += taken; k == end || at == none {
-			continue
-		}
-		if !o.before(at, rival) {
+		// A page of the moment of the rival is compared with it.
+		if k += taken; k == n || at == none || !o.before(at, rival) {
 			break
 		}
-		at, taken = takeGroup(pages, at, ids[k:k+1], evicted[k:k+1], &record, math.MaxUint64)
+		at, taken = takeEach(pages, at, ids[k:k+1], evicted[k:k+1], &record, math.MaxUint64)
 		k += taken
 	}
-	c.touched = touched
 	// The counts and the new head are written once, after the loops. Taking
 	// page by page, order.remove writes them each time.
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
@@ -82,14 +78,14 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	return victims
 }
 
-// takeGroup takes pages from at on, as many as there are ids, and returns the page behind
+// takeEach takes pages from at on, as many as there are ids, and returns the page behind
 // them and their number. It ends before a page whose use is not below a bound, and at the
 // end of the list.
 //
 // A processor cannot begin with a page before it has read its number from the page before,
 // unless it can guess it: pages of one prefix mostly adjoin, so the next page is most likely
 // as far behind as this one. The branch makes that guess.
-func takeGroup(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use) (next int32, n int) {
+func takeEach(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use) (next int32, n int) {
 	evicted = evicted[:len(ids)]
 	step := int32(1)
 	for n < len(ids) && uint(at) < uint(len(pages)) {
@@ -109,27 +105,6 @@ func takeGroup(pages []page, at int32, ids []messages.PageID, evicted []protocol
 		step, at = next-at, next
 	}
 	return at, n
-}
-
-// takeReading is takeGroup for pages that do not adjoin, in a pool without groups: it reads
-// the records that the hints name, and returns the sum of what it has read.
-func takeReading(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use, touched int32) (next int32, n int, sum int32) {
-	evicted = evicted[:len(ids)]
-	for n < len(ids) && uint(at) < uint(len(pages)) {
-		g := &pages[at]
-		if g.use >= bound {
-			break
-		}
-		if g.child != none {
-			touched += pages[g.child].depth
-		}
-		g.fillVictim(at, &evicted[n])
-		ids[n] = messages.PageID(at)
-		n++
-		at = g.next
-		*g = *record
-	}
-	return at, n, touched
 }
 
 // claimRun adds a reference to each of the pages, from the first on, and returns how

@@ -1,0 +1,59 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func takeFetching(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use) (next int32, n int)
+//
+// A record has 32 bytes; TestPageIsHalfACacheLine holds it. The number none is above every
+// length as an unsigned number, so one comparison finds the end of the list.
+TEXT ·takeFetching(SB), NOSPLIT, $0-112
+	MOVQ    pages_base+0(FP), DI
+	MOVQ    pages_len+8(FP), R8
+	MOVLQZX at+24(FP), AX
+	MOVQ    ids_base+32(FP), SI
+	MOVQ    ids_len+40(FP), CX
+	MOVQ    evicted_base+56(FP), R9
+	MOVQ    record+80(FP), R10
+	MOVQ    bound+88(FP), R11
+	MOVUPS  (R10), X0
+	MOVUPS  16(R10), X1
+	XORQ    DX, DX              // pages taken
+
+next:
+	CMPQ DX, CX
+	JGE  done
+	CMPQ AX, R8
+	JCC  done                   // none
+	MOVQ AX, BX
+	SHLQ $5, BX
+	ADDQ DI, BX                 // the record
+	MOVQ page_use(BX), R12
+	CMPQ R12, R11
+	JCC  done                   // use ≥ bound
+
+	// Prefetch the record that the hint names.
+	MOVLQSX    page_child(BX), R13
+	SHLQ       $5, R13
+	PREFETCHT0 (DI)(R13*1)
+
+	// Fill in the id and the victim, and go on to the next page.
+	MOVL    AX, (SI)(DX*4)
+	MOVL    AX, const_victimPage(R9)
+	MOVQ    page_block(BX), R13
+	MOVQ    R13, const_victimBlock(R9)
+	MOVL    page_depth(BX), R13
+	MOVL    R13, const_victimDepth(R9)
+	MOVBLZX page_priority(BX), R13
+	MOVB    R13, const_victimPriority(R9)
+	MOVW    $const_otherTenants, const_victimTenant(R9)
+	MOVQ    R12, const_victimUse(R9)
+	MOVLQZX page_next(BX), AX
+	MOVUPS  X0, (BX)
+	MOVUPS  X1, 16(BX)
+	ADDQ    $const_victimSize, R9
+	INCQ    DX
+	JMP     next
+
+done:
+	MOVL AX, next+96(FP)
+	MOVQ DX, n+104(FP)
+	RET
