@@ -49,20 +49,21 @@ func (w *admissionQueue) put(q queued, pool int) {
 	w.due, w.shortPool, w.seen, w.total = false, pool, w.counts.available(pool), w.counts.device[pool].Total
 }
 
-// next takes the first batch out if it is worth a try: it may find more than last
+// next takes the first batch into q if it is worth a try: it may find more than last
 // time. Those whose callers have gone make room for the ones behind them.
-func (w *admissionQueue) next() (queued, bool) {
+func (w *admissionQueue) next(q *queued) bool {
 	for w.len() > 0 && !w.port.Waits(w.first().sender) {
-		w.pop()
+		var gone queued
+		w.pop(&gone)
 		w.due = true
 	}
 	if w.len() == 0 || !w.worthTrying() {
-		return queued{}, false
+		return false
 	}
 	w.due = true // for the batch behind it, unless this one comes back
-	q, _ := w.pop()
+	w.pop(q)
 	q.parked = true
-	return q, true
+	return true
 }
 
 // worthTrying tells whether the first that waits may find more than last time.
@@ -108,11 +109,7 @@ func (w *admissionQueue) noteStored(items []protocol.StoreItem) {
 
 // stop answers all that wait with the cause.
 func (w *admissionQueue) stop(cause error) {
-	for {
-		q, ok := w.pop()
-		if !ok {
-			return
-		}
+	for q := new(queued); w.pop(q); {
 		w.port.Abort(q.request, q.sender, cause)
 	}
 }

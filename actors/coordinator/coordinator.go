@@ -333,27 +333,25 @@ func (c *Coordinator) next() bool {
 	// before they get the answer of that step.
 	if c.auto.due() {
 		c.auto.request = messages.Rebalance{}
-		c.open(queued{request: &c.auto.request})
+		k.round.request = &c.auto.request
+		c.open()
 		return true
 	}
 	// Those that wait for pages come first, but only when they may find some.
 	// A batch that waits would otherwise lose its turn to every request that came after it.
-	q, ok := c.waiting.next()
-	if !ok {
-		q, ok = k.queue.pop()
-	}
-	if ok {
+	if q := &k.handoff.queued; c.waiting.next(q) || k.queue.pop(q) {
 		// A request whose caller has gone is dropped here, before it costs anything.
-		if k.begin(q) {
+		if k.begin() {
 			c.stats.Rounds++
-			c.open(q)
+			c.open()
 		}
 		return true
 	}
 	// Never due in a build without the tag invariants.
 	if c.audit.due() {
 		// Served at once, past the timers: builds with checks do what others do.
-		c.open(queued{request: &inspect.Check{}, sender: itself{}})
+		k.round.request, k.round.sender = &inspect.Check{}, itself{}
+		c.open()
 		k.serve()
 		return true
 	}
@@ -361,8 +359,8 @@ func (c *Coordinator) next() bool {
 	return c.lookAhead.due() && c.lookAhead.begin()
 }
 
-// open makes a request the one that is served.
-func (c *Coordinator) open(q queued) { c.kernel.open(q, c.transactionFor(q.request)) }
+// open makes the request of the round the one that is served.
+func (c *Coordinator) open() { c.kernel.open(c.transactionFor(c.kernel.round.request)) }
 
 // PagesHeld counts the device pages that sequences hold, each once. It may be called
 // in the middle of a round, also of one that has panicked.

@@ -131,18 +131,20 @@ type aborted struct{ cause error }
 
 func (a aborted) deliver(port Port, request, sender any) { port.Abort(request, sender, a.cause) }
 
-// begin takes a request into a round; false if its caller has gone.
-func (k *kernel) begin(q queued) bool {
+// begin takes the request in handoff into a round; false if its caller has gone.
+func (k *kernel) begin() bool {
 	// Begin calls the sender, which may panic: the request goes back to the queue then.
-	k.handoff = handoff{queued: q}
-	begun := k.port.Begin(q.sender)
+	begun := k.port.Begin(k.handoff.sender)
+	if begun {
+		k.round.queued = k.handoff.queued
+	}
 	k.handoff = handoff{}
 	return begun
 }
 
-// open makes a request the one that is served, by a transaction.
-func (k *kernel) open(q queued, t transaction) {
-	k.round = round{queued: q, transaction: t}
+// open makes the request of the round the one that is served, by a transaction.
+func (k *kernel) open(t transaction) {
+	k.round.transaction, k.round.attempts = t, 0
 	// Each round has its own stamp, and each time that it is served again, too: sequences
 	// that it opens or touches are told from those of all others by it.
 	k.stamp++
@@ -160,19 +162,18 @@ func (k *kernel) serve() {
 // continueRound resumes the transaction of the round next, where it was broken off.
 func (k *kernel) continueRound() { k.active, _ = k.round.transaction.(task) }
 
-// takeRequest ends the round and takes its request, which is about to go somewhere.
-func (k *kernel) takeRequest(to destination) queued {
-	q := k.round.queued
+// takeRequest ends the round and takes its request, which is about to go somewhere, into
+// handoff.
+func (k *kernel) takeRequest(to destination) {
 	// In handoff before it leaves the round: it is in one of the two at every moment.
-	k.handoff = handoff{queued: q, to: to}
+	k.handoff.queued, k.handoff.to = k.round.queued, to
 	k.round, k.active = round{}, nil
-	return q
 }
 
 // deliver ends the round: its request goes to the destination.
 func (k *kernel) deliver(to destination) {
-	q := k.takeRequest(to)
-	to.deliver(k.port, q.request, q.sender)
+	k.takeRequest(to)
+	to.deliver(k.port, k.handoff.request, k.handoff.sender)
 	k.handoff = handoff{}
 }
 
@@ -186,7 +187,8 @@ func (k *kernel) abort(cause error) { k.deliver(aborted{cause}) }
 // queue. It returns the request, and false if its caller has gone. Until then a
 // failure puts it back into the queue, from where it is tried again.
 func (k *kernel) park() (queued, bool) {
-	q := k.takeRequest(nil)
+	k.takeRequest(nil)
+	q := k.handoff.queued
 	waits := k.port.Park(q.sender)
 	k.handoff = handoff{}
 	return q, waits
@@ -222,11 +224,7 @@ func (k *kernel) stop(cause error) {
 		}
 	}
 	k.handoff, k.round, k.active = handoff{}, round{}, nil
-	for {
-		q, ok := k.queue.pop()
-		if !ok {
-			return
-		}
+	for q := new(queued); k.queue.pop(q); {
 		k.port.Abort(q.request, q.sender, cause)
 	}
 }

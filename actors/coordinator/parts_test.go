@@ -28,12 +28,12 @@ func TestAQueueThatIsNeverEmpty(t *testing.T) {
 		}
 		for i := range 10_000 {
 			push()
-			q, ok := l.pop()
-			require.True(t, ok)
+			var q queued
+			require.True(t, l.pop(&q))
 			require.Equal(t, first, q.request)
 			if i%3 == 0 {
 				l.pushFirst(q)
-				q, _ = l.pop()
+				require.True(t, l.pop(&q))
 				require.Equal(t, first, q.request)
 			}
 			first++
