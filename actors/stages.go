@@ -120,7 +120,12 @@ func stageOfPool(w *protocol.PoolWork) inspect.Stage {
 	if len(w.Ops) == 0 {
 		return inspect.StageApply
 	}
-	switch w.Ops[0].Kind {
+	kind := w.Ops[0].Kind
+	// An admission that is certain to get its pages claims and takes in one message.
+	if kind == protocol.Claim {
+		kind = w.Ops[len(w.Ops)-1].Kind
+	}
+	switch kind {
 	case protocol.Claim, protocol.Unclaim, protocol.Inspect, protocol.AddPins:
 		return inspect.StageMatch
 	case protocol.Take, protocol.TakeForCheckpoint, protocol.Drop:

@@ -132,7 +132,7 @@ func (a *admission) match() {
 func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
-		if a.batch.resume() {
+		if !a.takeAtOnce() && a.batch.resume() {
 			a.decide()
 		}
 	case admissionRefusing:
@@ -197,6 +197,7 @@ func (a *admission) decide() {
 		return
 	}
 	a.stage = admissionTaking
+	a.out.pools.reset()
 	a.taking.take()
 }
 
@@ -204,8 +205,7 @@ func (a *admission) decide() {
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
 func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
-	// A batch taken out of the admission queue was the first there: none waits before it.
-	if a.waiting.len() > 0 && !a.kernel.round.parked {
+	if a.withheld() {
 		return a.batch.refuseAll(it)
 	}
 	return a.batch.checkCapacity(it)

@@ -314,6 +314,7 @@ func (f *prefetch) take() {
 	}
 	b.reserve(0)
 	f.stage = prefetchTaking
+	f.out.pools.reset()
 	f.taking.take()
 }
 

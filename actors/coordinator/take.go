@@ -19,9 +19,9 @@ import (
 // admissions and prefetches take pages in the same way, lookups only match and claim.
 type promptTaking struct{ batch *promptBatch }
 
-// take asks the pools for the pages of all admitted prompts.
+// take asks the pools for the pages of all admitted prompts, behind what has been added for
+// them already: the claims of a batch that is certain, else nothing.
 func (b promptTaking) take() {
-	b.batch.out.pools.reset()
 	for i := range b.batch.items {
 		if it := &b.batch.items[i]; it.refused == nil {
 			// Uses are given in the order of the batch: a later prompt's pages are used later.

@@ -148,7 +148,7 @@ const (
 	StageQueue Stage = "queue" // calls before it are served
 	StageMatch Stage = "match" // the tree finds the prefixes, pools claim and pin their pages
 	StageWait  Stage = "wait"  // an admission waits for pages: actors.WithWaitingRoom
-	StageTake  Stage = "take"  // pools take and drop pages, and name what they evict
+	StageTake  Stage = "take"  // pools take and drop pages, and name what they evict; with the claims if enough pages are there
 	StageMove  Stage = "move"  // copies are submitted to the streams
 	StageApply Stage = "apply" // the tree learns what has changed, pools and host memory follow
 )
