@@ -23,6 +23,7 @@ type eventsRig struct {
 	t       *testing.T
 	shell   *eventsActor
 	box     *mailbox.Mailbox
+	readers *mailbox.Mailbox // gets requests: box, or that of a tree's actor before it
 	tasks   []func()
 	answers []error // of the readers
 	engine  *Engine
@@ -51,7 +52,7 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 		}
 	}, append(mailbox.Inline(worker), actor.WithSupervisor(supervisor))...))
 	d.box = mailbox.Of(system, child)
-	d.shell.self = d.box
+	d.shell.self, d.readers = d.box, d.box
 	t.Cleanup(func() {
 		_ = system.Root.StopFuture(parent).Wait()
 		worker.Close()
@@ -67,7 +68,7 @@ func (d *eventsRig) read(request any) { d.readKeys(request) }
 func (d *eventsRig) readKeys(request any, keys ...*protocol.Changes) {
 	require.NoError(d.t, d.engine.gate.try())
 	c := &call{request: request, engine: d.engine, done: func(err error) { d.answers = append(d.answers, err) }}
-	d.box.PostUserMessage(&forward{request: request, sender: c, keys: keys, port: &port{}})
+	d.readers.PostUserMessage(&forward{request: request, sender: c, keys: keys, port: &port{}})
 }
 
 // publish tells of a block of two tokens that was stored.

@@ -31,7 +31,7 @@ func newCountedRig(t *testing.T) *countedRig {
 	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return r.tree }, mailbox.Inline(worker)...))
 	coordinator := system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}, mailbox.Inline(worker)...))
 	r.tree.coordinator, r.box = mailbox.Of(system, coordinator), mailbox.Of(system, pid)
-	d.shell.tree = r.box
+	d.shell.tree, d.readers = r.box, r.box
 	t.Cleanup(func() {
 		_ = system.Root.StopFuture(pid).Wait()
 		_ = system.Root.StopFuture(coordinator).Wait()
@@ -44,7 +44,7 @@ func newCountedRig(t *testing.T) *countedRig {
 // store stores a prompt of one block: two changes, one event.
 func (r *countedRig) store() {
 	r.prompts++
-	r.tree.receive(&protocol.Apply{Stores: []protocol.StoreItem{{
+	r.box.PostUserMessage(&protocol.Apply{Stores: []protocol.StoreItem{{
 		Tokens: []messages.Token{r.prompts, r.prompts}, To: 2, Tables: [][]messages.PageID{{messages.PageID(r.prompts)}},
 	}}})
 }
@@ -52,7 +52,7 @@ func (r *countedRig) store() {
 // snapshot asks for one as the coordinator does, and follows it.
 func (r *countedRig) snapshot(reader kvevents.ReaderID, mirror *events.Mirror) {
 	list := &protocol.Snapshot{}
-	r.tree.receive(list)
+	r.box.PostUserMessage(list)
 	read := &kvevents.ReadSnapshot{Reader: reader}
 	r.readKeys(read, list.Keys)
 	r.hash()
@@ -99,8 +99,9 @@ func TestTheTreeCountsForAbsentReaders(t *testing.T) {
 	for range 5 {
 		r.store()
 	}
-	assert.EqualValues(t, 1+1<<17+1+5, r.shell.core.Next())
+	assert.EqualValues(t, 1+1<<17+1, r.shell.core.Next(), "nothing is sent before a reader asks")
 	batch := r.take(events.FirstReader)
+	assert.EqualValues(t, 1+1<<17+1+5, r.shell.core.Next())
 	assert.EqualValues(t, 1<<17+1+5, batch.Lost)
 	require.ErrorIs(t, mirror.Follow(batch), events.ErrStale)
 	require.True(t, r.tree.core.CountsChanges(), "a reader without a snapshot can use no event")
@@ -144,7 +145,7 @@ func TestTheTreeCountsForALogThatHasFailed(t *testing.T) {
 	r.store()
 	require.True(t, r.tree.core.CountsChanges())
 	list := &protocol.Snapshot{}
-	r.tree.receive(list)
+	r.box.PostUserMessage(list)
 	require.False(t, r.tree.core.CountsChanges())
 	refused := &kvevents.ReadSnapshot{Reader: 9}
 	r.readKeys(refused, list.Keys)
@@ -157,12 +158,56 @@ func TestTheTreeCountsForALogThatHasFailed(t *testing.T) {
 	assert.Equal(t, 3, mirror.Len())
 }
 
+// A snapshot goes on at the number of all events before it, though the tree has sent none of their
+// numbers before the snapshot was asked for, and the tree lists behind it.
+func TestASnapshotOfATreeThatCounts(t *testing.T) {
+	r, mirror := newCountedRig(t), events.NewMirror()
+	r.leave()
+	for range 5 {
+		r.store()
+	}
+	require.EqualValues(t, 1<<17+1, r.shell.core.Next())
+	r.snapshot(events.FirstReader, mirror)
+	assert.EqualValues(t, 1<<17+1+5, r.shell.core.Next())
+	require.False(t, r.tree.core.CountsChanges())
+	r.store()
+	batch := r.take(events.FirstReader)
+	assert.Zero(t, batch.Lost)
+	require.Len(t, batch.Events, 1)
+	assert.EqualValues(t, 1<<17+1+5, batch.Events[0].ID)
+	require.NoError(t, mirror.Follow(batch))
+	assert.Equal(t, 7, mirror.Len())
+}
+
+// The numbers of what a broken tree has counted are not lost with it; the gap comes behind them.
+func TestATreeThatCountsIsEmptied(t *testing.T) {
+	r := newCountedRig(t)
+	r.tree.renew = func() *tree.Tree {
+		return tree.New(tree.Config{TokensPerBlock: 2, Pools: []tree.PoolShape{{}}, Events: true})
+	}
+	r.leave()
+	for range 5 {
+		r.store()
+	}
+	r.tree.changing = true // as after a panic
+	assert.EqualValues(t, 1<<17+1+5, r.take(events.FirstReader).Lost, "readers are served by a broken tree")
+	r.box.PostUserMessage(&protocol.ListLocations{EmptyTree: true})
+	assert.EqualValues(t, 1, r.take(events.FirstReader).Lost)
+	r.store()
+	r.store()
+	require.True(t, r.tree.core.CountsChanges())
+	r.tree.changing = true
+	r.box.PostUserMessage(&protocol.ListLocations{EmptyTree: true})
+	r.store()
+	assert.EqualValues(t, 2+1+1, r.take(events.FirstReader).Lost)
+}
+
 // The answer to changes from before a snapshot comes late: the tree lists on. So it does for a
 // store that follows its changes.
 func TestTheTreeListsOn(t *testing.T) {
 	r := newCountedRig(t)
 	before := &published{changes: &protocol.Changes{}, counted: true, snapshots: r.tree.snapshots}
-	r.tree.receive(&protocol.Snapshot{})
+	r.box.PostUserMessage(&protocol.Snapshot{})
 	r.box.PostUserMessage(before)
 	require.False(t, r.tree.core.CountsChanges())
 	r.tree.follows = true

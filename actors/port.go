@@ -27,7 +27,7 @@ type port struct {
 	tree      *mailbox.Mailbox
 	pools     []*mailbox.Mailbox
 	offloader *mailbox.Mailbox
-	events    *mailbox.Mailbox
+	readers   *mailbox.Mailbox // takes requests of readers: the tree's, or the events actor's if events are off
 	store     *mailbox.Mailbox // nil: there is no store, and no request for it
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	out       []any            // records that actors have: only these are answers when they come
@@ -67,14 +67,15 @@ func (p *port) Offloader(message any) {
 	p.lend("offloader", p.offloader, message)
 }
 
-// Events gives a request to the events actor, which answers it itself.
+// Events gives a request to the events actor, which answers it itself. The request goes by way of
+// the tree, which sends the number of events before it that the log has not been told of.
 //
 // The coordinator's round ends with it. A reader of events may wait for a hash of many
 // blocks, and other requests must not wait with it.
 func (p *port) Events(request, sender any, keys []*protocol.Changes) {
 	p.staged = nil
 	p.point.Step("coordinator")
-	p.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
+	p.readers.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
 }
 
 // Store gives a request to the store's actor, which answers it itself.

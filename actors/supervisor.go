@@ -107,11 +107,10 @@ func (s *supervisor) start(ctx actor.Context) error {
 		return err
 	}
 	// The events actor and the store's before the tree, which is given their mailboxes.
-	if p.events, err = s.log(ctx); err != nil {
+	if e.events, err = s.log(ctx); err != nil {
 		return err
 	}
-	e.events = p.events
-	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
+	t.coordinator, t.events, o.coordinator = e.coordinator, e.events, e.coordinator
 	if e.store != nil {
 		if p.store, err = s.store(ctx, t, o); err != nil {
 			return err
@@ -122,6 +121,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 	}
 	if s.events != nil {
 		s.events.tree = p.tree
+	}
+	if p.readers = p.tree; t.events == nil {
+		p.readers = e.events
 	}
 	if _, p.offloader, err = s.child(ctx, "offloader", o, &o.point); err != nil {
 		return err

@@ -39,8 +39,9 @@ type treeActor struct {
 //
 //	tree ── changes ──▶ events actor                     no reader reads
 //	     ◀─ counted ───                                  the tree counts events from here on
-//	     ── number ───▶
-//	tree ── Snapshot ─▶ coordinator ── keys ─▶ events actor
+//	coordinator ── read ─▶ tree ── number ─▶ events actor
+//	                            ── read ───▶             behind the number
+//	tree ── Snapshot ─▶ coordinator ── keys ─▶ tree ── keys ─▶ events actor
 //	     ── changes ──▶                                  behind the keys, and listed again
 type published struct {
 	changes *protocol.Changes // nil: none
@@ -62,6 +63,11 @@ func (a *treeActor) Receive(ctx actor.Context) {
 	// Also of a broken tree: the coordinator waits for the fences of all actors.
 	case *fence:
 		a.coordinator.PostUserMessage(m)
+	// Of a broken tree too: its events are counted up to the failure, and the reader need not
+	// wait for the recovery.
+	case *forward:
+		a.publishCount()
+		a.events.PostUserMessage(m)
 	// The events actor has read the changes; the core fills the same record again.
 	case *published:
 		a.core.ReturnChanges(m.changes)
@@ -112,6 +118,8 @@ func (a *treeActor) receive(message any) {
 		}
 		m.Named = nil // the store's actor has it
 	case *protocol.Snapshot:
+		// Before snapshots grows: the events actor answers the number, and may answer late.
+		a.publishCount()
 		a.snapshots++
 		a.core.Snapshot(m)
 	case *protocol.Contents:
@@ -137,6 +145,7 @@ func (a *treeActor) receive(message any) {
 // the tree is broken.
 func (a *treeActor) listLocations(m *protocol.ListLocations) {
 	if m.EmptyTree {
+		a.publishCount()
 		a.changing = true
 		a.core = a.renew()
 		// A broken tree cannot list the keys that are gone: readers see a gap.
@@ -151,7 +160,25 @@ func (a *treeActor) listLocations(m *protocol.ListLocations) {
 }
 
 // publish sends what the tree has changed, if it records that.
+//
+// Nothing is sent while the tree only counts: no reader needs the number of events before it asks,
+// and a step pays for no message.
 func (a *treeActor) publish() {
+	if !a.core.CountsChanges() {
+		a.send()
+	}
+}
+
+// publishCount sends how many events a tree that only counts has not told of. It comes before all
+// that depends on the numbers of events: requests of readers, a snapshot, and a gap.
+func (a *treeActor) publishCount() {
+	if a.core.CountsChanges() {
+		a.send()
+	}
+}
+
+// send sends the changes, or their number, since the last ones that were sent.
+func (a *treeActor) send() {
 	c := a.core.TakeChanges()
 	if c == nil {
 		return
