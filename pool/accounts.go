@@ -18,8 +18,8 @@ import (
 // tell which tenant loses the next page.
 //
 // The sum of account.pages is the number of pages that are not free. A pool with the
-// policy forecast does not use the rankings: which page of a tenant goes first is drawn
-// at random, so no heap of first pages can be kept. Its accounts count pages all the same.
+// policy forecast does not use the rankings: which page of a tenant goes first changes with
+// time, so no heap of first pages can be kept. Its accounts count pages all the same.
 type accounts struct {
 	of   []protocol.Tenant // by page; meaningless for free pages
 	list []account         // by tenant

@@ -5,7 +5,7 @@ package pool
 //
 //  1. a piece counts the pages that belong to it, and its list has those that are cached, the deepest first;
 //  2. it counts the pieces that hang on it, and it is in the leaves or the inner pieces of its level accordingly,
-//     once, as long as it has cached pages;
+//     once, as long as it has cached pages, with its features and its last use;
 //  3. a page that caches nothing belongs to no piece.
 //
 // Forecasts and branches are not checked: they decide which piece is evicted first, and no
@@ -69,8 +69,8 @@ func (c *checking) piece(n int32, q *piece) int {
 	if q.children > 0 {
 		set = c.pool.cache.pieces.levelOf(q).inner
 	}
-	if int(q.spot) >= len(set) || set[q.spot] != n {
-		c.say("piece %d with %d children is not at %d of its level", n, q.children, q.spot)
+	if int(q.spot) >= len(set) || set[q.spot] != (member{q.features, q.last, n}) {
+		c.say("piece %d with %d children and its forecast is not at %d of its level", n, q.children, q.spot)
 	}
 	return count
 }

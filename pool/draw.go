@@ -99,7 +99,7 @@ func (c *cache) sorted() []int32 {
 // cachedPieces lists the cached pages of a pool with the policy forecast, by priority,
 // then piece by piece, the deepest page first.
 //
-// The victims themselves are drawn at random, so there is no eviction order to show.
+// A victim is the least of the pieces that a choice compares, so there is no eviction order to show.
 func (c *cache) cachedPieces() (pages []int32) {
 	for n := range c.pieces.all {
 		for i := c.pieces.all[n].head; n > 0 && i != none; i = c.pages[i].next {

@@ -36,6 +36,7 @@ type pieces struct {
 	of []int32 // by page: its piece, or noPiece
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved  struct{ from, to int32 }
+	taken  int            // pages of the last victim, sweepGroup at most
 	runs   []forecast.Run // of the current request
 	peeked []candidate    // scratch space of peekVictims
 	seed   uint64
@@ -50,7 +51,6 @@ type piece struct {
 	list                       // its cached pages, the deepest first: the order of their eviction
 	features forecast.Features // at the last use
 	last     int64             // the policy's time of the last use
-	use      protocol.Use      // the last use
 	watched  forecast.Entry    // the block of the piece that the policy watches, if any
 	// A piece exists as long as pages > 0. It is in the leaves or inner pieces of its level
 	// exactly if it has cached pages: (list.head ≠ none) = (spot ≥ 0).
@@ -93,7 +93,7 @@ func newPieces(orders *orders, seed uint64) *pieces {
 }
 
 // open makes a piece without pages that is used now.
-func (s *pieces) open(use protocol.Use, f forecast.Features, uses int) int32 {
+func (s *pieces) open(f forecast.Features, uses int) int32 {
 	n := int32(len(s.all))
 	if k := len(s.free); k > 0 {
 		n, s.free = s.free[k-1], s.free[:k-1]
@@ -103,7 +103,7 @@ func (s *pieces) open(use protocol.Use, f forecast.Features, uses int) int32 {
 	// The generation goes up when a number is used and when it is given back, so a link never
 	// matches a later piece with the same number.
 	born := s.all[n].born + 1
-	s.all[n] = piece{list: emptyList, use: use, last: s.policy.Now(), features: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
+	s.all[n] = piece{list: emptyList, last: s.policy.Now(), features: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
 	return n
 }
 
@@ -182,6 +182,7 @@ func (s *pieces) removeChild(n int32) {
 		l := s.levelOf(q)
 		s.removeFrom(&l.inner, q.spot)
 		s.addTo(&l.leaves, n)
+		s.offer(l, &l.leaves[q.spot])
 	}
 }
 
@@ -194,21 +195,34 @@ func (s *pieces) levelOf(q *piece) *level {
 }
 
 // addTo adds a piece to the leaves or inner pieces of its level.
-func (s *pieces) addTo(set *[]int32, n int32) {
-	s.all[n].spot = int32(len(*set))
-	*set = append(*set, n)
+func (s *pieces) addTo(set *[]member, n int32) {
+	q := &s.all[n]
+	q.spot = int32(len(*set))
+	*set = append(*set, member{q.features, q.last, n})
 }
 
 // removeFrom removes a piece from the leaves or inner pieces of its level.
 //
-// The last piece fills the gap, so it is O(1). The sets need no order: victims are drawn at
-// random from them.
-func (s *pieces) removeFrom(set *[]int32, spot int32) {
+// The last piece fills the gap, so it is O(1). The sets need no order: victims are searched in
+// all places.
+func (s *pieces) removeFrom(set *[]member, spot int32) {
 	last := len(*set) - 1
 	moved := (*set)[last]
 	(*set)[spot] = moved
-	s.all[moved].spot = spot
+	s.all[moved.piece].spot = spot
 	*set = (*set)[:last]
+}
+
+// changed updates a piece in the set of its level after its features have changed.
+func (s *pieces) changed(n int32, q *piece) {
+	l := s.levelOf(q)
+	if q.children > 0 {
+		l.inner[q.spot].features = q.features
+		return
+	}
+	m := &l.leaves[q.spot]
+	m.features = q.features
+	s.offer(l, m)
 }
 
 // link adds a page, which is cached from now on, to the list of its piece. A page
@@ -219,7 +233,7 @@ func (s *pieces) link(o *order, i int32) {
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		// Nothing is known of them, so the forecast is that of a piece used once.
-		n = s.open(s.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1}), 1)
+		n = s.open(s.policy.Piece(forecast.Run{Uses: 1}), 1)
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the
 		// page that differs leaves the piece.
@@ -253,6 +267,7 @@ func (s *pieces) addToLevel(o *order, n int32) {
 	o.setOccupied(q.priority)
 	if q.children == 0 {
 		s.addTo(&l.leaves, n)
+		s.offer(l, &l.leaves[q.spot])
 	} else {
 		s.addTo(&l.inner, n)
 	}
@@ -282,7 +297,7 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
 		// pages of one operation need not be neighbours.
 		f := s.all[from]
-		to = s.open(f.use, f.features, int(f.uses))
+		to = s.open(f.features, int(f.uses))
 		s.all[to].last = f.last
 		s.moved.from, s.moved.to = from, to
 	}

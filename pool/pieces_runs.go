@@ -20,7 +20,7 @@ import (
 // last page is gone.
 func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
 	s := c.pieces
-	best := s.first()
+	best := s.first(s.taken)
 	q := &s.all[best]
 	// The pages of a term are counted one by one when they leave it.
 	if q.term != 0 {
@@ -29,6 +29,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 		c.evict(i)
 		c.pages[i] = record
 		op.Pages = append(op.Pages, messages.PageID(i))
+		s.taken = 1
 		return victims
 	}
 	pages, of := c.pages, s.of
@@ -42,6 +43,8 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	c.whole.n -= k
 	c.n -= k
 	q.pages -= int32(k)
+	// A piece of one page is worth fewer comparisons: what they find is evicted later.
+	s.taken = min(k, sweepGroup)
 	if q.head = at; at != none {
 		pages[at].prev = none
 		return victims

@@ -45,7 +45,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		if end == len(path) && end-i > 1 && s.of[id] == noPiece {
 			end-- // the last block is a piece of its own: it is rarely used again
 		}
-		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent, op.Use)
+		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent)
 		if s.all[parent].branches > 1 && end < len(path) {
 			from = end // a branch point: the blocks up to it belong to other prompts too
 		}
@@ -80,7 +80,7 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 			continue
 		}
 		end := s.runEnd(op.Pages, i)
-		n := s.open(op.Use, s.policy.Piece(forecast.Run{Uses: 1}), 1)
+		n := s.open(s.policy.Piece(forecast.Run{Uses: 1}), 1)
 		for _, id := range op.Pages[i:end] {
 			s.assign(int32(id), n)
 		}
@@ -144,7 +144,7 @@ func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
 
 // useRun makes a run of pages of a request's path one piece that is used once more, and
 // returns it. The run says where it begins and whether it ends the path.
-func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use protocol.Use) int32 {
+func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int32 {
 	old := s.of[run[0]]
 	r.Uses = 1
 	if old != noPiece {
@@ -158,7 +158,7 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use
 	n := old
 	switch {
 	case old == noPiece:
-		n = s.open(use, f, 1)
+		n = s.open(f, 1)
 		for _, id := range run {
 			s.assign(int32(id), n)
 		}
@@ -166,14 +166,14 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use
 	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
-		q.use, q.last, q.features, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
+		q.last, q.features, q.uses = s.policy.Now(), f, uint8(min(r.Uses, 200))
 		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
 		n = s.split(old, run, !r.Last)
 		q := &s.all[n]
-		q.features, q.use, q.uses = f, use, uint8(min(r.Uses, 200))
+		q.features, q.uses = f, uint8(min(r.Uses, 200))
 	}
 	if parent != noPiece {
 		s.supersedeEnd(parent, n)
@@ -203,7 +203,7 @@ func (s *pieces) revive(q *piece) {
 // only the piece in front of it changes. The run's pages are used, hence in no list, so
 // they can change their piece without being linked again.
 func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
-	n := s.open(0, 0, 1)
+	n := s.open(0, 1)
 	for _, id := range run {
 		s.of[id] = noPiece
 		s.assign(int32(id), n)
@@ -259,4 +259,7 @@ func (s *pieces) supersede(n, front int32) {
 	q.features = s.policy.Supersede(q.features, q.watched)
 	q.superseded = true
 	s.all[front].branches--
+	if q.spot >= 0 {
+		s.changed(n, q)
+	}
 }

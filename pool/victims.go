@@ -10,28 +10,24 @@ import (
 
 // candidate is a piece with the rank of its value at some moment.
 type candidate struct {
-	piece int32
+	last  int64 // its last use
 	rank  int32 // by the value
-	use   protocol.Use
+	piece int32
 }
 
 // before tells whether candidate c is evicted before d.
 //
 // The values are often equal, as those of new pieces, and then the rule is LRU.
 func (c candidate) before(d candidate) bool {
-	return c.rank < d.rank || c.rank == d.rank && c.use < d.use
+	return c.rank < d.rank || c.rank == d.rank && c.last < d.last
 }
 
-// candidate gives a piece its value of this moment.
-func (s *pieces) candidate(n int32) candidate { return s.candidateOf(n, s.all[n].last) }
-
-// candidateOf gives a piece, whose last use is known, its value. While plain LRU decides, all values are equal, so
-// that the use decides.
-func (s *pieces) candidateOf(n int32, last int64) candidate {
-	q := &s.all[n]
-	c := candidate{piece: n, use: q.use}
+// candidate gives a piece its value of this moment. While plain LRU decides, all values are equal, so
+// that the last use decides.
+func (s *pieces) candidate(m *member) candidate {
+	c := candidate{piece: m.piece, last: m.last}
 	if !s.policy.PlainLRU() {
-		c.rank = s.policy.Rank(q.features, last)
+		c.rank = s.policy.Rank(m.features, m.last)
 	}
 	return c
 }
@@ -40,7 +36,7 @@ func (s *pieces) candidateOf(n int32, last int64) candidate {
 //
 // A level that is not empty has pieces in one of the two sets. It may have inner pieces only,
 // when the leaves behind them have another priority or are used.
-func (l *level) candidates() []int32 {
+func (l *level) candidates() []member {
 	if len(l.leaves) > 0 {
 		return l.leaves
 	}
@@ -48,16 +44,18 @@ func (l *level) candidates() []int32 {
 }
 
 // victimOf is the piece of a level that loses the next page: the one of least value among those
-// that are kept from choices before, some that are drawn at random, and the latest. Pieces that are superseded, and
-// pieces in front of a victim, are worth little at once, and are found there without luck.
+// that were found. Due is how many more are to be compared, sweepGroup at most.
 //
-// A heap by value was rejected: values change with time, so that it would be out of order.
-func (s *pieces) victimOf(l *level) candidate {
+// A piece is compared when it joins the leaves and when it is superseded: many are worth little from then on. After that
+// it is compared when its turn comes: the choices go round the set, a few pieces each. Draws at random were rejected: of as many
+// pieces they miss some for long. So was a heap by value: values change with time, so that it would be
+// out of order.
+func (s *pieces) victimOf(l *level, due int) candidate {
 	set := l.candidates()
 	if len(set) <= frontSize {
-		best := candidate{}
-		for _, n := range set {
-			if c := s.candidate(n); best.piece == noPiece || c.before(best) {
+		best := s.candidate(&set[0])
+		for k := range set[1:] {
+			if c := s.candidate(&set[k+1]); c.before(best) {
 				best = c
 			}
 		}
@@ -70,47 +68,56 @@ func (s *pieces) victimOf(l *level) candidate {
 	if lru := s.policy.PlainLRU(); f.lru != lru {
 		f.lru, f.n = lru, 0
 	}
-	// All records are read before the first value is computed: the pieces of a large pool are
-	// not in the processor's caches, and their reads overlap.
-	drawn := [draws + 1]int32{set[len(set)-1]}
-	for k := range draws {
-		drawn[k+1] = set[s.policy.Below(len(set))]
+	if f.due += due; f.due >= sweepGroup || f.n == 0 {
+		s.compare(f, set)
 	}
-	var last [draws + 1]int64
-	for k, n := range drawn {
-		last[k] = s.all[n].last
-	}
-	for k, n := range drawn {
-		f.add(s.candidateOf(n, last[k]))
-	}
-	// One of the others gets its value of this moment, the least one as often as it changes its place.
-	if f.turn = (f.turn + 1) % frontSize; f.turn < f.n {
-		s.update(f, f.turn, set)
-	}
-	for f.n == 0 || !s.update(f, f.n-1, set) {
-		// Those drawn were worth more than candidates that are gone.
+	// The least one gets its value of this moment, as often as it changes its place.
+	for !s.update(f, f.n-1, set) {
 		if f.n == 0 {
-			f.add(s.candidate(set[s.policy.Below(len(set))]))
+			s.compare(f, set)
 		}
 	}
 	return f.list[f.n-1]
 }
 
+// compare compares the next pieces of a set with those that are kept.
+func (s *pieces) compare(f *front, set []member) {
+	if f.sweep >= len(set) {
+		f.sweep = 0
+	}
+	end := min(f.sweep+sweepGroup, len(set))
+	for k := range set[f.sweep:end] {
+		f.add(s.candidate(&set[f.sweep+k]))
+	}
+	f.sweep = end
+	f.due = max(0, f.due-sweepGroup)
+}
+
 // update gives a candidate its value of this moment, and removes it if it is no longer in the set.
 // It tells whether the candidate has kept its place.
-func (s *pieces) update(f *front, k int, set []int32) bool {
-	c := f.remove(k)
-	if spot := s.all[c.piece].spot; spot < 0 || int(spot) >= len(set) || set[spot] != c.piece {
+func (s *pieces) update(f *front, k int, set []member) bool {
+	n := f.list[k].piece
+	spot := s.all[n].spot
+	if spot < 0 || int(spot) >= len(set) || set[spot].piece != n {
+		f.n--
+		copy(f.list[k:f.n], f.list[k+1:f.n+1])
 		return false
 	}
-	return f.add(s.candidate(c.piece)) == k
+	return f.put(k, s.candidate(&set[spot])) == k
+}
+
+// offer compares a leaf of a level whose value may be little.
+func (s *pieces) offer(l *level, m *member) {
+	if l.front != nil {
+		l.front.add(s.candidate(m))
+	}
 }
 
 // first is the piece of the lowest level that loses the next page, in a pool without quotas
-// that has cached pages.
-func (s *pieces) first() int32 {
+// that has cached pages. See victimOf for due.
+func (s *pieces) first(due int) int32 {
 	o := &s.orders.whole
-	return s.victimOf(o.level(o.lowest())).piece
+	return s.victimOf(o.level(o.lowest()), due).piece
 }
 
 // firstOfTenants is the page that is evicted next among those of some tenants, none if
@@ -125,11 +132,11 @@ func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 			continue
 		}
 		priority := a.order.lowest()
-		// A choice costs about ten values, so levels that cannot win are not drawn from.
+		// A level that cannot win need not be looked at.
 		if priority > lowest {
 			continue
 		}
-		if c := s.victimOf(a.order.level(priority)); priority < lowest || c.before(best) {
+		if c := s.victimOf(a.order.level(priority), 1); priority < lowest || c.before(best) {
 			lowest, best = priority, c
 		}
 	}
@@ -146,7 +153,7 @@ func (s *pieces) next(taker *account) int32 {
 		if s.orders.whole.n == 0 {
 			return none
 		}
-		return s.all[s.first()].head
+		return s.all[s.first(1)].head
 	}
 	if taker != nil && taker.full() && taker.order.n > 0 {
 		return s.firstOfTenants(func(a *account) bool { return a == taker })
@@ -161,9 +168,8 @@ func (s *pieces) next(taker *account) int32 {
 // A look is frequent and only a forecast, so it must not cost O(pieces).
 const peekLimit = 256
 
-// peek appends at most n pages that are likely to be evicted next. Victims are
-// drawn at random, so this is a forecast of the draw: the pages of the pieces of least
-// value. The look changes nothing, not even the random numbers to come.
+// peek appends at most n pages that are likely to be evicted next: those of the pieces of least value, of which
+// a choice finds most. The look changes nothing, not even which pieces are compared next.
 func (s *pieces) peek(o *order, n int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + n
 	o.each(func(_ messages.Priority, l *level) bool {
@@ -174,19 +180,17 @@ func (s *pieces) peek(o *order, n int, victims []protocol.Victim) []protocol.Vic
 	return victims
 }
 
-// peekSet appends pages of the pieces of least value of a set, up to a length.
-//
-// Of a large set every step-th piece is compared: a fixed choice, because drawing here would
-// change the draws of the evictions to come and so make results depend on the looks.
-func (s *pieces) peekSet(set []int32, end int, victims []protocol.Victim) []protocol.Victim {
+// peekSet appends pages of the pieces of least value of a set, up to a length. Of a large set
+// every step-th piece is compared.
+func (s *pieces) peekSet(set []member, end int, victims []protocol.Victim) []protocol.Victim {
 	list := s.peeked[:0]
 	step := max(1, len(set)/peekLimit)
 	for k := 0; k < len(set); k += step {
-		list = append(list, s.candidate(set[k]))
+		list = append(list, s.candidate(&set[k]))
 	}
 	s.peeked = list
 	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.use, b.use), cmp.Compare(a.piece, b.piece))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.last, b.last), cmp.Compare(a.piece, b.piece))
 	})
 	for _, c := range list {
 		for i := s.all[c.piece].head; i != none && len(victims) < end; i = s.pages[i].next {

@@ -208,9 +208,6 @@ func (p *Policy) Now() int64 { return p.clock.now }
 // victims are to be chosen by their last use for the time being.
 func (p *Policy) PlainLRU() bool { return p.guard.active() }
 
-// Below draws a number in [0, n).
-func (p *Policy) Below(n int) int { return p.random.below(n) }
-
 // millis is a time in the unit of the policy's clock.
 func millis(t time.Duration) int64 { return int64(t / time.Millisecond) }
 
