@@ -3,6 +3,7 @@ package actors
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -14,9 +15,9 @@ import (
 // A sampler does not follow NoPage, and follows page 0 alone if the pool has fewer pages than
 // it skips.
 func TestASamplerOfFewPages(t *testing.T) {
-	for _, every := range []int{1, 3, 4, 64, 1 << 30, math.MaxInt32} {
+	for _, every := range []int{1, 3, 4, 64, 1 << 30, math.MaxInt32, math.MaxInt} {
 		told := 0
-		s := &pageSampler{every: every, observe: func(inspect.PageTime) { told++ }}
+		s := newPageSampler(0, every, func(inspect.PageTime) { told++ })
 		pages := []messages.PageID{messages.NoPage, 0, 1, 2}
 		for _, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.SetPriority, protocol.Claim} {
 			s.done(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: kind, Pages: pages}}})
@@ -26,5 +27,29 @@ func TestASamplerOfFewPages(t *testing.T) {
 			want = 3
 		}
 		assert.Equal(t, want, told, "reuse gaps with every %d", every)
+	}
+}
+
+// Pages are followed whether they come one in an operation, as those of decode steps, or many.
+func TestASamplerOfOperationsWithOnePage(t *testing.T) {
+	for _, every := range []int{1, 2, 3, 8, 64, 100} {
+		var times [2][]inspect.PageTime
+		one := newPageSampler(1, every, func(x inspect.PageTime) { times[0] = append(times[0], x) })
+		many := newPageSampler(1, every, func(x inspect.PageTime) { times[1] = append(times[1], x) })
+		pages := []messages.PageID{messages.NoPage}
+		for i := range messages.PageID(200) {
+			pages = append(pages, i)
+		}
+		for i, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.Claim, protocol.Drop, protocol.Take, protocol.Claim} {
+			now := time.Duration(i) * time.Second
+			for _, p := range pages[1:] {
+				one.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: []messages.PageID{p}, N: 1}}})
+			}
+			one.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages[:1], N: 1}}})
+			many.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages, N: len(pages)}}})
+		}
+		followed := (200 + every - 1) / every
+		assert.Len(t, times[0], 3*followed, "a reuse gap, a lifetime and an idle time of each with every %d", every)
+		assert.Equal(t, times[1], times[0])
 	}
 }

@@ -135,7 +135,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	for i := range e.pools {
 		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
 		if observe := e.settings.OnPageTime; observe != nil {
-			a.sampler = &pageSampler{pool: messages.PoolID(i), every: e.settings.PageSample, observe: observe}
+			a.sampler = newPageSampler(messages.PoolID(i), e.settings.PageSample, observe)
 		}
 		_, box, err := s.child(ctx, "pool:"+e.pools[i].Name, a, &a.point)
 		if err != nil {
