@@ -97,7 +97,6 @@ func New(o Options) *Collector {
 	c := &Collector{
 		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
 	}
-	c.times.pending.enter = c.enterPage
 	c.own = ownDescriptions(labels)
 	c.store = storeDescriptions(labels)
 	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
@@ -111,7 +110,7 @@ func New(o Options) *Collector {
 
 // Attach says which engine the collector asks; the pools are the engine's.
 func (c *Collector) Attach(s Source, pools []windows.Pool) {
-	c.times.pending.enterAll() // of pools before
+	c.times.attach(pools)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.source, c.pools = s, pools
