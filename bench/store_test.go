@@ -115,6 +115,29 @@ func benchStore(b *testing.B, pools, tokens int, state string) {
 	b.ReportMetric(median/float64(storeFixed+time.Duration(tokens)*storePerToken), "x/target")
 }
 
+// BenchmarkFurtherPool stores prompts in an engine with three pools of full attention; the floor is
+// the same engine with one. Every page is taken from an older prompt.
+func BenchmarkFurtherPool(b *testing.B) {
+	const prompts = 32
+	for _, tokens := range []int{shortText, longText} {
+		b.Run(fmt.Sprintf("tokens=%dk", tokens/1000), func(b *testing.B) {
+			one := full(prompts * tokens / tokensPerBlock)
+			three := one
+			three.heads = []int{1, 2, 3}
+			text := random(dice(3), tokens)
+			above, below := newStoring(three.actors(b), text, 0), newStoring(one.actors(b), text, 0)
+			for range prompts + 1 {
+				above.next()
+				below.next()
+			}
+			c := versus(b, above.next, below.next)
+			require.Zero(b, above.calls.reused()+below.calls.reused())
+			further := (c.engine.quantile(0.5) - c.floor.quantile(0.5)) / 2
+			b.ReportMetric(further/float64(tokens/tokensPerBlock), "ns/block-of-a-pool")
+		})
+	}
+}
+
 // readEvery is after how many prompts the reader of BenchmarkEvents asks.
 const readEvery = 16
 

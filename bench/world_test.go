@@ -32,6 +32,7 @@ type shape struct {
 	clock          func() time.Duration
 	states         int    // pages of a state pool; 0: no recurrent layers
 	policy         string // eviction_policy; "": the default
+	heads          []int  // KV heads by layer, a pool for each number; nil: one everywhere
 }
 
 // hybrid has three pools, as models with local attention have: one layer in
@@ -57,7 +58,10 @@ func (s shape) cache() windows.Config {
 }
 
 func (s shape) model() windows.Model {
-	m := windows.Model{Layers: max(1, len(s.windows)), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	m := windows.Model{Layers: max(1, len(s.windows), len(s.heads)), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	if s.heads != nil {
+		m.KVHeads = s.heads
+	}
 	if s.states > 0 {
 		m.KVHeads = append(slices.Repeat(m.KVHeads, m.Layers), 0)
 		m.States = []windows.State{{Layers: []int{m.Layers}, Bytes: 64}}
@@ -67,7 +71,7 @@ func (s shape) model() windows.Model {
 }
 
 func (s shape) counts() []windows.PageCounts {
-	counts := slices.Repeat([]windows.PageCounts{{Primary: s.pages}}, max(1, len(s.windows)))
+	counts := slices.Repeat([]windows.PageCounts{{Primary: s.pages}}, max(1, len(s.windows), len(s.heads)))
 	if s.states > 0 {
 		counts = append(counts, windows.PageCounts{Primary: s.states})
 	}
