@@ -38,8 +38,8 @@ next:
 	// Fill in the id and the victim, and go on to the next page.
 	MOVL    AX, (SI)(DX*4)
 	MOVL    AX, const_victimPage(R9)
-	MOVQ    page_block(BX), R13
-	MOVQ    R13, const_victimBlock(R9)
+	MOVL    page_block(BX), R13
+	MOVL    R13, const_victimBlock(R9)
 	MOVL    page_depth(BX), R13
 	MOVL    R13, const_victimDepth(R9)
 	MOVBLZX page_priority(BX), R13

@@ -36,8 +36,8 @@ next:
 	// Fill in the id and the victim, and go on to the next page.
 	MOVW.P R2, 4(R3)
 	MOVW   R2, const_victimPage(R5)
-	MOVD   page_block(R13), R15
-	MOVD   R15, const_victimBlock(R5)
+	MOVW   page_block(R13), R15
+	MOVW   R15, const_victimBlock(R5)
 	MOVW   page_depth(R13), R15
 	MOVW   R15, const_victimDepth(R5)
 	MOVBU  page_priority(R13), R15
