@@ -120,12 +120,12 @@ type run struct {
 	lead       int   // how many places a hint leads ahead
 }
 
-// append links pages behind the tail, from the last one on, and returns their number and the
+// appendEach links pages behind the tail, from the last one on, and returns their number and the
 // new tail, whose next page is left to the caller.
 //
 // The link to the next page is written before that page has been looked at, so that each
 // record is written in one place.
-func (r *run) append(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
+func (r *run) appendEach(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
 	use, opUse, depth, lead, left := r.use, r.opUse, r.depth, r.lead, len(ids)-1
 	next := int32(ids[left])
 	for uint(next) < uint(len(pages)) {

@@ -17,6 +17,7 @@ TEXT ·takeFetching(SB), NOSPLIT, $0-112
 	MOVUPS  (R10), X0
 	MOVUPS  16(R10), X1
 	XORQ    DX, DX              // pages taken
+	MOVL    $1, R14             // from the page before to this one
 
 next:
 	CMPQ DX, CX
@@ -35,7 +36,7 @@ next:
 	SHLQ       $5, R13
 	PREFETCHT0 (DI)(R13*1)
 
-	// Fill in the id and the victim, and go on to the next page.
+	// Fill in the id and the victim.
 	MOVL    AX, (SI)(DX*4)
 	MOVL    AX, const_victimPage(R9)
 	MOVL    page_block(BX), R13
@@ -46,11 +47,19 @@ next:
 	MOVB    R13, const_victimPriority(R9)
 	MOVW    $const_otherTenants, const_victimTenant(R9)
 	MOVQ    R12, const_victimUse(R9)
-	MOVLQZX page_next(BX), AX
-	MOVUPS  X0, (BX)
-	MOVUPS  X1, 16(BX)
 	ADDQ    $const_victimSize, R9
 	INCQ    DX
+
+	// The next page is most likely as far behind as this one; the branch makes that guess.
+	MOVLQZX page_next(BX), R13
+	MOVUPS  X0, (BX)
+	MOVUPS  X1, 16(BX)
+	ADDL    R14, AX
+	CMPL    R13, AX
+	JEQ     next
+	ADDL    R13, R14
+	SUBL    AX, R14
+	MOVL    R13, AX
 	JMP     next
 
 done:

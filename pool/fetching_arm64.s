@@ -17,6 +17,7 @@ TEXT ·takeFetching(SB), NOSPLIT, $0-112
 	LDP   (R6), (R8, R9)
 	LDP   16(R6), (R10, R11)
 	MOVD  ZR, R12              // pages taken
+	MOVD  $1, R19              // from the page before to this one
 
 next:
 	CMP  R4, R12
@@ -33,7 +34,7 @@ next:
 	ADD  R15<<5, R0, R15
 	PRFM (R15), PLDL1KEEP
 
-	// Fill in the id and the victim, and go on to the next page.
+	// Fill in the id and the victim.
 	MOVW.P R2, 4(R3)
 	MOVW   R2, const_victimPage(R5)
 	MOVW   page_block(R13), R15
@@ -45,12 +46,20 @@ next:
 	MOVD   $const_otherTenants, R15
 	MOVH   R15, const_victimTenant(R5)
 	MOVD   R14, const_victimUse(R5)
-	MOVWU  page_next(R13), R2
-	STP    (R8, R9), (R13)
-	STP    (R10, R11), 16(R13)
 	ADD    $const_victimSize, R5
 	ADD    $1, R12
-	B      next
+
+	// The next page is most likely as far behind as this one; the branch makes that guess.
+	MOVWU page_next(R13), R15
+	STP   (R8, R9), (R13)
+	STP   (R10, R11), 16(R13)
+	ADDW  R19, R2, R2
+	CMPW  R15, R2
+	BEQ   next
+	ADDW  R15, R19, R19
+	SUBW  R2, R19, R19
+	MOVWU R15, R2
+	B     next
 
 done:
 	MOVW R2, next+96(FP)

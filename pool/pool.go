@@ -199,26 +199,20 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 }
 
 // unknownPage is the index of the first entry that is neither a page of the pool nor
-// NoPage, or −1. There is one only after a bug, so the loop has no branch.
-//
-// The id is shifted by one as an unsigned number: NoPage becomes 0, valid pages 1 to n, and
-// every other id is above n, so n − id is negative exactly for a wrong one. The signs are
-// collected with an or and tested once, four ids in a turn: with one id in a turn the loop
-// costs up to twice as much, depending on where the linker puts it.
+// NoPage, or −1. There is one only after a bug, so most entries are compared by outOfRange,
+// which does not say where it is.
 func (p *Pool) unknownPage(pages []messages.PageID) int {
-	n, signs, rest := int64(len(p.pages)), int64(0), pages
-	for ; len(rest) >= 4; rest = rest[4:] {
-		r := (*[4]messages.PageID)(rest)
-		signs |= (n - int64(uint32(r[0]+1)) | n - int64(uint32(r[1]+1))) |
-			(n - int64(uint32(r[2]+1)) | n - int64(uint32(r[3]+1)))
+	wrong := func(id messages.PageID) bool { return uint32(id+1) > uint32(len(p.pages)) } // NoPage is −1
+	done := len(pages) &^ (checkedPages - 1)
+	if done > 0 && outOfRange(&pages[0], done, uint32(len(p.pages))) {
+		return slices.IndexFunc(pages, wrong)
 	}
-	for _, id := range rest {
-		signs |= n - int64(uint32(id+1)) // NoPage is −1
+	for i, id := range pages[done:] {
+		if wrong(id) {
+			return done + i
+		}
 	}
-	if signs >= 0 {
-		return -1
-	}
-	return slices.IndexFunc(pages, func(id messages.PageID) bool { return int64(uint32(id+1)) > n })
+	return -1
 }
 
 // opName is the name of an operation in a panic.

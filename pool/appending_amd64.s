@@ -1,0 +1,86 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func appendListed(pages []page, ids []messages.PageID, r *run, tail int32) (last int32, n int)
+//
+// The fields prev and next of a record are compared in one word, and so are child, priority
+// and state: page in page.go has them in this order. A number that is no page, as NoPage, is
+// above every length as an unsigned number.
+TEXT ·appendListed(SB), NOSPLIT, $8-80
+	MOVQ    pages_base+0(FP), DI
+	MOVQ    pages_len+8(FP), R8
+	MOVQ    ids_base+24(FP), SI
+	MOVQ    ids_len+32(FP), CX
+	MOVQ    r+48(FP), R9
+	MOVLQZX tail+56(FP), DX
+	MOVQ    run_use(R9), R10
+	MOVQ    run_opUse(R9), R11
+	MOVBQZX run_priority(R9), R13
+	SHLQ    $48, R13
+	MOVL    run_depth(R9), R12
+	MOVQ    run_lead(R9), R9
+	MOVQ    R9, 0(SP)
+	NEGQ    R9
+	LEAQ    (SI)(R9*4), R9             // the ids, so many places ahead
+	DECQ    CX                         // the index of the page
+	MOVL    (SI)(CX*4), AX
+
+next:
+	// The page must be used, by one reference alone, and of the priority of the run.
+	CMPQ AX, R8
+	JCC  done
+	MOVQ AX, BX
+	SHLQ $5, BX
+	ADDQ DI, BX
+	MOVQ page_prev(BX), R15
+	CMPQ R15, $1
+	JNE  done
+	MOVQ page_child(BX), R15
+	SHLQ $16, R15                      // the last two bytes of the record are none of its fields
+	CMPQ R15, R13
+	JNE  done
+
+	// It must cache a block less deep than the one before, and have the use of the run.
+	MOVL    page_block(BX), R15
+	CMPL    R15, $-1
+	JEQ     done
+	MOVL    page_depth(BX), R14
+	CMPL    R14, R12
+	JGE     done
+	MOVQ    page_use(BX), R15
+	CMPQ    R15, R11
+	CMOVQCS R11, R15
+	CMPQ    R15, R10
+	JNE     done
+	MOVL    R14, R12
+
+	// The links: to the page behind and to the page that the hint names, if there are any.
+	MOVL  $-1, R15
+	TESTQ CX, CX
+	JEQ   lastPage
+	MOVL  -4(SI)(CX*4), R15
+
+lastPage:
+	MOVL $-1, R14
+	CMPQ CX, 0(SP)
+	JLT  noHint
+	MOVL (R9)(CX*4), R14
+
+noHint:
+	MOVQ R10, page_use(BX)
+	MOVL DX, page_prev(BX)
+	MOVL R15, page_next(BX)
+	MOVL R14, page_child(BX)
+	MOVB $const_listed, page_state(BX)
+	MOVL AX, DX
+	MOVL R15, AX
+	DECQ CX
+	JMP  next
+
+done:
+	MOVQ ids_len+32(FP), AX
+	DECQ AX
+	SUBQ CX, AX
+	MOVL DX, last+64(FP)
+	MOVQ AX, n+72(FP)
+	RET
