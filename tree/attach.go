@@ -80,12 +80,24 @@ func (t *storer) attachRun(o *offer, s segment, p int, pages []messages.PageID) 
 // and nothing for each block besides.
 func (t *storer) attachPlain(s segment, p int, pages []messages.PageID) int {
 	locations := t.base.arena.locations(s.node, p)[s.lo:s.hi]
-	n := 0
-	for n < len(pages) && n < len(locations) && pages[n] != messages.NoPage {
-		locations[n] = protocol.OnDevice(pages[n])
+	n := countPages(pages[:min(len(pages), len(locations))])
+	fillDevice(locations, pages[:n])
+	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
+	return n
+}
+
+// countPages returns the number of entries before the first NoPage. Of the offers of most
+// sequences that is all, so four entries have one branch: NoPage alone is negative.
+func countPages(pages []messages.PageID) (n int) {
+	for rest := pages; len(rest) >= 4; rest = rest[4:] {
+		if r := (*[4]messages.PageID)(rest); r[0]|r[1]|r[2]|r[3] < 0 {
+			break
+		}
+		n += 4
+	}
+	for n < len(pages) && pages[n] != messages.NoPage {
 		n++
 	}
-	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
 	return n
 }
 

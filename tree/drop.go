@@ -23,14 +23,15 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 		panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", m.Block, m.Pool))
 	}
 	x, last := t.base.arena.at(m.Block)
-	ids := t.base.arena.ids(x)[:last+1]
-	n := 1
+	ids := t.base.arena.ids(x)[:last]
 	// The moves must name the run's blocks one after the other, from the last one
 	// down. Anything else ends the run, and the next call begins there.
-	for most := min(len(moves), len(ids)); n < most; n++ {
-		if next := &moves[n]; next.Block != ids[len(ids)-1-n] || next.Pool != m.Pool || next.To != protocol.Nowhere {
+	n := 1
+	for pool := m.Pool; n < len(moves) && len(ids) > 0; n++ {
+		if next := &moves[n]; next.Block != ids[len(ids)-1] || next.Pool != pool || next.To != protocol.Nowhere {
 			break
 		}
+		ids = ids[:len(ids)-1]
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
 	// The change is recorded first: drop may free the ids.
@@ -43,18 +44,7 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 // freed by it. It reports no effect: either pool and offloader have dropped the
 // contents by themselves, or the caller has reported it before.
 func (t *holdings) drop(s segment, p int) {
-	locations, host := t.base.arena.locations(s.node, p)[s.lo:s.hi], int32(0)
-	for i, l := range locations {
-		if l == protocol.Nowhere {
-			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.base.arena.ids(s.node)[s.lo+int32(i)], p))
-		}
-		if l < protocol.Nowhere {
-			host++
-		}
-		locations[i] = protocol.Nowhere
-	}
-	*t.base.arena.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
-	*t.base.arena.count(s.node, p, messages.Secondary) -= host
+	t.clearLocations(s, p)
 	gone := t.expireDropped(s, p)
 	// The treap is brought up to date before prune, which takes ghosts out of it on
 	// the condition that no latest counts them.
@@ -65,6 +55,30 @@ func (t *holdings) drop(s segment, p int) {
 	// can change nodes.
 	if gone {
 		t.prune(s.node)
+	}
+}
+
+// clearLocations makes nowhere the place of the blocks of a segment in pool p, which holds
+// them. If the pool has the whole run in device pages, as the counts say, the locations need
+// not be read.
+func (t *holdings) clearLocations(s segment, p int) {
+	locations := t.base.arena.locations(s.node, p)[s.lo:s.hi]
+	device, host := t.base.arena.count(s.node, p, messages.Primary), t.base.arena.count(s.node, p, messages.Secondary)
+	if *device == t.base.arena.nodes[s.node].n {
+		*device -= s.hi - s.lo
+		fillNowhere(locations)
+		return
+	}
+	for i, l := range locations {
+		switch {
+		case l == protocol.Nowhere:
+			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.base.arena.ids(s.node)[s.lo+int32(i)], p))
+		case l < protocol.Nowhere:
+			*host--
+		default:
+			*device--
+		}
+		locations[i] = protocol.Nowhere
 	}
 }
 

@@ -332,10 +332,26 @@ func (t *arena) joinBefore(y, x int32) {
 // fillNowhere makes locations those of blocks that a pool does not hold. Arrays come
 // from the pool with the locations of an earlier run, so a run that skipped this
 // would hold pages of others.
+//
+// It copies from an array: a copy writes 32 bytes in an instruction, a loop of Go 4.
 func fillNowhere(l []protocol.Location) {
-	for i := range l {
-		l[i] = protocol.Nowhere
+	for len(l) > 0 {
+		l = l[copy(l, nowhere[:]):]
 	}
+}
+
+// nowhere is what fillNowhere copies, 1 KiB.
+var nowhere = func() (all [256]protocol.Location) {
+	for i := range all {
+		all[i] = protocol.Nowhere
+	}
+	return all
+}()
+
+// fillDevice makes locations those of device pages, whose values are the page numbers, in one
+// copy.
+func fillDevice(l []protocol.Location, pages []messages.PageID) {
+	copy(l, unsafe.Slice((*protocol.Location)(unsafe.Pointer(unsafe.SliceData(pages))), len(pages)))
 }
 
 // resize returns a slice of n elements in the array of s, if that is large enough.

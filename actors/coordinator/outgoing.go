@@ -200,11 +200,12 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	counters.Evicted += int64(len(victims))
 	counters.Dropped += int64(len(victims))
 	// A large prompt may have thousands of victims: the list grows once.
-	moves := slices.Grow(o.change.Moves, len(victims))
-	for i := range victims {
-		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere})
+	first := len(o.change.Moves)
+	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
+	moves := o.change.Moves[first:]
+	for i := range moves {
+		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere}
 	}
-	o.change.Moves = moves
 }
 
 // outcome follows one victim: what it displaced was dropped first. Each victim ends as one of
