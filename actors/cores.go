@@ -6,6 +6,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -51,7 +52,7 @@ func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
 	// A pool of states has no runs of blocks to forecast: a checkpoint serves one length.
 	if e.config.Cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState {
-		return pool.NewForecast(p.Name, pages, uint64(i)+1, quotas...)
+		return pool.NewForecast(p.Name, pages, pool.Forecast{Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock)}, quotas...)
 	}
 	return pool.New(p.Name, pages, quotas...)
 }

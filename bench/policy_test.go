@@ -72,7 +72,7 @@ func (e *evicting) next() time.Duration {
 		e.facts.Signatures = append(e.facts.Signatures, e.name.next())
 	}
 	e.use += 2
-	e.facts.Arrived, e.facts.Prompt, e.facts.Answer = e.now, len(op.Pages), 100
+	e.facts.Arrived, e.facts.Blocks, e.facts.Prompt, e.facts.Answer = e.now, len(op.Pages), len(op.Pages), 100
 	e.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: op.Pages, Blocks: e.blocks, Priority: messages.DefaultPriority}
 	e.leave.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: op.Pages, Use: e.use, Request: &e.facts}
 	start = time.Now()
@@ -93,7 +93,7 @@ func BenchmarkPolicyEvict(b *testing.B) {
 					if quick() && pages > 10_000 {
 						b.Skip("large pools are for full runs")
 					}
-					above := newEvicting(pool.NewForecast("forecast", pages, 1), prompt, part == "all")
+					above := newEvicting(pool.NewForecast("forecast", pages, pool.Forecast{Seed: 1, Span: 1}), prompt, part == "all")
 					below := newEvicting(pool.New("lru", pages), prompt, part == "all")
 					c := versus(b, above.next, below.next)
 					require.Equal(b, pages, above.pool.Counts().Cached)

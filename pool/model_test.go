@@ -20,8 +20,9 @@ type machine struct {
 	work     protocol.PoolWork
 	block    protocol.BlockID // the next new one
 	use      protocol.Use
-	timed    bool // priorities may end
-	forecast bool // the pool has the policy forecast: the oracle accepts any victim of the right priority
+	timed    bool          // priorities may end
+	forecast bool          // the pool has the policy forecast: the oracle accepts any victim of the right priority
+	span     protocol.Span // of a forecast
 }
 
 // TestModel checks after every batch that pool and oracle agree in everything:
@@ -35,7 +36,8 @@ func checkModel(t *rapid.T) {
 	quotas := drawQuotas(t)
 	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...), timed: rapid.Bool().Draw(t, "priorities end")}
 	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
-		m.pool = NewForecast("test", pages, 1, quotas...)
+		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
+		m.pool = NewForecast("test", pages, Forecast{Seed: 1, Span: m.span}, quotas...)
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
@@ -92,13 +94,15 @@ func (m *machine) one(t *rapid.T) {
 	op := m.draw(t)
 	if op.Kind == protocol.Drop && rapid.Bool().Draw(t, "request") {
 		op.Request = &protocol.RequestFacts{Arrived: m.work.Now, Answer: 9}
-		for _, id := range op.Pages {
+		for i := range m.span.Signatures(len(op.Pages)) {
+			id := op.Pages[m.span.Block(i)]
 			signature := uint64(1)
 			if id != messages.NoPage {
 				signature += 2 * uint64(m.oracle.pages[id].block)
 			}
 			op.Request.Signatures = append(op.Request.Signatures, signature)
 		}
+		op.Request.Blocks = len(op.Pages)
 		op.Request.Prompt = rapid.IntRange(0, len(op.Pages)).Draw(t, "prompt")
 	}
 	m.work.Ops = append(m.work.Ops, clone(op))

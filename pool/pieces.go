@@ -39,7 +39,7 @@ type pieces struct {
 	taken  int            // pages of the last victim, sweepGroup at most
 	runs   []forecast.Run // of the current request
 	peeked []candidate    // scratch space of peekVictims
-	seed   uint64
+	config Forecast
 }
 
 // noPiece is the piece of a page that caches no block or has not been released yet.
@@ -85,10 +85,11 @@ type link struct {
 
 // newPieces makes the pieces of a pool whose cached pages are in these orders. The policy
 // bounds its history by the number of pages that the pool has now.
-func newPieces(orders *orders, seed uint64) *pieces {
+func newPieces(orders *orders, config Forecast) *pieces {
 	n := len(orders.pages)
 	return &pieces{
-		pages: orders.pages, orders: orders, policy: forecast.New(n, seed), all: make([]piece, 1), of: make([]int32, n), seed: seed,
+		pages: orders.pages, orders: orders, policy: forecast.New(n, config.Span, config.Seed), all: make([]piece, 1),
+		of: make([]int32, n), config: config,
 	}
 }
 

@@ -42,13 +42,19 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	return p
 }
 
+// Forecast configures the policy forecast of a pool.
+type Forecast struct {
+	Seed uint64        // decides what the policy samples
+	Span protocol.Span // of the signatures of requests
+}
+
 // NewForecast makes a pool like New whose eviction policy is forecast: among the cached
 // pages of the lowest priority it evicts those that are worth least to keep, by a
-// prediction of their next use, instead of those used least recently. The seed decides
-// what the policy samples. It is not for pools of states.
-func NewForecast(name string, pages int, seed uint64, quotas ...windows.Quota) *Pool {
+// prediction of their next use, instead of those used least recently. It is not for pools of
+// states.
+func NewForecast(name string, pages int, f Forecast, quotas ...windows.Quota) *Pool {
 	p := New(name, pages, quotas...)
-	p.useForecast(seed)
+	p.useForecast(f)
 	return p
 }
 
@@ -57,8 +63,8 @@ func NewForecast(name string, pages int, seed uint64, quotas ...windows.Quota) *
 //
 // The order is linked a second time, since the lists and heaps of levels are empty in a pool
 // with pieces.
-func (p *Pool) useForecast(seed uint64) {
-	p.cache.pieces = newPieces(&p.cache.orders, seed)
+func (p *Pool) useForecast(f Forecast) {
+	p.cache.pieces = newPieces(&p.cache.orders, f)
 	p.relink()
 	p.mustCheck()
 }

@@ -24,7 +24,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 	}
 	r := forecast.Request{
 		Arrived: op.Request.Arrived, Released: now, Signatures: op.Request.Signatures,
-		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Tokens: op.Request.Tokens, Answer: op.Request.Answer,
+		Blocks: op.Request.Blocks, Prompt: op.Request.Prompt, Tokens: op.Request.Tokens, Answer: op.Request.Answer,
 	}
 	path := s.storedPath(op.Pages)
 	// It must be known before the loop below gives every page a piece.

@@ -112,10 +112,11 @@ func (c *atomicCache) request(r *traceRequest) {
 	c.pool.Do(&c.work)
 	if c.pool.cache.pieces != nil {
 		c.facts.Signatures = c.facts.Signatures[:0]
-		for _, id := range r.IDs[:n] {
-			c.facts.Signatures = append(c.facts.Signatures, signature(id))
+		span := c.pool.cache.pieces.config.Span
+		for k := range span.Signatures(n) {
+			c.facts.Signatures = append(c.facts.Signatures, signature(r.IDs[span.Block(k)]))
 		}
-		c.facts.Arrived, c.facts.Prompt, c.facts.Tokens = c.work.Now, n, n*r.Block
+		c.facts.Arrived, c.facts.Blocks, c.facts.Prompt, c.facts.Tokens = c.work.Now, n, n, n*r.Block
 		if c.facts.Answer = r.Answer; !c.answers {
 			c.facts.Answer = 0
 		}
@@ -180,7 +181,7 @@ func TestForecastFigures(t *testing.T) {
 			c := &atomicCache{pool: New("trace", p.pages), answers: os.Getenv("NOANSWER") == "",
 				clock: func(ms float64) time.Duration { return time.Duration(ms * 1e6) }}
 			if forecasting {
-				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, seed)
+				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{seed, protocol.SpanOf(traceBlocks[p.trace])})
 			}
 			start := time.Now()
 			for i := range trace {

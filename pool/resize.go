@@ -115,7 +115,7 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 	q := Rebuild(p.name, pages, kept, p.Quotas()...)
 	if p.cache.pieces != nil {
-		q.useForecast(p.cache.pieces.seed)
+		q.useForecast(p.cache.pieces.config)
 	}
 	return q
 }

@@ -39,38 +39,56 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 	r.Arrived, r.Answer = s.Arrived, answer
 	// A sequence may end before its prompt is computed.
 	r.Tokens = min(int(s.Prompt), len(tokens))
-	r.Prompt = r.Tokens / tokensPerBlock
+	r.Blocks, r.Prompt = len(tokens)/tokensPerBlock, r.Tokens/tokensPerBlock
 	r.Signatures = appendSignatures(r.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
 	return r
 }
 
 // signatureSamples is how many tokens of a block its signature depends on, beside the last
-// one. A signature only tells a policy which blocks it has seen before, so two blocks that
-// differ in other tokens alone may have the same one; reading all tokens would cost as much
-// as the match of a prompt.
-const signatureSamples = 4
+// one, and of a span of blocks as many for each, up to spanSamples. A signature only tells a policy which
+// prefixes it has seen before, so two prefixes that differ in other tokens alone may have the
+// same one; reading all tokens would cost as much as the match of a prompt.
+const (
+	signatureSamples = 4
+	spanSamples      = 16
+)
 
-// appendSignatures appends the signature of each whole block: a hash over the namespace
-// and samples of all tokens up to the block's end. None is 0.
-//
-// The samples of a block are multiplied each by a number of its own, so that a processor does
-// it for many at once, and only their sum waits for the block before.
+// appendSignatures appends the signatures of the whole blocks of a request: a hash each over the namespace
+// and samples of all tokens up to the end of its last block. None is 0.
 func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
+	span, blocks := protocol.SpanOf(tokensPerBlock), len(tokens)/tokensPerBlock
+	list = slices.Grow(list, span.Signatures(blocks))
 	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
-	step := max(1, tokensPerBlock/signatureSamples)
-	list = slices.Grow(list, len(tokens)/tokensPerBlock)
-	for len(tokens) >= tokensPerBlock {
-		block := tokens[:tokensPerBlock]
-		sum, factor := uint64(uint32(block[len(block)-1])), uint64(0x94d049bb133111eb)
-		for i := 0; i < len(block); i += step {
-			sum += uint64(uint32(block[i])) * factor
+	// The first blocks have signatures of their own.
+	first := min(blocks, int(span)) * tokensPerBlock
+	list, h = appendHashes(list, h, tokens[:first], tokensPerBlock, signatureSamples)
+	samples := signatureSamples
+	if span > 1 {
+		samples = min(signatureSamples*int(span), spanSamples)
+	}
+	list, _ = appendHashes(list, h, tokens[first:], tokensPerBlock*int(span), samples)
+	return list
+}
+
+// appendHashes appends a hash for each whole run of so many tokens, of samples of the run and of what comes before,
+// and returns the last one.
+//
+// The samples of a run are multiplied each by a number of its own, so that a processor does
+// it for many at once, and only their sum waits for the run before.
+func appendHashes(list []uint64, h uint64, tokens []messages.Token, length, samples int) ([]uint64, uint64) {
+	step := max(1, length/samples)
+	for len(tokens) >= length {
+		run := tokens[:length]
+		sum, factor := uint64(uint32(run[len(run)-1])), uint64(0x94d049bb133111eb)
+		for i := 0; i < len(run); i += step {
+			sum += uint64(uint32(run[i])) * factor
 			factor += 0xd6e8feb86659fd92 // even, so the factor stays odd
 		}
 		h = mix(h ^ sum)
 		list = append(list, h|1)
-		tokens = tokens[tokensPerBlock:]
+		tokens = tokens[length:]
 	}
-	return list
+	return list, h
 }
 
 func hashString(h uint64, s string) uint64 {

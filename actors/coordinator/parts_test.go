@@ -84,6 +84,19 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 	}
 	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
 	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 3, "blocks shorter than the samples")
+
+	long := append(append(append(tokens, tokens...), tokens...), make([]messages.Token, 1000)...)
+	const span = 256
+	signatures := of(messages.Namespace{}, long)
+	assert.Len(t, signatures, 16+3, "a span of blocks one by one, and three spans")
+	assert.Equal(t, signatures[:17], of(messages.Namespace{}, long[:2*span]))
+	assert.Len(t, of(messages.Namespace{}, long[:2*span-1]), 16)
+	long[span+16]++
+	changed := of(messages.Namespace{}, long)
+	assert.Equal(t, signatures[:16], changed[:16])
+	for i, s := range changed[16:] {
+		assert.NotEqual(t, signatures[16+i], s)
+	}
 }
 
 // The demand of a pool is the pages that it was asked for and gave: checkpoints take pages

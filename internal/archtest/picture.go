@@ -74,7 +74,7 @@ var picture = []place{
 	{dir: "internal", free: true},
 	{dir: "internal/arraypool", core: true},
 	{dir: "internal/heap", core: true},
-	{dir: "internal/forecast", core: true},
+	{dir: "internal/forecast", own: []string{"internal/protocol"}, core: true},
 	{dir: "internal/invariants", core: true},
 	{dir: "internal/largepages", core: true},
 	// The module's folder itself, not what is below: what a host imports.

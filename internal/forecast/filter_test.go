@@ -49,9 +49,9 @@ func TestFilterFindsAll(t *testing.T) {
 
 // TestFilterLeavesOutMostOthers: of blocks that no table knows a filter lists few.
 func TestFilterLeavesOutMostOthers(t *testing.T) {
-	p := New(1000, 1)
+	p := New(1000, 1, 1)
 	for i := range uint64(5000) {
-		r := Request{Signatures: []uint64{mixed(3 * i), mixed(3*i + 1), mixed(3*i + 2)}, Prompt: 3}
+		r := Request{Signatures: []uint64{mixed(3 * i), mixed(3*i + 1), mixed(3*i + 2)}, Blocks: 3, Prompt: 3}
 		p.Begin(&r)
 		p.End(&r, []Run{{Uses: 1}}, 0)
 	}

@@ -4,15 +4,18 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // Request is what the policy is told of a request when it releases its pages.
 type Request struct {
 	// Arrived is when the request was admitted, Released when it released its pages.
 	Arrived, Released time.Duration
-	// Signatures name the full blocks of the request, those of the prompt first. Equal
-	// prefixes have equal signatures; no signature is 0.
+	// Signatures name prefixes of the request, for the span of the policy. Equal prefixes have equal
+	// signatures; no signature is 0.
 	Signatures []uint64
+	Blocks     int // full blocks
 	Prompt     int // full blocks of the prompt
 	Tokens     int // of the prompt
 	Cached     int // leading blocks that were cached at admission
@@ -37,6 +40,7 @@ type Policy struct {
 	guard    guard
 	random   generator
 	requests int64
+	span     protocol.Span
 	clock    clock
 	arrived  int64 // of the current request, by the policy's clock
 	filter   *filter
@@ -53,9 +57,12 @@ const (
 	leastHistory = 2048
 )
 
-// New makes a policy for a number of blocks. The seed decides which blocks are sampled;
-// equal seeds and equal requests give equal decisions.
-func New(capacity int, seed uint64) *Policy {
+// New makes a policy for a number of blocks, of which requests have signatures by a span. The seed decides
+// which blocks are sampled; equal seeds and equal requests give equal decisions.
+//
+// The history counts signatures, not blocks: of shorter blocks as many tokens are remembered.
+func New(blocks int, span protocol.Span, seed uint64) *Policy {
+	capacity := (blocks + int(span) - 1) / int(span)
 	size := func(share float64) int { return max(leastHistory, int(share*float64(capacity))) }
 	p := &Policy{
 		model:    newModel(),
@@ -63,6 +70,7 @@ func New(capacity int, seed uint64) *Policy {
 		sessions: newSessions(size(sessionShare)),
 		guard:    newGuard(capacity),
 		random:   generator{seed},
+		span:     span,
 	}
 	p.filter = newFilter(&p.watch.index, &p.sessions.index)
 	return p
@@ -75,15 +83,17 @@ func (p *Policy) Begin(r *Request) {
 	p.clock.request(r.Released)
 	p.arrived = p.clock.at(r.Arrived)
 	found := p.filter.scan(r.Signatures, p.guard.limit)
-	p.guard.request(r, found)
+	prompt := p.span.Signatures(r.Prompt)
+	p.guard.request(r.Signatures, p.spans(found), prompt, p.span.Signatures(r.Cached))
 	p.watch.see(p.model, r.Signatures, found, p.arrived)
 	p.watch.sweep(p.model, p.clock.now)
-	session, known := p.sessions.continued(r, found, p.arrived)
+	session, known := p.sessions.continued(r.Signatures[:prompt], found, p.arrived)
 	p.session = session
 	added := uint8(0)
 	if p.session.turn == 0 {
 		known = r.Cached
 	} else {
+		known = p.span.Block(known-1) + 1
 		added = max(1, logFeature(2*(r.Tokens-int(p.session.tokens)), featureAdded))
 	}
 	p.session.tokens = int32(min(r.Tokens+r.Answer, math.MaxInt32))
@@ -140,14 +150,17 @@ func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
 // watchOne puts a block of the prompt from block from on under watch, and sometimes the last one.
 func (p *Policy) watchOne(r *Request, runs []Run, from int) (entry Entry, at int) {
 	at = -1
-	if limit := min(r.Prompt, len(r.Signatures)-1); from < limit {
-		block := from + p.random.below(limit-from)
+	if limit := min(r.Prompt, r.Blocks-1); from < limit && p.span.Signatures(from) < p.span.Signatures(limit) {
+		// The next block that has a signature, or else the one before.
+		next := min(p.span.Signatures(from+p.random.below(limit-from)), p.span.Signatures(limit)-1)
+		block := p.span.Block(next)
 		for at = len(runs) - 1; at > 0 && runs[at].From > block; at-- {
 		}
 		entry = p.watchBlock(r, &runs[at], block)
 	}
 	last := &runs[len(runs)-1]
-	if last.Last && last.From == len(r.Signatures)-1 && p.random.below(lastEvery) == 0 {
+	// Few last blocks have a signature if the span is long, so of these more are watched.
+	if last.Last && last.From == r.Blocks-1 && p.signed(last.From) && p.random.below(max(1, lastEvery/int(p.span))) == 0 {
 		p.watchBlock(r, last, last.From)
 	}
 	return entry, at
@@ -157,10 +170,22 @@ func (p *Policy) watchOne(r *Request, runs []Run, from int) (entry Entry, at int
 // weight learns from these, so few are enough, and the list is left to the others.
 const lastEvery = 4
 
-// watchBlock puts one block of a piece under watch.
+// signed tells whether a signature ends with a block.
+func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.span.Signatures(block+1) }
+
+// spans leaves out the signatures of the first blocks, if others share one: the guard takes each signature for as
+// many blocks.
+func (p *Policy) spans(found []int32) []int32 {
+	for len(found) > 0 && int(found[0]) < int(p.span)-1 {
+		found = found[1:]
+	}
+	return found
+}
+
+// watchBlock puts one block of a piece under watch, which has a signature.
 func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 	f := p.Piece(*run)
-	entry := p.watch.add(r.Signatures[block], f, fixed(p.model.predict(f).scale), p.clock.now)
+	entry := p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), p.clock.now)
 	entry.Block = int32(block)
 	return entry
 }
@@ -173,7 +198,7 @@ func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 func (p *Policy) endSession(r *Request, runs []Run) {
 	f := p.Piece(runs[max(0, len(runs)-2)])
 	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), p.clock.now
-	p.sessions.end(r.Signatures[max(0, r.Prompt-2)], p.session)
+	p.sessions.end(r.Signatures[p.span.Signatures(max(1, r.Prompt-1))-1], p.session)
 }
 
 // Supersede changes the features of a piece: another prompt has branched off in front

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // TestTableAgainstMap adds and removes signatures, also those that collide.
@@ -128,7 +130,7 @@ func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duratio
 	r := Request{}
 	for i := range n {
 		r.Signatures = append(r.Signatures, session<<20|uint64(i)<<2|1)
-		r.Prompt, r.Cached = i+1, i
+		r.Blocks, r.Prompt, r.Cached = i+1, i+1, i
 		r.Arrived, r.Released = at+time.Duration(i)*gap, at+time.Duration(i)*gap
 		p.Begin(&r)
 		run := Run{Uses: 1}
@@ -141,7 +143,7 @@ func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duratio
 // TestPolicyLearnsGaps: sessions that return every second and sessions that return every
 // two minutes are told apart by their pace.
 func TestPolicyLearnsGaps(t *testing.T) {
-	p := New(1000, 1)
+	p := New(1000, 1, 1)
 	var fast, slow Features
 	for s := range uint64(60) {
 		at := time.Duration(s) * time.Hour
@@ -156,10 +158,10 @@ func TestPolicyLearnsGaps(t *testing.T) {
 // TestAddedTokens: the tokens that a prompt adds are those beyond the session's last prompt and its answer. The
 // first prompt of a session has none, since nothing is known of what is new in it.
 func TestAddedTokens(t *testing.T) {
-	p := New(1000, 1)
+	p := New(1000, 1, 1)
 	blocks := []uint64{1, 3, 5, 7, 9, 11, 13, 15}
 	ask := func(prompt, tokens, answer int) Features {
-		r := Request{Signatures: blocks[:prompt], Prompt: prompt, Tokens: tokens, Answer: answer}
+		r := Request{Signatures: blocks[:prompt], Blocks: prompt, Prompt: prompt, Tokens: tokens, Answer: answer}
 		p.Begin(&r)
 		run := Run{Uses: 1, Front: 12}
 		p.End(&r, []Run{run}, 0)
@@ -175,7 +177,7 @@ func TestAddedTokens(t *testing.T) {
 
 // TestEqualSeedsDecideAlike: the state is a function of requests and seed.
 func TestEqualSeedsDecideAlike(t *testing.T) {
-	a, b, c := New(500, 7), New(500, 7), New(500, 8)
+	a, b, c := New(500, 1, 7), New(500, 1, 7), New(500, 1, 8)
 	for s := range uint64(20) {
 		for _, p := range []*Policy{a, b, c} {
 			visits(p, s+1, 10, time.Duration(s)*time.Minute, 3*time.Second)
@@ -189,20 +191,30 @@ func TestEqualSeedsDecideAlike(t *testing.T) {
 // TestModelOfHistory drives the policy with random requests and checks it after each.
 func TestModelOfHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := New(rapid.IntRange(0, 300).Draw(t, "capacity"), 1)
+		span := protocol.Span(rapid.IntRange(1, 5).Draw(t, "span"))
+		p := New(rapid.IntRange(0, 300).Draw(t, "capacity"), span, 1)
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
 			now += time.Duration(rapid.SampledFrom([]int{0, 0, 5, 4000}).Draw(t, "passes")) * time.Millisecond
 			r := Request{Arrived: now, Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
 			session := rapid.Uint64Range(1, 5).Draw(t, "session")
-			for i := range rapid.IntRange(0, 60).Draw(t, "blocks") {
+			r.Blocks = rapid.IntRange(0, 60).Draw(t, "blocks")
+			for i := range span.Signatures(r.Blocks) {
 				r.Signatures = append(r.Signatures, mixed(session<<32|uint64(i)))
 			}
-			r.Prompt = rapid.IntRange(0, len(r.Signatures)).Draw(t, "prompt")
+			r.Prompt = rapid.IntRange(0, r.Blocks).Draw(t, "prompt")
 			r.Cached = rapid.IntRange(0, r.Prompt).Draw(t, "cached")
 			p.Begin(&r)
 			f := p.Piece(Run{Uses: 1})
-			entry, _ := p.End(&r, []Run{{Uses: 1}}, 0)
+			runs := []Run{{Uses: 1}}
+			if r.Blocks > 1 {
+				runs = append(runs, Run{From: r.Blocks - 1, Uses: 1, Last: true})
+			}
+			entry, at := p.End(&r, runs, rapid.IntRange(0, r.Prompt).Draw(t, "from"))
+			if entry != (Entry{}) {
+				require.Zero(t, at, "the last block is not drawn")
+				require.True(t, p.signed(int(entry.Block)), "block %d has no signature", entry.Block)
+			}
 			require.GreaterOrEqual(t, p.Value(p.Supersede(f, entry), p.Now()), float32(0))
 			require.NoError(t, p.Check())
 		}
@@ -216,12 +228,12 @@ func mixed(x uint64) uint64 {
 
 // TestGuardReturnsToLRU: where the policy hits nothing and LRU would, LRU decides.
 func TestGuardReturnsToLRU(t *testing.T) {
-	p := New(3200, 1)
+	p := New(3200, 1, 1)
 	r := Request{}
 	for i := range 1000 {
 		r.Signatures = append(r.Signatures, mixed(uint64(i)))
 	}
-	r.Prompt = len(r.Signatures)
+	r.Blocks, r.Prompt = len(r.Signatures), len(r.Signatures)
 	for i := 0; !p.PlainLRU(); i++ {
 		require.Less(t, i, 100)
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
@@ -235,7 +247,7 @@ func TestGuardReturnsToLRU(t *testing.T) {
 // the policy hit every fourth prompt each, now one and now the other: no reason to return to
 // LRU, although it leads for a time.
 func TestGuardKnowsBursts(t *testing.T) {
-	p := New(4096, 1)
+	p := New(4096, 1, 1)
 	r := Request{Signatures: make([]uint64, 160), Prompt: 160}
 	random, prompt := generator{7}, 0
 	for k := range 4000 {
@@ -250,7 +262,7 @@ func TestGuardKnowsBursts(t *testing.T) {
 		for i := range r.Signatures {
 			r.Signatures[i] = mixed(uint64(prompt<<10 | i))
 		}
-		p.guard.request(&r, p.filter.scan(r.Signatures, p.guard.limit))
+		p.guard.request(r.Signatures, p.filter.scan(r.Signatures, p.guard.limit), r.Prompt, r.Cached)
 		require.False(t, p.PlainLRU(), "request %d: %s", k, p)
 	}
 	require.NoError(t, p.Check())
@@ -271,7 +283,7 @@ func TestStandingClock(t *testing.T) {
 
 // BenchmarkRank is the cost of one comparison of a victim.
 func BenchmarkRank(b *testing.B) {
-	p := New(1000, 1)
+	p := New(1000, 1, 1)
 	r := rand.New(rand.NewPCG(1, 2))
 	var f [1024]Features
 	for i := range f {
@@ -290,11 +302,11 @@ func BenchmarkRank(b *testing.B) {
 // TestLastBlocksTeachTheirOwnWeight: prompts whose last block is never used again lower the
 // score of last blocks, and not that of the blocks in front, which are.
 func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
-	p := New(1000, 1)
+	p := New(1000, 1, 1)
 	var front, last prediction
 	for i := range 2000 {
 		session, now := uint64(i%20), time.Duration(i)*time.Second
-		r := Request{Arrived: now, Released: now, Prompt: 4}
+		r := Request{Arrived: now, Released: now, Blocks: 4, Prompt: 4}
 		for k := range uint64(3) {
 			r.Signatures = append(r.Signatures, session<<24|k<<2|1)
 		}
@@ -312,13 +324,13 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 // TestValueFollowsWhatIsLearned: a piece that has been used long ago is valued by what the
 // policy has learned since, and an unfinished wait is learned from.
 func TestValueFollowsWhatIsLearned(t *testing.T) {
-	p := New(1000, 1)
-	r := Request{Signatures: []uint64{1, 3}, Prompt: 2}
+	p := New(1000, 1, 1)
+	r := Request{Signatures: []uint64{1, 3}, Blocks: 2, Prompt: 2}
 	p.Begin(&r)
 	old := p.Piece(Run{Uses: 1})
 	before := p.model.predict(old).score
 	for i := range 2000 { // prompts that never come again
-		r = Request{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Prompt: 2}
+		r = Request{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Blocks: 2, Prompt: 2}
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
 		p.Begin(&r)
 		require.Equal(t, old, p.Piece(Run{Uses: 1}))
@@ -348,4 +360,28 @@ func TestFeaturesKeepTheirPlaces(t *testing.T) {
 		require.InDelta(t, scale, m.predict(f).scale, 1e-3)
 		require.InDelta(t, score, m.predict(f).score, 1e-3)
 	})
+}
+
+// TestSpans: a policy that has a signature for every fourth block finds the sessions of prompts that grow by
+// four blocks as one that has all signatures does, and watches as many blocks.
+func TestSpans(t *testing.T) {
+	policies := map[protocol.Span]*Policy{1: New(1000, 1, 1), 4: New(1000, 4, 1)}
+	turns := map[protocol.Span]int{}
+	for span, p := range policies {
+		for i := range 200 {
+			session, turn := i%20, i/20
+			now := time.Duration(i) * time.Second
+			r := Request{Arrived: now, Released: now, Blocks: 8 + 4*turn, Prompt: 8 + 4*turn, Cached: 4}
+			for k := range span.Signatures(r.Blocks) {
+				r.Signatures = append(r.Signatures, mixed(uint64(session<<20|span.Block(k))))
+			}
+			p.Begin(&r)
+			turns[span] += int(p.session.turn)
+			p.End(&r, []Run{{Uses: 1}, {From: r.Blocks - 1, Uses: 1, Last: true}}, 0)
+		}
+		require.NoError(t, p.Check())
+	}
+	assert.Equal(t, 20*(9*10/2), turns[1])
+	assert.Equal(t, turns[1], turns[4])
+	assert.InDelta(t, policies[1].watch.index.n, policies[4].watch.index.n, 60)
 }

@@ -58,19 +58,20 @@ func newGuard(capacity int) guard {
 func (g *guard) active() bool { return g.ruling > 0 }
 
 // request counts what the policy and LRU hit of those found blocks of a request that are sampled, and uses them in LRU's list.
-func (g *guard) request(r *Request, found []int32) {
+// Prompt and cached are how many signatures its prompt and its cached blocks have.
+func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) {
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
 	for _, i := range found {
-		s := r.Signatures[i]
+		s := signatures[i]
 		if hashOf(s) > g.limit {
 			continue
 		}
 		at := g.index.find(s)
-		if int(i) < r.Prompt {
+		if int(i) < prompt {
 			g.lookups++
-			if int(i) < r.Cached {
+			if int(i) < cached {
 				lead--
 			}
 			leading = leading && at >= 0
@@ -86,7 +87,7 @@ func (g *guard) request(r *Request, found []int32) {
 	}
 	// The deepest block goes first among those of one request, so it is used first.
 	for _, i := range slices.Backward(found) {
-		if s := r.Signatures[i]; hashOf(s) <= g.limit && g.index.find(s) < 0 {
+		if s := signatures[i]; hashOf(s) <= g.limit && g.index.find(s) < 0 {
 			g.push(s)
 		}
 	}

@@ -37,19 +37,19 @@ func newSessions(n int) sessions {
 // people and some tools are slow at each step, which no feature of one request tells.
 const paceRate = 0.3
 
-// continued gives the session that a request continues, as it is at this request, and the full blocks of its last prompt: the deepest one that ended on its
+// continued gives the session that a request continues, as it is at this request, and the signatures of its last prompt: the deepest one that ended on its
 // path, at one of the blocks that were found. Its entry is removed, since End adds the new end.
-func (s *sessions) continued(r *Request, found []int32, arrived int64) (e session, blocks int) {
+func (s *sessions) continued(prompt []uint64, found []int32, arrived int64) (e session, n int) {
 	for _, i := range slices.Backward(found) {
-		if int(i) >= r.Prompt {
+		if int(i) >= len(prompt) {
 			continue
 		}
-		at := s.index.find(r.Signatures[i])
+		at := s.index.find(prompt[i])
 		if at < 0 {
 			continue
 		}
 		e = s.ring[at].session
-		s.index.remove(r.Signatures[i])
+		s.index.remove(prompt[i])
 		s.ring[at].signature = 0
 		logGap := math.Log(float64(max(0, arrived-e.time))/1000 + 1)
 		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/fixedUnit)-float64(e.pace))

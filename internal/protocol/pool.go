@@ -101,11 +101,13 @@ type PoolOp struct {
 // RequestFacts describes a request that ends. Several operations may share it; it does
 // not change until they are answered.
 type RequestFacts struct {
-	Arrived    time.Duration // when it was admitted
-	Signatures []uint64      // of its full blocks; equal prefixes have equal ones, none is 0
-	Prompt     int           // full blocks of the prompt
-	Tokens     int           // of the prompt
-	Answer     int           // tokens of the answer
+	Arrived time.Duration // when it was admitted
+	// Signatures name prefixes of the request, see Span. Equal prefixes have equal ones; none is 0.
+	Signatures []uint64
+	Blocks     int // full blocks
+	Prompt     int // full blocks of the prompt, Blocks at most
+	Tokens     int // of the prompt
+	Answer     int // tokens of the answer
 }
 
 // Share says what holds a page.
