@@ -45,8 +45,12 @@ func (t *matcher) match(m *protocol.MatchItem) {
 	q.first, q.end = t.arena.poolsOf(m.Cross)
 	t.path.segments = t.path.segments[:0]
 	m.Pages = resize(m.Pages, len(t.arena.pools))
+	m.Compared = 0
 	if q.root != none {
 		q.whole = t.path.follow(q.root, q.tokens)
+		if t.symbols.none() {
+			m.Compared = int(q.whole) * t.arena.tpb
+		}
 		q.lacking = q.whole
 		for p := q.first; p < q.end; p++ {
 			if t.arena.pools[p].full() {

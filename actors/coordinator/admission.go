@@ -132,6 +132,9 @@ func (a *admission) match() {
 func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
+		if a.batch.stage == batchMatching {
+			a.checkUnread()
+		}
 		if !a.takeAtOnce() && a.batch.resume() {
 			a.decide()
 		}

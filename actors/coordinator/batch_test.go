@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"fmt"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -227,4 +228,51 @@ func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
 	}
 	assert.Greater(t, use(second), use(first), "the second block was the source of a copy after that\n%s", w.Pools[0])
 	w.release(sequences...)
+}
+
+// Tokens that are matched are not looked at one by one, and the others only when the tree has
+// answered. A host sees no difference: an invalid token is refused wherever it is, before all
+// that is wrong with the prompt otherwise, and its prompt leaves no trace.
+func TestAnInvalidTokenIsRefusedWhereverItIs(t *gotesting.T) {
+	for _, reuse := range []bool{true, false} {
+		w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 40}}, change: func(c *windows.Config) { c.EnableBlockReuse = reuse }})
+		w.store(run(0, 16))
+		before := w.counts()
+		for at := range 40 {
+			wrong := run(0, 40)
+			wrong[at] = -1 - messages.Token(at)
+			bad := messages.AdmitRequest{Tokens: wrong, KeepTokens: at%2 == 1, BeamWidth: -(at % 3)}
+			results, sequences := w.admitBatch(request(run(0, 21)), bad, request(run(100, 9)))
+			require.NoError(t, results[0].Err)
+			require.NoError(t, results[2].Err)
+			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at), refusal(t, results[1].Err).Message)
+			assert.Zero(t, results[1].Sequence)
+			assert.Empty(t, results[1].Tables)
+			w.discard(sequences[0])
+			w.discard(sequences[2])
+
+			results, _ = w.admitBatch(bad)
+			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at), refusal(t, results[0].Err).Message)
+			assert.Equal(t, before, w.counts())
+		}
+		wrong := run(0, full+1)
+		wrong[full] = -7
+		results, _ := w.admitBatch(request(wrong))
+		assert.Equal(t, fmt.Sprintf("token -7 at position %d is not in 0 … 2³¹−1", full), refusal(t, results[0].Err).Message)
+	}
+}
+
+// The tree writes symbols, which are negative, in place of tokens that an item covers. A host
+// that sends the number of a symbol must not find the blocks of the item.
+func TestANumberOfASymbolIsNoToken(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
+	item := messages.MultimodalItem{Start: 4, Length: 4, Hash: [32]byte{1}}
+	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 13), Multimodal: []messages.MultimodalItem{item}})
+	w.prefill(l)
+	wrong := run(0, 13)
+	for i := range 4 {
+		wrong[4+i] = -1 - messages.Token(i)
+	}
+	results, _ := w.admitBatch(request(wrong))
+	assert.Equal(t, "token -1 at position 4 is not in 0 … 2³¹−1", refusal(t, results[0].Err).Message)
 }

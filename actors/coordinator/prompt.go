@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -26,6 +27,7 @@ type prompt struct {
 	cross    int                // index of the match of the encoder's input, −1: none
 	result   *messages.Admitted // nil but for admissions
 	beams    int
+	unread   bool // its tokens have not been checked yet, see mayCheckLater
 	refused  *messages.Refusal
 	reuse    messages.PartialReuse // how the source is reused
 	query    int                   // index of its question in the Move, −1: none
@@ -119,13 +121,8 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 	for i := range requests {
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
-		err := b.config.Validate(r)
-		// After the values: a prompt with invalid values is refused for these, however long its
-		// input is.
-		if err == nil {
-			err = b.config.validateEncoderLength(len(r.Encoder))
-		}
-		if err != nil {
+		unread := b.config.mayCheckLater(r)
+		if err := b.config.validatePrompt(r, unread); err != nil {
 			result.Err = err
 			continue
 		}
@@ -145,9 +142,49 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
 			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, keepTokens: r.KeepTokens && len(r.Multimodal) == 0,
 		})
-		it.result, it.beams = result, max(1, r.BeamWidth)
+		it.result, it.beams, it.unread = result, max(1, r.BeamWidth), unread
 	}
 	return results
+}
+
+// mayCheckLater tells whether the tokens of a request can be checked when the tree has answered.
+// It has compared those that it matches with tokens that were checked before; to read them here,
+// too, would cost as much as to compare them. What is covered by items is checked first, as
+// the tree writes to it, and so is a prompt whose length is wrong: values come before lengths.
+func (c *Config) mayCheckLater(r *messages.AdmitRequest) bool {
+	return c.Reuse && len(r.Multimodal) == 0 && len(r.Tokens) <= c.MaxSeqLen
+}
+
+// validatePrompt checks the values of a request, and the length of its input; the tokens with unread
+// only if something else is wrong, since they come first in the refusal.
+func (c *Config) validatePrompt(r *messages.AdmitRequest, unread bool) error {
+	err := c.validateWith(r, !unread)
+	// After the values: a prompt with invalid values is refused for these, however long its
+	// input is.
+	if err == nil {
+		err = c.validateEncoderLength(len(r.Encoder))
+	}
+	if err != nil && unread {
+		return cmp.Or(c.Validate(r), err)
+	}
+	return err
+}
+
+// checkUnread refuses the prompts that have invalid tokens behind those which the tree has
+// compared. They have no claims and have changed nothing.
+func (a *admission) checkUnread() {
+	for i := range a.batch.items {
+		it := &a.batch.items[i]
+		if !it.unread {
+			continue
+		}
+		it.unread = false
+		m := &a.batch.match.Items[it.self]
+		if at := firstNegative(m.Tokens[m.Compared:]); at >= 0 {
+			at += m.Compared
+			it.refused = invalidToken(m.Tokens[at], at)
+		}
+	}
 }
 
 // addPrefix enters a prefix that a host names; it returns nil if its values are
@@ -180,7 +217,7 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	it := lengthen(&b.match.Items)
 	// Everything that the tree answers is emptied here, because an answer says nothing about
 	// what it has not found.
-	it.Matched, it.Blocks, it.Reach, it.Lacking, it.Cursor = 0, 0, 0, false, protocol.Cursor{}
+	it.Matched, it.Blocks, it.Compared, it.Reach, it.Lacking, it.Cursor = 0, 0, 0, 0, false, protocol.Cursor{}
 	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
 	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
 	it.AttentionSource = protocol.Source{Block: protocol.NoBlock, Pages: it.AttentionSource.Pages[:0]}

@@ -12,13 +12,20 @@ import (
 // Validate checks the values of an admission alone, nothing that depends on
 // the state of the engine. It reads nothing of the configuration that changes, so callers may
 // use it outside of the coordinator's goroutine.
-func (c *Config) Validate(r *messages.AdmitRequest) error {
+func (c *Config) Validate(r *messages.AdmitRequest) error { return c.validateWith(r, true) }
+
+// validateWith is Validate, with or without a look at each token of the prompt.
+func (c *Config) validateWith(r *messages.AdmitRequest, each bool) error {
 	// The order is part of the interface: where several things are wrong, hosts and scripts see
 	// the first of them, from what names the prompt to what only says how to serve it.
 	if err := validateNamespace(&r.Namespace); err != nil {
 		return err
 	}
-	if err := c.validatePrefix(r.Tokens, r.Multimodal); err != nil {
+	tokens := r.Tokens
+	if !each {
+		tokens = tokens[:min(len(tokens), 1)]
+	}
+	if err := c.validatePrefix(tokens, r.Multimodal); err != nil {
 		return err
 	}
 	if err := validateRetention(r.Retention, len(r.Tokens)); err != nil {
@@ -78,7 +85,7 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	// Negative numbers are symbols: the tree writes them in place of tokens that an item
 	// covers. One that came from a host could name another prompt's item.
 	if i := firstNegative(tokens); i >= 0 {
-		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
+		return invalidToken(tokens[i], i)
 	}
 	if len(items) == 0 {
 		return nil
@@ -101,6 +108,11 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 		end = item.Start + item.Length
 	}
 	return nil
+}
+
+// invalidToken is the refusal of a prompt for one of its tokens.
+func invalidToken(t messages.Token, position int) *messages.Refusal {
+	return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", t, position)
 }
 
 // firstNegative is the index of the first token that is no token id, or −1. The sign bit of
