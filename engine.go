@@ -165,7 +165,9 @@ func (e *Engine) Lookup(ctx context.Context, p Prefix) (Found, error) { return e
 
 // Prefetch copies the blocks of a prefix to the device that are only in host memory, all
 // or none (ErrOutOfPages), and returns the number of pages, over all pools. It does not
-// wait for the copies: an admission that reuses the blocks gets their tickets.
+// wait for the copies: an admission that reuses the blocks gets their tickets. With the
+// eviction policy forecast the blocks of the prefix are evicted after all others of their
+// priority, until they are used.
 func (e *Engine) Prefetch(ctx context.Context, p Prefix) (pages int, err error) {
 	return e.below.Prefetch(ctx, p)
 }

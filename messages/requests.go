@@ -148,7 +148,9 @@ type Invalidate struct {
 
 // Prefetch copies those blocks of a prefix to the device that are only in host memory:
 // all of them or none (ErrOutOfPages). OnboardedPages counts over all pools. The answer
-// does not wait for the copies; an admission that reuses the blocks gets their tickets.
+// does not wait for the copies; an admission that reuses the blocks gets their tickets. All
+// blocks that it finds are used by it, and with the eviction policy forecast they are awaited: they are evicted
+// after all others of their priority, until they are used.
 type Prefetch struct {
 	Prefix Prefix
 

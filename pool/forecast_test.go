@@ -2,6 +2,7 @@ package pool
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,6 +172,61 @@ func TestForecastKeepsPriorities(t *testing.T) {
 	require.NoError(t, p.Check())
 	for _, v := range take.Victims {
 		assert.Equal(t, messages.DefaultPriority, v.Priority)
+	}
+}
+
+// TestForecastKeepsAwaitedPages: what a refused admission has matched, or a prefetch has found, outlives
+// all else of its priority, until it is used or too many requests have come.
+func TestForecastKeepsAwaitedPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		then  func(c *atomicCache, awaited *traceRequest)
+		stays bool
+	}{
+		"awaited":    {func(*atomicCache, *traceRequest) {}, true},
+		"used since": {func(c *atomicCache, awaited *traceRequest) { c.request(awaited) }, false},
+		"not since long": {func(c *atomicCache, _ *traceRequest) {
+			for range 100 {
+				c.request(&traceRequest{IDs: document(99, 1)})
+			}
+		}, false},
+	} {
+		for _, end := range []protocol.PoolOpKind{protocol.Unclaim, protocol.Drop} {
+			t.Run(name+" "+opName(end), func(t *testing.T) {
+				p := NewForecast("awaited", 21, Forecast{1, 1})
+				cached := &atomicCache{pool: p, clock: realTime}
+				awaited := &traceRequest{IDs: document(1, 5)}
+				cached.request(awaited)
+				for d := uint64(2); d < 5; d++ {
+					cached.request(&traceRequest{IDs: document(d, 5)})
+				}
+				var pages []messages.PageID
+				for _, id := range awaited.IDs {
+					pages = append(pages, cached.pageOf[id])
+				}
+				p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+					{Kind: protocol.Claim, Pages: pages}, {Kind: end, Pages: pages, Awaited: true},
+				}})
+				require.NoError(t, p.Check())
+				c.then(cached, awaited)
+				// The others are used once more, so that what is awaited no longer is used least recently.
+				for d := uint64(2); d < 5; d++ {
+					cached.request(&traceRequest{IDs: document(d, 5)})
+				}
+				take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 16}}}
+				p.Do(&take)
+				left := 0
+				for _, id := range awaited.IDs {
+					if !slices.ContainsFunc(take.Victims, func(v protocol.Victim) bool { return v.Block == protocol.BlockID(id) }) {
+						left++
+					}
+				}
+				if assert.NoError(t, p.Check()); c.stays {
+					assert.Equal(t, len(awaited.IDs), left)
+				} else {
+					assert.Less(t, left, len(awaited.IDs))
+				}
+			})
+		}
 	}
 }
 

@@ -158,6 +158,7 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		Priority:             rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
 		Depth:                rapid.Int32Range(0, 3).Draw(t, "depth"),
 		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "covered") == 0,
+		Awaited:              rapid.Bool().Draw(t, "awaited"),
 	}
 	if m.timed && rapid.Bool().Draw(t, "timed") {
 		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))

@@ -47,6 +47,9 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 			p.endReference(id, op)
 		}
 	}
+	if op.Awaited && p.cache.pieces != nil {
+		p.cache.pieces.await(op.Pages)
+	}
 }
 
 // drop ends references and leaves the use. It starts with the last page, so that the

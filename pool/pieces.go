@@ -49,7 +49,7 @@ const noPiece int32 = 0
 // priority and term: the part of a node of the radix tree that the pool caches.
 type piece struct {
 	list                       // its cached pages, the deepest first: the order of their eviction
-	features forecast.Features // at the last use
+	features forecast.Features // at the last use, and whether the piece is awaited since
 	last     int64             // the policy's time of the last use
 	watched  forecast.Entry    // the block of the piece that the policy watches, if any
 	// A piece exists as long as pages > 0. It is in the leaves or inner pieces of its level

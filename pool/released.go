@@ -68,6 +68,29 @@ func (s *pieces) storedPath(pages []messages.PageID) []messages.PageID {
 	return pages[:n]
 }
 
+// await tells the policy that a request which waits is going to use pages.
+//
+// A piece of which it will use only a part is kept as a whole: its pages are evicted from the end, so the part in front
+// is the last to go.
+func (s *pieces) await(pages []messages.PageID) {
+	before := noPiece
+	for _, id := range pages {
+		if id == messages.NoPage {
+			continue
+		}
+		// A page has no piece as long as its first request runs.
+		n := s.of[id]
+		if n == noPiece || n == before {
+			continue
+		}
+		q := &s.all[n]
+		if q.features = s.policy.Await(q.features); q.spot >= 0 {
+			s.changed(n, q)
+		}
+		before = n
+	}
+}
+
 // formLoose makes a piece of each run of pages that belong to none.
 //
 // Pages that belong to a piece stay in it with its old use: a page that leaves a window has
@@ -85,6 +108,9 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 			s.assign(int32(id), n)
 		}
 		i = end
+	}
+	if op.Awaited {
+		s.await(op.Pages)
 	}
 }
 
@@ -155,6 +181,9 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 	}
 	s.runs = append(s.runs, r)
 	f := s.policy.Piece(r)
+	if old != noPiece {
+		f = s.policy.StillAwaited(f, s.all[old].features)
+	}
 	n := old
 	switch {
 	case old == noPiece:

@@ -22,14 +22,9 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.last < d.last
 }
 
-// candidate gives a piece its value of this moment. While plain LRU decides, all values are equal, so
-// that the last use decides.
+// candidate gives a piece its value of this moment.
 func (s *pieces) candidate(m *member) candidate {
-	c := candidate{piece: m.piece, last: m.last}
-	if !s.policy.PlainLRU() {
-		c.rank = s.policy.Rank(m.features, m.last)
-	}
-	return c
+	return candidate{piece: m.piece, last: m.last, rank: s.policy.Rank(m.features, m.last)}
 }
 
 // candidates is the set that the victims of a level are chosen from.

@@ -286,10 +286,14 @@ func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 }
 
 // unclaim takes the claims of a prompt in some pools back as if they had never been.
+//
+// An admission that lacks pages will be tried again, so the pools are told that its pages are awaited: it waits here, or the
+// host sends it again. A prefetch need not be.
 func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
+	awaited := it.refused != nil && !it.refused.Never && !b.storedOnly
 	for p := pools.first; p < pools.end; p++ {
 		if it.plans[p].claimed > 0 {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p)})
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p), Awaited: awaited})
 		}
 	}
 }

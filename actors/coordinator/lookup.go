@@ -348,7 +348,7 @@ func (f *prefetch) drop() {
 	// what a host asks for in advance is about to be used.
 	if it.served() {
 		for p := it.pools.first; p < it.pools.end; p++ {
-			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Usage.Use()})
+			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Usage.Use(), Awaited: true})
 			if it.refused == nil {
 				r.OnboardedPages += it.plans[p].onboarded
 			}

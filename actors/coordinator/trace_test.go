@@ -161,6 +161,9 @@ func (t *trace) work(m *protocol.PoolWork) {
 		if op.CoveredByReservation {
 			s += " covered"
 		}
+		if op.Awaited {
+			s += " awaited"
+		}
 		ops = append(ops, s)
 	}
 	t.WriteString(strings.Join(ops, ", "))

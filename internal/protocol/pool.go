@@ -90,6 +90,9 @@ type PoolOp struct {
 	// that its reservation already counts, so that they do not count as held as
 	// well. With Drop it ends that mark.
 	CoveredByReservation bool
+	// Awaited, with Unclaim and Drop, says that a request which waits is going to use the
+	// contents of the pages, for policies that predict the next use.
+	Awaited bool
 	// Request, with Drop, says that the pages are the whole path of a request that ends,
 	// for policies that learn from it; nil otherwise.
 	Request *RequestFacts
