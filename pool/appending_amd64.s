@@ -14,7 +14,11 @@ TEXT ·appendListed(SB), NOSPLIT, $8-80
 	MOVQ    r+48(FP), R9
 	MOVLQZX tail+56(FP), DX
 	MOVQ    run_use(R9), R10
-	MOVQ    run_opUse(R9), R11
+	MOVQ    R10, X0
+	XORL    R11, R11                   // the earliest use that a page may have: any,
+	CMPQ    R10, run_opUse(R9)
+	CMOVQNE R10, R11                   // or that of the run, if the operation has another
+	SUBQ    R11, R10
 	MOVBQZX run_priority(R9), R13
 	SHLQ    $48, R13
 	MOVL    run_depth(R9), R12
@@ -48,26 +52,24 @@ next:
 	CMPL    R14, R12
 	JGE     done
 	MOVQ    page_use(BX), R15
-	CMPQ    R15, R11
-	CMOVQCS R11, R15
+	SUBQ    R11, R15
 	CMPQ    R15, R10
-	JNE     done
+	JHI     done
 	MOVL    R14, R12
 
 	// The links: to the page behind and to the page that the hint names, if there are any.
-	MOVL  $-1, R15
 	TESTQ CX, CX
 	JEQ   lastPage
 	MOVL  -4(SI)(CX*4), R15
 
-lastPage:
+hint:
 	MOVL $-1, R14
 	CMPQ CX, 0(SP)
 	JLT  noHint
 	MOVL (R9)(CX*4), R14
 
 noHint:
-	MOVQ R10, page_use(BX)
+	MOVQ X0, page_use(BX)
 	MOVL DX, page_prev(BX)
 	MOVL R15, page_next(BX)
 	MOVL R14, page_child(BX)
@@ -76,6 +78,10 @@ noHint:
 	MOVL R15, AX
 	DECQ CX
 	JMP  next
+
+lastPage:
+	MOVL $-1, R15
+	JMP  hint
 
 done:
 	MOVQ ids_len+32(FP), AX

@@ -36,16 +36,14 @@ next:
 	SHLQ       $5, R13
 	PREFETCHT0 (DI)(R13*1)
 
-	// Fill in the id and the victim.
+	// Fill in the id and the victim: block and depth in one word, and priority and tenant,
+	// whose number is 0.
 	MOVL    AX, (SI)(DX*4)
 	MOVL    AX, const_victimPage(R9)
-	MOVL    page_block(BX), R13
-	MOVL    R13, const_victimBlock(R9)
-	MOVL    page_depth(BX), R13
-	MOVL    R13, const_victimDepth(R9)
+	MOVQ    page_block(BX), R13
+	MOVQ    R13, const_victimBlock(R9)
 	MOVBLZX page_priority(BX), R13
-	MOVB    R13, const_victimPriority(R9)
-	MOVW    $const_otherTenants, const_victimTenant(R9)
+	MOVL    R13, const_victimPriority(R9)
 	MOVQ    R12, const_victimUse(R9)
 	ADDQ    $const_victimSize, R9
 	INCQ    DX

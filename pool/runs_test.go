@@ -14,13 +14,19 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TestRecordFields holds the places of fields that assembly compares in one word.
+// TestRecordFields holds the places of fields that assembly compares or copies in one word.
 func TestRecordFields(t *testing.T) {
 	var g page
 	assert.Equal(t, unsafe.Offsetof(g.prev)+4, unsafe.Offsetof(g.next))
 	assert.Equal(t, unsafe.Offsetof(g.child)+4, unsafe.Offsetof(g.priority))
 	assert.Equal(t, unsafe.Offsetof(g.child)+5, unsafe.Offsetof(g.state))
 	assert.Equal(t, unsafe.Offsetof(g.child)+8, unsafe.Sizeof(g))
+	var v protocol.Victim
+	assert.Equal(t, unsafe.Offsetof(g.block)+4, unsafe.Offsetof(g.depth))
+	assert.Equal(t, unsafe.Offsetof(v.Block)+4, unsafe.Offsetof(v.Depth))
+	assert.Equal(t, unsafe.Offsetof(v.Priority)+2, unsafe.Offsetof(v.Tenant))
+	assert.Equal(t, unsafe.Offsetof(v.Priority)+4, unsafe.Offsetof(v.Use))
+	assert.Zero(t, protocol.OtherTenants)
 }
 
 // appendable is a run of n pages that all can be appended, behind page tail.
