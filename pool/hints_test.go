@@ -60,30 +60,49 @@ func TestPageIsHalfACacheLine(t *testing.T) {
 	assert.EqualValues(t, 32, unsafe.Sizeof(page{}))
 }
 
+// listOf is a list of pages whose runs of so many pages adjoin, upwards or downwards, and lie
+// anywhere, and the first of them. Hints name anything.
+func listOf(dice *rand.Rand, pages, run int) (list []page, head int32) {
+	var order []int
+	for _, r := range dice.Perm(pages / run) {
+		adjoining := make([]int, run)
+		for k := range adjoining {
+			adjoining[k] = r*run + k
+		}
+		if dice.IntN(2) == 0 {
+			slices.Reverse(adjoining)
+		}
+		order = append(order, adjoining...)
+	}
+	list = make([]page, pages)
+	for k, i := range order {
+		list[i] = page{
+			use: protocol.Use(1<<40 + k), block: protocol.BlockID(1<<20 + i), depth: int32(pages - k), priority: messages.Priority(k), state: listed,
+			next: none, child: dice.Int32N(1<<20) - 1,
+		}
+		if k+1 < pages {
+			list[i].next = int32(order[k+1])
+		}
+	}
+	return list, int32(order[0])
+}
+
 // TestTakeFetching: the pages, victims and records are those of takeEach, up to the end of the
 // list, to a bound and to the number of ids, whatever the hints name.
 func TestTakeFetching(t *testing.T) {
 	const n = 100
-	dice := rand.New(rand.NewPCG(3, 1))
-	order := dice.Perm(n)
-	list := make([]page, n)
-	for k, i := range order {
-		list[i] = page{
-			use: protocol.Use(1<<40 + k), block: protocol.BlockID(1<<40 + i), depth: int32(n - k), priority: messages.Priority(k), state: listed,
-			next: none, child: dice.Int32N(1<<20) - 1,
-		}
-		if k+1 < n {
-			list[i].next = int32(order[k+1])
-		}
-	}
 	record := taken(&protocol.PoolOp{})
-	for name, c := range map[string]struct{ ids, bound, taken int }{
-		"the whole list":    {ids: n + 7, bound: n, taken: n},
-		"some of it":        {ids: 31, bound: n, taken: 31},
-		"up to a bound":     {ids: n, bound: 47, taken: 47},
-		"a bound and n ids": {ids: 5, bound: 5, taken: 5},
-		"no ids":            {bound: n},
+	for name, c := range map[string]struct{ run, ids, bound, taken int }{
+		"the whole list":    {run: 1, ids: n + 7, bound: n, taken: n},
+		"some of it":        {run: 1, ids: 31, bound: n, taken: 31},
+		"up to a bound":     {run: 1, ids: n, bound: 47, taken: 47},
+		"a bound and n ids": {run: 1, ids: 5, bound: 5, taken: 5},
+		"no ids":            {run: 1, bound: n},
+		"short runs":        {run: 4, ids: n, bound: n, taken: n},
+		"long runs":         {run: 50, ids: n, bound: 77, taken: 77},
+		"one run":           {run: n, ids: n, bound: n, taken: n},
 	} {
+		list, head := listOf(rand.New(rand.NewPCG(3, uint64(c.run))), n, c.run)
 		type answer struct {
 			pages   []page
 			ids     []messages.PageID
@@ -93,7 +112,7 @@ func TestTakeFetching(t *testing.T) {
 		}
 		run := func(take func([]page, int32, []messages.PageID, []protocol.Victim, *page, protocol.Use) (int32, int)) answer {
 			a := answer{pages: slices.Clone(list), ids: make([]messages.PageID, c.ids), evicted: make([]protocol.Victim, c.ids)}
-			a.next, a.n = take(a.pages, int32(order[0]), a.ids, a.evicted, &record, protocol.Use(1<<40+c.bound))
+			a.next, a.n = take(a.pages, head, a.ids, a.evicted, &record, protocol.Use(1<<40+c.bound))
 			return a
 		}
 		got := run(takeFetching)
