@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -47,6 +48,9 @@ type actorFailed struct{ failure coordinator.Failure }
 // Receive passes requests and answers to the core.
 func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
+	// First what nearly all messages are.
+	case *call, *protocol.PoolWork, *protocol.Match, *protocol.Apply, *protocol.Move:
+		a.receive(ctx, m)
 	case *actorFailed:
 		a.failed(m.failure)
 	case *notSaved:
@@ -64,7 +68,7 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 		keepName(a.engine.system, ctx.Self().Id, a.engine.failure(mailbox.ErrStopped))
 	default:
 		if !library(m) {
-			a.receive(ctx)
+			a.receive(ctx, m)
 		}
 	}
 }
@@ -72,7 +76,7 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 // receive passes on what is not about failures. A request that comes while the core
 // is broken, or on which the core is about to panic, is queued: it outlives the
 // panic.
-func (a *coordinatorActor) receive(ctx actor.Context) {
+func (a *coordinatorActor) receive(ctx actor.Context, message any) {
 	if a.broken() || a.point.Armed() {
 		a.keep(ctx)
 		a.point.Hit("coordinator")
@@ -81,7 +85,7 @@ func (a *coordinatorActor) receive(ctx actor.Context) {
 		}
 	}
 	a.serving = true
-	a.serve(ctx)
+	a.serve(ctx, message)
 	a.serving = false
 }
 
@@ -135,8 +139,8 @@ func (a *coordinatorActor) fenced() {
 
 // serve tells requests from answers. It drops an answer of an epoch that is over, and a
 // record that comes from outside the engine: that has a sender, or was lent to no actor.
-func (a *coordinatorActor) serve(ctx actor.Context) {
-	switch m := ctx.Message().(type) {
+func (a *coordinatorActor) serve(ctx actor.Context, message any) {
+	switch m := message.(type) {
 	case *call:
 		a.core.Submit(m.request, m)
 	case *callerGone:

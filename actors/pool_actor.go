@@ -29,7 +29,9 @@ type poolActor struct {
 // Receive serves one batch and sends it back. The record is the coordinator's and lent
 // until the answer; the core copies what it keeps.
 func (a *poolActor) Receive(ctx actor.Context) {
-	switch m := ctx.Message().(type) {
+	message := ctx.Message()
+	switch m := message.(type) {
+	case *protocol.PoolWork: // as nearly all messages are
 	case *fence:
 		a.coordinator.PostUserMessage(m)
 		return
@@ -39,7 +41,7 @@ func (a *poolActor) Receive(ctx actor.Context) {
 		}
 	}
 	a.point.Hit("pool")
-	if _, rebuild := ctx.Message().(*protocol.RebuildPool); a.changing && !rebuild {
+	if _, rebuild := message.(*protocol.RebuildPool); a.changing && !rebuild {
 		// The record is not sent back: the coordinator is told of the failure by the
 		// supervisor, gets its records back by a fence, and asks again.
 		return
@@ -47,7 +49,7 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	// Every message counts as a change, also those that only read: to tell them apart
 	// would spare a rebuild after a bug, no more.
 	a.changing = true
-	switch m := ctx.Message().(type) {
+	switch m := message.(type) {
 	case *protocol.PoolWork:
 		if n, breaks := a.point.Within(); breaks {
 			failpoint.PanicAfter("pool", func() { a.core.Do(cutWork(m, n)) })
@@ -73,7 +75,7 @@ func (a *poolActor) Receive(ctx actor.Context) {
 		return
 	}
 	a.changing = false
-	a.coordinator.PostUserMessage(ctx.Message())
+	a.coordinator.PostUserMessage(message)
 }
 
 // forgetSamples ends what is known of the pages that are followed: they get other numbers.

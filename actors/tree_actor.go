@@ -60,6 +60,9 @@ func (*published) Abort(error) {}
 // arrays that a store has lent.
 func (a *treeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
+	// First what nearly all messages are.
+	case *protocol.Match, *protocol.Apply:
+		a.receive(m)
 	// Also of a broken tree: the coordinator waits for the fences of all actors.
 	case *fence:
 		a.coordinator.PostUserMessage(m)

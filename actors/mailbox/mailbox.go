@@ -192,6 +192,10 @@ func (m *Mailbox) deliver(first any) (again bool) {
 			m.left--
 			m.current = x
 			m.invokeSystem(x)
+		case oneNext:
+			m.left--
+			m.current = x
+			m.invoker.InvokeUserMessage(x)
 		case userNext: // taken by the loop
 		}
 	}
@@ -205,15 +209,21 @@ const (
 	spent                  // there is more, but not in this turn
 	systemNext             // a system message was taken
 	userNext               // the batch has user messages
+	oneNext                // a user message was taken, the only one
 )
 
 // next looks for work under the lock. It runs after each message, so it defers nothing.
 func (m *Mailbox) next() (x any, t turn) {
 	m.mu.Lock()
 	m.user.seen = m.user.at
-	urgent := m.system.left() || m.system.swap()
+	urgent := !m.system.empty() && (m.system.left() || m.system.swap())
 	switch {
-	case !urgent && (m.suspended || !m.user.left() && !m.user.swap()):
+	case !urgent && (m.suspended || m.user.empty()):
+		m.running = false
+		t = idle
+	case m.left > 0 && !urgent && m.user.single():
+		x, t = m.user.takeSingle(), oneNext
+	case !urgent && !m.user.left() && !m.user.swap():
 		m.running = false
 		t = idle
 	case m.left <= 0:
