@@ -38,6 +38,7 @@ type pieces struct {
 	moved  struct{ from, to int32 }
 	taken  int            // pages of the last victim, sweepGroup at most
 	runs   []forecast.Run // of the current request
+	ends   []int          // of its leading runs that were cached before it
 	peeked []candidate    // scratch space of peekVictims
 	config Forecast
 }

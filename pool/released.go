@@ -27,8 +27,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		Blocks: op.Request.Blocks, Prompt: op.Request.Prompt, Tokens: op.Request.Tokens, Answer: op.Request.Answer,
 	}
 	path := s.storedPath(op.Pages)
-	// It must be known before the loop below gives every page a piece.
-	r.Cached = s.cachedBefore(path, r.Prompt)
+	r.Cached = min(s.cachedRuns(path), r.Prompt)
 	s.policy.Begin(&r)
 	s.runs = s.runs[:0]
 	parent, from := noPiece, 0
@@ -41,7 +40,12 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 			i++
 			continue
 		}
-		end := s.runEnd(path, i)
+		var end int
+		if n := len(s.runs); n < len(s.ends) {
+			end = s.ends[n]
+		} else {
+			end = s.runEnd(path, i)
+		}
 		if end == len(path) && end-i > 1 && s.of[id] == noPiece {
 			end-- // the last block is a piece of its own: it is rarely used again
 		}
@@ -114,16 +118,18 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 	}
 }
 
-// cachedBefore is the number of leading blocks that were cached before the request: their
-// pages belong to pieces already.
-func (s *pieces) cachedBefore(pages []messages.PageID, prompt int) int {
-	pages = pages[:min(prompt, len(pages))]
-	for i, id := range pages {
-		if id == messages.NoPage || s.of[id] == noPiece {
-			return i
-		}
+// cachedRuns lists the ends of the leading runs of a path that were cached before the request, whose
+// pages belong to pieces already, and returns the last one.
+//
+// It comes before all pages of the path get pieces. What the loop of form does with one run does not change where
+// the next one ends.
+func (s *pieces) cachedRuns(path []messages.PageID) (cached int) {
+	s.ends = s.ends[:0]
+	for cached < len(path) && path[cached] != messages.NoPage && s.of[path[cached]] != noPiece {
+		cached = s.runEnd(path, cached)
+		s.ends = append(s.ends, cached)
 	}
-	return len(pages)
+	return cached
 }
 
 // runEnd is the end of the run of pages from i on that belong to one piece and have one

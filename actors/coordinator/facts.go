@@ -45,12 +45,13 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 }
 
 // signatureSamples is how many tokens of a block its signature depends on, beside the last
-// one, and of a span of blocks as many for each, up to spanSamples. A signature only tells a policy which
+// one, and spanSamples how many of a span of several blocks. A signature only tells a policy which
 // prefixes it has seen before, so two prefixes that differ in other tokens alone may have the
 // same one; reading all tokens would cost as much as the match of a prompt.
 const (
 	signatureSamples = 4
-	spanSamples      = 16
+	spanSamples      = 8
+	sampleTokens     = 8 // a sample for so many tokens at most
 )
 
 // appendSignatures appends the signatures of the whole blocks of a request: a hash each over the namespace
@@ -61,10 +62,10 @@ func appendSignatures(list []uint64, space *messages.Namespace, tokens []message
 	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
 	// The first blocks have signatures of their own.
 	first := min(blocks, int(span)) * tokensPerBlock
-	list, h = appendHashes(list, h, tokens[:first], tokensPerBlock, signatureSamples)
+	list, h = appendHashes(list, h, tokens[:first], tokensPerBlock, max(1, min(signatureSamples, tokensPerBlock/sampleTokens)))
 	samples := signatureSamples
 	if span > 1 {
-		samples = min(signatureSamples*int(span), spanSamples)
+		samples = spanSamples
 	}
 	list, _ = appendHashes(list, h, tokens[first:], tokensPerBlock*int(span), samples)
 	return list

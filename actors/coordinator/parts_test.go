@@ -91,7 +91,7 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 	assert.Len(t, signatures, 16+3, "a span of blocks one by one, and three spans")
 	assert.Equal(t, signatures[:17], of(messages.Namespace{}, long[:2*span]))
 	assert.Len(t, of(messages.Namespace{}, long[:2*span-1]), 16)
-	long[span+16]++
+	long[span+32]++
 	changed := of(messages.Namespace{}, long)
 	assert.Equal(t, signatures[:16], changed[:16])
 	for i, s := range changed[16:] {
