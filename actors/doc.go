@@ -39,7 +39,8 @@
 // But for what the tree reports to the event log and to the store's actor, and what the
 // offloader gives to the store's actor to be written, only the coordinator
 // sends messages that change the state of another actor, so there are no races between
-// actors to repair: no retry, no stale reference, no lock.
+// actors to repair: no retry, no stale reference, no lock. The requests of readers of events
+// go by way of the tree, behind what it reports.
 //
 // # What is lent, and for how long
 //
