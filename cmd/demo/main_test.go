@@ -52,6 +52,8 @@ func TestMistakesAreOneLine(t *testing.T) {
 		"missing trace":   {[]string{"replay", missing}, 1, "no such file"},
 		"no pages":        {[]string{"replay", missing, "--pages", "0"}, 2, "--pages 0"},
 		"some pages":      {[]string{"replay", missing, "--pages", "5,x"}, 2, "--pages"},
+		"no one waits":    {[]string{"replay", missing, "--atomic", "--prefetch", "9"}, 2, "--prefetch goes with --timed"},
+		"negative":        {[]string{"replay", missing, "--prefetch", "-1"}, 2, "--prefetch -1 is negative"},
 		"not on paper":    {[]string{"replay", missing, "--policy", "forecast,optimal"}, 2, "--policy optimal goes with --atomic"},
 		"no model":        {[]string{"replay", missing, "--model", "gpt"}, 2, "--model gpt"},
 		"no profile":      {[]string{"replay", missing, "--profile", "gpu"}, 2, "--profile gpu"},

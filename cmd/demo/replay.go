@@ -21,6 +21,7 @@ type replayFlags struct {
 	pages                            []int    // of pageList
 	policies                         []string // of policyList
 	hostPages, tokensPerBlock, limit int
+	prefetch                         int    // requests
 	serve                            string // address of the page; empty: none
 	watcher                          *watch.Watcher
 	jobs                             int
@@ -85,6 +86,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
 	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
 	flags.BoolVar(&f.kernels, "kernels", true, "write and check the bytes of pages; false, with --atomic: measure calls of the engine alone")
+	flags.IntVar(&f.prefetch, "prefetch", 0, "prefetch so many of the waiting `requests` before each try to admit, with --timed; 0: none")
 	flags.IntVar(&f.jobs, "jobs", runtime.GOMAXPROCS(0), "`replays` at the same time; one with --serve")
 	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 	flags.StringVar(&f.report, "report", "", "write a page with plots and their numbers to a `file`.html")
@@ -106,6 +108,10 @@ func (f *replayFlags) check() error {
 		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
 	case f.jobs < 1:
 		return fmt.Errorf("--jobs %d is not at least 1", f.jobs)
+	case f.prefetch < 0:
+		return fmt.Errorf("--prefetch %d is negative", f.prefetch)
+	case f.prefetch > 0 && f.atomic && !f.timed:
+		return fmt.Errorf("--prefetch goes with --timed: with --atomic no request waits")
 	case f.plot && f.json:
 		return fmt.Errorf("--plot and --json both print; --png and --report write files")
 	case f.limit < 0:
@@ -153,6 +159,7 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 	return replay.Config{
 		Trace: path, Model: preset.Model, Windows: preset.Windows, Costs: preset.Costs,
 		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy, Limit: f.limit,
+		Prefetch:  f.prefetch,
 		Intervals: f.intervals(), NoKernels: !f.kernels,
 	}
 }

@@ -22,6 +22,7 @@ type Engine interface {
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
 	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
+	Prefetch(context.Context, messages.Prefix) (int, error)
 	Stats(context.Context) (inspect.Stats, error)
 	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error

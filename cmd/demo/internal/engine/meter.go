@@ -200,6 +200,12 @@ func (m *Meter) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, 
 	return m.Engine.Lookup(ctx, p)
 }
 
+// Prefetch measures the call of the same name.
+func (m *Meter) Prefetch(ctx context.Context, p messages.Prefix) (int, error) {
+	defer m.record(OpOther, 1, time.Now())
+	return m.Engine.Prefetch(ctx, p)
+}
+
 // TablesOf measures the call of the same name.
 func (m *Meter) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
 	defer m.record(OpOther, 1, time.Now())

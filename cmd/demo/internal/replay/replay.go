@@ -28,6 +28,7 @@ type Config struct {
 	HostPages      int // of each pool
 	Policy         string
 	Limit          int // requests; 0: all
+	Prefetch       int // requests that wait to be prefetched before each try to admit, not with Atomic
 	// NoKernels leaves out the simulated kernels, with Atomic only: no bytes are written or
 	// checked. They run outside of the time that is measured, but they fill the processor's
 	// caches with their own data, so that the engine's calls take up to twice as long.
@@ -181,6 +182,7 @@ func Timed(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	step := max(stepTokens, s.config.TokensPerBlock)
 	server, err := serve.New(serve.Config{
 		Rig: s.rig, Name: "replay", Model: c.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: step,
+		Prefetch: c.Prefetch,
 	}, arrivals)
 	if err != nil {
 		return s.close(ctx, err)

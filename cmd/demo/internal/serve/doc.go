@@ -4,6 +4,8 @@
 // A Server runs one loop. Each turn of it is an engine step of in-flight
 // batching:
 //
+//	prefetch the first requests that wait, with             Prefetch
+//	         Config.Prefetch
 //	admit    waiting requests, as many as pages allow       Lookup, AdmitBatch
 //	compute  one kernel for all: a chunk of each prefill,   Launch, Sync
 //	         one token of each answer; every page that an

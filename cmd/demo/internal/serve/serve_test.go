@@ -49,16 +49,21 @@ func request(number, prompt, answer int, arrival time.Duration) *serve.Request {
 
 // open makes a server over 64-token pages of the given number.
 func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Server, *engine.Rig) {
+	return openWith(t, pages, source, enginetest.Spawn, func(c *serve.Config) { c.MaxRunning = maxRunning })
+}
+
+// openWith makes a server with other settings over another engine.
+func openWith(t *testing.T, pages int, source serve.Source, spawn engine.Spawn, set func(*serve.Config)) (*serve.Server, *engine.Rig) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
 	rig, err := engine.Open(engine.Options{
 		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8, MaxSeqLen: 4096},
-		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Spawn: enginetest.Spawn, Watch: engine.Watched,
+		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Spawn: spawn, Watch: engine.Watched,
 	})
 	require.NoError(t, err)
-	server, err := serve.New(serve.Config{
-		Rig: rig, Name: "host", Model: cost.Llama8B(), GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: 16,
-	}, source)
+	c := serve.Config{Rig: rig, Name: "host", Model: cost.Llama8B(), GPU: cost.H100(), StepTokens: 16}
+	set(&c)
+	server, err := serve.New(c, source)
 	require.NoError(t, err)
 	return server, rig
 }
@@ -122,6 +127,38 @@ func TestPreemption(t *testing.T) {
 			assert.Equal(t, r.Sample(i), r.Tokens[8+i])
 		}
 	}
+}
+
+// prefetches notes the first token of each prefix that is prefetched.
+type prefetches struct {
+	engine.Engine
+	noted []messages.Token
+}
+
+func (p *prefetches) Prefetch(ctx context.Context, prefix messages.Prefix) (int, error) {
+	p.noted = append(p.noted, prefix.Tokens[0])
+	return p.Engine.Prefetch(ctx, prefix)
+}
+
+// TestPrefetchOfWhatWaits: before each try, so many requests as the server is told to, from the last to the first.
+func TestPrefetchOfWhatWaits(t *testing.T) {
+	source := &list{}
+	for k := range 4 {
+		r := request(k, 30, 2, 0)
+		r.Tokens[0] = messages.Token(k)
+		source.left = append(source.left, r)
+	}
+	var noted prefetches
+	server, rig := openWith(t, 8, source, func(s engine.Setup) (engine.Engine, func(), error) {
+		e, end, err := enginetest.Spawn(s)
+		noted.Engine = e
+		return &noted, end, err
+	}, func(c *serve.Config) { c.MaxRunning, c.Prefetch = 4, 3 })
+	totals := run(t, server, rig)
+	assert.Equal(t, 4, totals.Requests)
+	// One fits at a time.
+	assert.Equal(t, []messages.Token{2, 1, 0, 3, 2, 1}, noted.noted[:6])
+	assert.Equal(t, messages.Token(3), noted.noted[len(noted.noted)-1])
 }
 
 func TestGivingUp(t *testing.T) {

@@ -27,6 +27,8 @@ type Config struct {
 	// ChunkTokens bounds the prompt tokens of one sequence in one step, so
 	// that the engine holds less of limited windows meanwhile; 0: StepTokens alone.
 	ChunkTokens int
+	// Prefetch is how many of the requests that wait are prefetched before each try to admit.
+	Prefetch int
 	// Fetch is how long an admission waits for the engine's store, if it has one.
 	Fetch time.Duration
 }
@@ -209,6 +211,9 @@ func (s *Server) admit(ctx context.Context) error {
 		s.config.Rig.Door.Lock()
 		defer s.config.Rig.Door.Unlock()
 	}
+	if err := s.prefetch(ctx); err != nil {
+		return err
+	}
 	empty := len(s.running) == 0 && s.config.Rig.Running.Load() == 0
 	answers, err := s.ask(ctx, s.waiting[:n])
 	if err != nil {
@@ -232,6 +237,20 @@ func (s *Server) admit(ctx context.Context) error {
 		}
 	}
 	s.waiting = kept
+	return nil
+}
+
+// prefetch tells the engine what requests that wait are going to use. The first to be admitted comes last, so that its
+// blocks are those used latest.
+func (s *Server) prefetch(ctx context.Context) error {
+	for i := min(s.config.Prefetch, len(s.waiting)) - 1; i >= 0; i-- {
+		tokens := s.waiting[i].request.Tokens
+		_, err := s.config.Rig.Prefetch(ctx, messages.Prefix{Tokens: tokens})
+		// Too little room for what is in host memory, or a prompt that will be given up.
+		if err != nil && !mayPass(err) && !errors.Is(err, messages.ErrTooLong) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -284,6 +284,18 @@ func (e *Simple) Lookup(_ context.Context, p messages.Prefix) (messages.Found, e
 	return messages.Found{MatchedTokens: n, PrimaryTokens: n}, nil
 }
 
+// Prefetch uses what is stored of a prefix. There is no host memory that it could come from.
+func (e *Simple) Prefetch(_ context.Context, p messages.Prefix) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.use++
+	links := e.links(p.Tokens)
+	for k := range e.match(links) {
+		e.stored[links[(k+1)*e.tokens-1]].use = e.use
+	}
+	return 0, nil
+}
+
 // Stats gives the counts.
 func (e *Simple) Stats(context.Context) (inspect.Stats, error) {
 	e.mu.Lock()
