@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Check verifies the invariants and joins everything that is wrong:
 //
-//  1. The tables of watched blocks, session ends and the guard's blocks have exactly the
-//     entries of their lists.
+//  1. The tables of watched blocks and the guard's blocks have each entry in one chain. No set of session
+//     ends has a block twice. The filter has the bits of all watched blocks and session ends.
 //  2. The list of the guard has every block once; all other places are free.
 //  3. Weights are finite. Variances are positive and not above those at the start. The terms of
 //     predictions are the weights.
@@ -17,33 +18,21 @@ import (
 func (p *Policy) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	n := 0
-	for i := range p.watch.ring {
-		e := &p.watch.ring[i]
-		if e.signature == 0 {
-			continue
-		}
-		n++
-		if at := p.watch.index.find(e.signature); at != int32(i) || e.since > p.clock.now || e.bin > bins {
-			say("watched block %x at %d since %d is found at %d, the clock is %d", e.signature, i, e.since, at, p.clock.now)
+	for at, tag := range p.watch.index.tags {
+		if e := &p.watch.ring[at]; tag != 0 && (int32(stamp(p.clock.now)-e.since) < 0 || e.bin >= bins) {
+			say("watched block %x at %d since %d is in bin %d, the clock is %d", tag, at, e.since, e.bin, p.clock.now)
 		}
 	}
-	if n != p.watch.index.n {
-		say("%d blocks are watched, the table has %d", n, p.watch.index.n)
-	}
-	n = 0
-	for i := range p.sessions.ring {
-		e := &p.sessions.ring[i]
-		if e.signature == 0 {
-			continue
-		}
-		n++
-		if at := p.sessions.index.find(e.signature); at != int32(i) {
-			say("session end %x at %d is found at %d", e.signature, i, at)
+	for _, t := range []struct {
+		name string
+		*table
+	}{{"watched blocks", &p.watch.index}, {"guard", &p.guard.index}} {
+		if err := t.check(); err != nil {
+			say("%s: %w", t.name, err)
 		}
 	}
-	if n != p.sessions.index.n {
-		say("%d session ends, the table has %d", n, p.sessions.index.n)
+	if err := p.sessions.check(); err != nil {
+		say("session ends: %w", err)
 	}
 	if p.clock.now < p.clock.engine {
 		say("the clock %d is behind the engine's time %d", p.clock.now, p.clock.engine)
@@ -51,23 +40,67 @@ func (p *Policy) Check() error {
 	return errors.Join(append(append(errs, p.guard.check()...), p.model.check()...)...)
 }
 
+// check verifies that each entry is in its chain once, and that its bit of the filter is set.
+func (t *table) check() error {
+	listed := 0
+	for chain, at := range t.heads {
+		for ; at >= 0 && listed <= len(t.tags); at = t.next[at] {
+			if t.tags[at] == 0 || t.filter != nil && !t.filter.has(t.tags[at]) {
+				return fmt.Errorf("entry %d of chain %d has the tag %x, which the filter does not know", at, chain, t.tags[at])
+			}
+			listed++
+		}
+		if at != toChain(chain) {
+			return fmt.Errorf("chain %d ends with %d", chain, at)
+		}
+	}
+	tagged := 0
+	for _, tag := range t.tags {
+		if tag != 0 {
+			tagged++
+		}
+	}
+	if listed != t.n || tagged != t.n {
+		return fmt.Errorf("%d entries are in chains, %d have tags, the table counts %d", listed, tagged, t.n)
+	}
+	return nil
+}
+
+// check verifies that no set has a block twice, and that the filter knows all blocks.
+func (s *sessions) check() error {
+	n := 0
+	for at, tag := range s.tags {
+		if tag == 0 {
+			continue
+		}
+		n++
+		if !s.filter.has(tag) || slices.Contains(s.tags[at-at%ways:at], tag) {
+			return fmt.Errorf("entry %d of the tag %x is in its set twice, or the filter does not know it", at, tag)
+		}
+	}
+	if n != s.n {
+		return fmt.Errorf("%d entries have tags, %d are counted", n, s.n)
+	}
+	return nil
+}
+
 // check verifies the list of sampled blocks that LRU would have cached.
 func (g *guard) check() (errs []error) {
 	listed, last := 0, int32(-1)
-	for at := g.head; at >= 0 && listed <= len(g.pages); at = g.pages[at].next {
-		e := &g.pages[at]
-		if found := g.index.find(e.signature); e.prev != last || found != at {
-			errs = append(errs, fmt.Errorf("guard: block %x at %d follows %d and says %d, found at %d", e.signature, at, last, e.prev, found))
+	for at := g.head; at >= 0 && listed <= len(g.list); at = g.list[at].next {
+		e := &g.list[at]
+		if e.prev != last || g.index.tags[at] == 0 {
+			errs = append(errs, fmt.Errorf("guard: block %x at %d follows %d and says %d", g.index.tags[at], at, last, e.prev))
 		}
 		last = at
 		listed++
 	}
 	free := 0
-	for at := g.free; at >= 0 && free <= len(g.pages); at = g.pages[at].next {
+	for at := g.free; at >= 0 && free <= len(g.list); at = g.list[at].next {
 		free++
 	}
-	if last != g.tail || listed != g.index.n || listed+free != len(g.pages) {
-		errs = append(errs, fmt.Errorf("guard: %d blocks up to %d, the tail is %d, the table has %d, %d places of %d are free", listed, last, g.tail, g.index.n, free, len(g.pages)))
+	if last != g.tail || listed != g.index.n || listed+free != len(g.list) {
+		errs = append(errs, fmt.Errorf("guard: %d blocks up to %d, the tail is %d, the table has %d, %d places of %d are free", listed, last, g.tail, g.index.n, free, len(g.list)))
 	}
 	return errs
 }

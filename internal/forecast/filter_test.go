@@ -8,24 +8,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFilterFindsAll: a filter finds every key of its tables and every block of the sample, also
+// TestFilterFindsAll: a filter finds every watched block, every session end and every block of the sample, also
 // after removals, and after renewing few others.
 func TestFilterFindsAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := newTable(64), newTable(32)
-		f := newFilter(&a, &b)
+		w, ends := newWatch(64), newSessions(256)
+		f := newFilter(&w, &ends)
 		limit := uint64(math.MaxUint64 / 32)
-		known := [2]map[uint64]bool{{}, {}}
+		entries := map[uint64]int32{} // of the blocks under watch
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			which := rapid.IntRange(0, 1).Draw(t, "table")
 			key := mixed(rapid.Uint64Range(0, 60).Draw(t, "key"))
-			if known[which][key] {
-				f.tables[which].remove(key)
-				delete(known[which], key)
-			} else if len(known[which]) < 32 {
-				f.tables[which].put(key, 1)
-				known[which][key] = true
+			if at, ok := entries[key]; ok {
+				w.index.remove(at)
+				delete(entries, key)
+			} else {
+				for at = 0; w.index.tags[at] != 0; at++ {
+				}
+				w.index.put(hashOf(key), at)
+				entries[key] = at
 			}
+			r := Request{Signatures: []uint64{mixed(rapid.Uint64Range(0, 60).Draw(t, "prompt"))}}
+			if _, blocks := ends.continued(r.Signatures, []int32{0}, 0); blocks == 0 {
+				ends.end(r.Signatures[0], session{})
+			}
+			require.NoError(t, w.index.check())
+			require.NoError(t, ends.check())
 		}
 		if rapid.Bool().Draw(t, "renewed") {
 			f.renew()
@@ -39,15 +46,15 @@ func TestFilterFindsAll(t *testing.T) {
 			listed[i] = true
 		}
 		for i, key := range keys {
-			if known[0][key] || known[1][key] || hashOf(key) <= limit {
+			if _, watched := entries[key]; watched || ends.find(hashOf(key)) >= 0 || hashOf(key) <= limit {
 				require.True(t, listed[int32(i)], "block %d", i)
 			}
 		}
-		require.LessOrEqual(t, f.stale, len(f.words)*64/8/8)
+		require.LessOrEqual(t, f.stale, len(f.words))
 	})
 }
 
-// TestFilterLeavesOutMostOthers: of blocks that no table knows a filter lists few.
+// TestFilterLeavesOutMostOthers: of blocks that are not in the history a filter lists few.
 func TestFilterLeavesOutMostOthers(t *testing.T) {
 	p := New(1000, 1, 1)
 	for i := range uint64(5000) {

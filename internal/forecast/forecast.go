@@ -42,7 +42,6 @@ type Policy struct {
 	requests int64
 	span     protocol.Span
 	clock    clock
-	arrived  int64 // of the current request, by the policy's clock
 	filter   *filter
 
 	ended [awaitedRequests]time.Duration // when the last requests ended, by their number
@@ -52,12 +51,22 @@ type Policy struct {
 	current Features // that all pieces of the current request have
 }
 
-// Shares of the history in the capacity, and the least that a policy has, which costs
-// a few kilobytes. In small caches the history is what limits the forecast.
+// Lengths of the history. It takes up to historyBytes for each page in large pools, and in small ones what its least
+// lengths take, see Bytes.
+//
+// Small caches are limited by what is known of their requests, so they have more of it for each page. In large
+// ones a shorter list of watched blocks covers as much time, since there the policy learns from one request in settledEvery.
+// The sessions have what the list leaves: each halving of their number costs share where all of it counts.
 const (
-	watchShare   = 0.15
-	sessionShare = 0.3
-	leastHistory = 2048
+	watchShare    = 0.15 // of the pages, between leastWatched and mostWatched
+	settledShare  = 1.0 / 48
+	leastWatched  = 2048
+	mostWatched   = 4096
+	leastSessions = 2048
+
+	historyBytes = 3.1 // for each page, without the guard, which takes 0.6
+	watchBytes   = 34  // of a watched block with its part of the table and of the filter
+	sessionBytes = 18  // of a session's end with its part of the filter
 )
 
 // New makes a policy for a number of blocks, of which requests have signatures by a span. The seed decides
@@ -66,16 +75,18 @@ const (
 // The history counts signatures, not blocks: of shorter blocks as many tokens are remembered.
 func New(blocks int, span protocol.Span, seed uint64) *Policy {
 	capacity := (blocks + int(span) - 1) / int(span)
-	size := func(share float64) int { return max(leastHistory, int(share*float64(capacity))) }
+	pages := float64(capacity)
+	watched := max(leastWatched, min(mostWatched, int(watchShare*pages)), int(settledShare*pages))
+	ends := max(leastSessions, (int(historyBytes*pages)-watchBytes*watched)/sessionBytes)
 	p := &Policy{
 		model:    newModel(),
-		watch:    newWatch(size(watchShare)),
-		sessions: newSessions(size(sessionShare)),
+		watch:    newWatch(watched),
+		sessions: newSessions(ends),
 		guard:    newGuard(capacity),
 		random:   generator{seed},
 		span:     span,
 	}
-	p.filter = newFilter(&p.watch.index, &p.sessions.index)
+	p.filter = newFilter(&p.watch, &p.sessions)
 	return p
 }
 
@@ -85,13 +96,13 @@ func (p *Policy) Begin(r *Request) {
 	p.requests++
 	p.ended[p.requests%awaitedRequests], p.before = r.Released, p.endedBefore(r.Arrived)
 	p.clock.request(r.Released)
-	p.arrived = p.clock.at(r.Arrived)
 	found := p.filter.scan(r.Signatures, p.guard.limit)
 	prompt := p.span.Signatures(r.Prompt)
 	p.guard.request(r.Signatures, p.spans(found), prompt, p.span.Signatures(r.Cached))
-	p.watch.see(p.model, r.Signatures, found, p.arrived)
-	p.watch.sweep(p.model, p.clock.now)
-	session, known := p.sessions.continued(r.Signatures[:prompt], found, p.arrived)
+	arrived := stamp(p.clock.at(r.Arrived))
+	p.watch.see(p.model, r.Signatures, found, arrived)
+	p.watch.sweep(p.model, stamp(p.clock.now))
+	session, known := p.sessions.continued(r.Signatures[:prompt], found, arrived)
 	p.session = session
 	added := uint8(0)
 	if p.session.turn == 0 {
@@ -189,7 +200,7 @@ func (p *Policy) spans(found []int32) []int32 {
 // watchBlock puts one block of a piece under watch, which has a signature.
 func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 	f := p.Piece(*run)
-	entry := p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), p.clock.now)
+	entry := p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), stamp(p.clock.now))
 	entry.Block = int32(block)
 	return entry
 }
@@ -201,7 +212,7 @@ func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 // of the session does not run over it. So the block before it marks the end.
 func (p *Policy) endSession(r *Request, runs []Run) {
 	f := p.Piece(runs[max(0, len(runs)-2)])
-	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), p.clock.now
+	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), stamp(p.clock.now)
 	p.sessions.end(r.Signatures[p.span.Signatures(max(1, r.Prompt-1))-1], p.session)
 }
 

@@ -14,33 +14,6 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
-// TestTableAgainstMap adds and removes signatures, also those that collide.
-func TestTableAgainstMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table, model := newTable(8), map[uint64]int32{}
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			// Few distinct first places make long runs, so that removals have gaps to close.
-			key := rapid.Uint64Range(1, 3).Draw(t, "place")<<20 | rapid.Uint64Range(0, 3).Draw(t, "key") | 1<<40
-			switch {
-			case rapid.Bool().Draw(t, "remove"):
-				table.remove(key)
-				delete(model, key)
-			case len(model) < 8 || model[key] != 0:
-				value := rapid.Int32Range(1, 99).Draw(t, "value")
-				table.put(key, value)
-				model[key] = value
-			}
-			require.Equal(t, len(model), table.n)
-			for key, value := range model {
-				require.Equal(t, value, table.find(key))
-			}
-			if _, ok := model[key]; !ok {
-				require.Equal(t, int32(-1), table.find(key))
-			}
-		}
-	})
-}
-
 // TestFastMath compares the approximations with the standard library.
 func TestFastMath(t *testing.T) {
 	for ms := int64(0); ms < 1e9; ms = ms*11/10 + 1 {
@@ -184,8 +157,8 @@ func TestEqualSeedsDecideAlike(t *testing.T) {
 		}
 	}
 	assert.Equal(t, a.String(), b.String())
-	assert.Equal(t, a.watch.ring, b.watch.ring)
-	assert.NotEqual(t, a.watch.ring, c.watch.ring)
+	assert.Equal(t, a.watch, b.watch)
+	assert.NotEqual(t, a.watch.index.tags, c.watch.index.tags)
 }
 
 // TestModelOfHistory drives the policy with random requests and checks it after each.

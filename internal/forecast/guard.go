@@ -14,20 +14,18 @@ import (
 type guard struct {
 	limit uint64
 	index table
-	pages []guardPage
-	head  int32 // used least recently
+	list  []neighbours // by entry
+	head  int32        // used least recently
 	tail  int32
-	free  int32
+	free  int32 // the first of the free entries
 
 	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
 	ruling                int64   // requests for which LRU rules on
 	term                  int64   // how long the next rule of LRU lasts
 }
 
-type guardPage struct {
-	signature  uint64
-	prev, next int32
-}
+// neighbours are the entries before and behind one in a list, −1: none.
+type neighbours struct{ prev, next int32 }
 
 // A lead has to be clear of its noise: with 1.2 standard deviations, which would serve overloaded agents a little
 // better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
@@ -46,11 +44,11 @@ const (
 func newGuard(capacity int) guard {
 	every := max(1, min(guardSample, capacity/guardPages))
 	n := max(8, capacity/every)
-	g := guard{limit: math.MaxUint64 / uint64(every), index: newTable(n), pages: make([]guardPage, n), head: -1, tail: -1, term: guardTerm}
-	for i := range g.pages {
-		g.pages[i].next = int32(i) + 1
+	g := guard{limit: math.MaxUint64 / uint64(every), index: newTable(n), list: make([]neighbours, n), head: -1, tail: -1, term: guardTerm}
+	for i := range g.list {
+		g.list[i].next = int32(i) + 1
 	}
-	g.pages[n-1].next = -1
+	g.list[n-1].next = -1
 	return g
 }
 
@@ -64,11 +62,11 @@ func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) 
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
 	for _, i := range found {
-		s := signatures[i]
-		if hashOf(s) > g.limit {
+		h := hashOf(signatures[i])
+		if h > g.limit {
 			continue
 		}
-		at := g.index.find(s)
+		at := g.index.find(h)
 		if int(i) < prompt {
 			g.lookups++
 			if int(i) < cached {
@@ -81,14 +79,14 @@ func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) 
 		}
 		if at >= 0 {
 			g.unlink(at)
-			g.free, g.pages[at].next = at, g.free
-			g.index.remove(s)
+			g.free, g.list[at].next = at, g.free
+			g.index.remove(at)
 		}
 	}
 	// The deepest block goes first among those of one request, so it is used first.
 	for _, i := range slices.Backward(found) {
-		if s := signatures[i]; hashOf(s) <= g.limit && g.index.find(s) < 0 {
-			g.push(s)
+		if h := hashOf(signatures[i]); h <= g.limit && g.index.find(h) < 0 {
+			g.push(h)
 		}
 	}
 	g.lead += lead
@@ -108,35 +106,35 @@ func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) 
 }
 
 // push adds a block as the latest used. A full list loses its least recently used one.
-func (g *guard) push(s uint64) {
+func (g *guard) push(hash uint64) {
 	at := g.free
 	if at < 0 {
 		at = g.head
-		g.index.remove(g.pages[at].signature)
+		g.index.remove(at)
 		g.unlink(at)
 	} else {
-		g.free = g.pages[at].next
+		g.free = g.list[at].next
 	}
-	g.pages[at] = guardPage{signature: s, prev: g.tail, next: -1}
+	g.list[at] = neighbours{g.tail, -1}
 	if g.tail >= 0 {
-		g.pages[g.tail].next = at
+		g.list[g.tail].next = at
 	} else {
 		g.head = at
 	}
 	g.tail = at
-	g.index.put(s, at)
+	g.index.put(hash, at)
 }
 
 // unlink takes an entry out of the list; its place and its signature are the caller's to free.
 func (g *guard) unlink(at int32) {
-	e := &g.pages[at]
+	e := &g.list[at]
 	if e.prev >= 0 {
-		g.pages[e.prev].next = e.next
+		g.list[e.prev].next = e.next
 	} else {
 		g.head = e.next
 	}
 	if e.next >= 0 {
-		g.pages[e.next].prev = e.prev
+		g.list[e.next].prev = e.prev
 	} else {
 		g.tail = e.prev
 	}

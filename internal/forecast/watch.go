@@ -8,22 +8,21 @@ import "math"
 type watch struct {
 	index table
 	ring  []watched
-	due   []int64 // by entry: when it may have outlived its bin, see dueOf
-	next  int     // the oldest entry: the next to be replaced
-	swept int     // where the sweep goes on
+	due   []uint32 // by entry: a stamp, when the block may have outlived its bin, see dueOf
+	next  int32    // the oldest entry: the next to be replaced
+	swept int32    // where the sweep goes on
 }
 
 // watched is one block under watch.
 type watched struct {
-	signature uint64 // 0: none
-	since     int64  // milliseconds
-	scale     int16
-	bin       uint8 // the first bin that has not been learned
-	features  Features
+	features Features
+	since    uint32 // stamp
+	scale    int16
+	bin      uint8 // the first bin that has not been learned
 }
 
 func newWatch(n int) watch {
-	return watch{index: newTable(n), ring: make([]watched, n), due: make([]int64, n)}
+	return watch{index: newTable(n), ring: make([]watched, n), due: make([]uint32, n)}
 }
 
 // patience is how many expected gaps a block is watched at least while the list is full. With shorter ones the late
@@ -33,58 +32,54 @@ const patience = 2
 // Entry is a place in the list of watched blocks. It stays valid until its block is used
 // again; after that Supersede ignores it.
 type Entry struct {
-	signature uint64
-	slot      int32
-	Block     int32 // index of the block in its prompt
+	slot  int32
+	tag   uint32 // 0: none
+	Block int32  // index of the block in its prompt
 }
 
 // add puts a block under watch, unless the list is full of blocks that it is too early to
 // drop. The entry of a block that is not watched is zero.
-func (w *watch) add(signature uint64, f Features, scale int16, now int64) Entry {
-	e := &w.ring[w.next]
-	if e.signature != 0 {
-		if age := float64(now-e.since) / 1000; age < patience*math.Exp(float64(e.scale)/fixedUnit) {
+func (w *watch) add(signature uint64, f Features, scale int16, now uint32) Entry {
+	slot := w.next
+	if w.index.tags[slot] != 0 {
+		if secondsBetween(w.ring[slot].since, now) < patience*math.Exp(float64(w.ring[slot].scale)/fixedUnit) {
 			return Entry{}
 		}
-		w.index.remove(e.signature)
-		e.signature = 0
+		w.index.remove(slot)
 	}
-	if at := w.index.find(signature); at >= 0 {
-		w.ring[at].signature = 0
-		w.index.remove(signature)
+	hash := hashOf(signature)
+	if at := w.index.find(hash); at >= 0 {
+		w.index.remove(at)
 	}
-	entry := Entry{signature: signature, slot: int32(w.next)}
-	*e = watched{signature: signature, since: now, scale: scale, features: f}
-	w.due[w.next] = e.dueOf()
-	w.index.put(signature, entry.slot)
-	w.next = (w.next + 1) % len(w.ring)
-	return entry
+	w.index.put(hash, slot)
+	w.ring[slot] = watched{features: f, since: now, scale: scale}
+	w.due[slot] = w.dueOf(slot)
+	w.next = (slot + 1) % int32(len(w.ring))
+	return Entry{slot: slot, tag: w.index.tags[slot]}
 }
 
 // supersede notes that a watched block is superseded: what it outlives from now on says
 // nothing about blocks that are not.
 func (w *watch) supersede(e Entry) {
-	if e.signature != 0 && w.ring[e.slot].signature == e.signature {
+	if e.tag != 0 && w.index.tags[e.slot] == e.tag {
 		w.ring[e.slot].features = w.ring[e.slot].features.with(featureSuperseded, 1)
 	}
 }
 
 // see learns from the watched blocks among those of a request that were found.
-func (w *watch) see(m *model, signatures []uint64, found []int32, arrived int64) {
+func (w *watch) see(m *model, signatures []uint64, found []int32, arrived uint32) {
 	for _, i := range found {
-		s := signatures[i]
-		at := w.index.find(s)
+		at := w.index.find(hashOf(signatures[i]))
 		if at < 0 {
 			continue
 		}
 		e := &w.ring[at]
-		age := float64(max(0, arrived-e.since)) / 1000
+		age := secondsBetween(e.since, arrived)
 		bin := binOf(age, float64(e.scale)/fixedUnit)
-		w.outlive(m, e, bin)
+		e.outlive(m, bin)
 		m.learnBin(e.features, bin, true)
 		m.learnGap(e.features, math.Log(age+1))
-		w.index.remove(s)
-		e.signature = 0
+		w.index.remove(at)
 	}
 }
 
@@ -99,35 +94,36 @@ const sweepMost = 256
 
 // sweep learns what some of the watched blocks have outlived. For most of them there is nothing to learn yet, and then
 // one number is read.
-func (w *watch) sweep(m *model, now int64) {
-	for range min(len(w.ring)/sweepShare+1, sweepMost) {
-		if w.swept++; w.swept == len(w.ring) {
+func (w *watch) sweep(m *model, now uint32) {
+	for range min(len(w.due)/sweepShare+1, sweepMost) {
+		if w.swept++; w.swept == int32(len(w.due)) {
 			w.swept = 0
 		}
-		if w.due[w.swept] > now {
+		at := w.swept
+		if int32(now-w.due[at]) < 0 || w.index.tags[at] == 0 {
 			continue
 		}
-		if e := &w.ring[w.swept]; e.signature != 0 {
-			w.outlive(m, e, binOf(float64(now-e.since)/1000, float64(e.scale)/fixedUnit))
-			w.due[w.swept] = e.dueOf()
-		}
+		e := &w.ring[at]
+		e.outlive(m, binOf(secondsBetween(e.since, now), float64(e.scale)/fixedUnit))
+		w.due[at] = w.dueOf(at)
 	}
 }
 
-// dueOf is a moment before which the block has not outlived its bin, and not much before the end of the bin.
+// dueOf is a moment before which the block in a slot has not outlived its bin, and not much before the end of the bin.
 //
-// A moment that is too early only costs a look at the entry, so the exponential may come from a table; one that is too
+// A moment that is too early only costs a look at the block, so the exponential may come from a table; one that is too
 // late would teach late.
-func (e *watched) dueOf() int64 {
-	if e.bin >= bins-1 {
-		return math.MaxInt64
+func (w *watch) dueOf(at int32) uint32 {
+	e := &w.ring[at]
+	seconds := float64(farthest)
+	if e.bin < bins-1 {
+		seconds = max(0, binEnd[e.bin]*float64(expScale(float32(e.scale)/fixedUnit))*0.999-1)
 	}
-	seconds := binEnd[e.bin]*float64(expScale(float32(e.scale)/fixedUnit))*0.999 - 1
-	return e.since + int64(1000*seconds)
+	return e.since + uint32(min(seconds, farthest)*stampsEach)
 }
 
 // outlive learns that a block was not used in the bins before one.
-func (w *watch) outlive(m *model, e *watched, bin int) {
+func (e *watched) outlive(m *model, bin int) {
 	if int(e.bin) < bin {
 		m.outlive(e.features, int(e.bin), bin)
 		e.bin = uint8(bin)
