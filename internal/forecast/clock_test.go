@@ -1,0 +1,31 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestStamps: stamps have the time between two moments to 32 ms, whatever the clock shows, and none between a moment
+// and an earlier one.
+func TestStamps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := rapid.Int64Range(0, 1<<50).Draw(t, "from")
+		passed := rapid.Int64Range(0, 390*24*3600*1000).Draw(t, "passed")
+		require.InDelta(t, float64(passed)/1000, secondsBetween(stamp(from), stamp(from+passed)), 0.032)
+		require.Zero(t, secondsBetween(stamp(from+passed), stamp(from)))
+	})
+}
+
+// TestDueOfLastBin: a block that has outlived all bins is due when stamps end, not before.
+func TestDueOfLastBin(t *testing.T) {
+	w := newWatch(1)
+	now := uint32(math.MaxUint32 - 5)
+	w.ring[0] = watched{since: now, bin: bins - 1}
+	require.Negative(t, int32(now-w.dueOf(0)))
+	require.Negative(t, int32(now+1<<30-w.dueOf(0)))
+	w.ring[0].bin, w.ring[0].scale = bins-2, fixed(20)
+	require.Negative(t, int32(now+1<<30-w.dueOf(0)), "gaps beyond the range of stamps")
+}
