@@ -21,8 +21,8 @@ const ( //nolint:unused // by the assembly
 	otherTenants   = protocol.OtherTenants
 )
 
-// takeFetching is takeEach for a pool beyond the caches: with each page it asks the
-// processor for the record that the page's hint names, and waits for none of them.
+// takeFetching is takeEach for a pool beyond the caches, and for pages that adjoin: with each
+// page it asks the processor for the record that the page's hint names, and waits for none.
 //
 // It is implemented in assembly, since Go has no instruction to prefetch. A call of one for
 // each page costs 7 ns more. A loop of Go that prefetches the hints of a group of pages before
