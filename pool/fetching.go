@@ -10,7 +10,9 @@ import (
 )
 
 // The fields of a Victim for the assembly, which has those of a page by their names.
-const ( //nolint:unused // by the assembly
+//
+//nolint:unused // by Go
+const (
 	victimPage     = unsafe.Offsetof(protocol.Victim{}.Page)
 	victimBlock    = unsafe.Offsetof(protocol.Victim{}.Block)
 	victimDepth    = unsafe.Offsetof(protocol.Victim{}.Depth)

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -85,7 +86,7 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
 	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 3, "blocks shorter than the samples")
 
-	long := append(append(append(tokens, tokens...), tokens...), make([]messages.Token, 1000)...)
+	long := slices.Concat(tokens, tokens, tokens, make([]messages.Token, 1000))
 	const span = 256
 	signatures := of(messages.Namespace{}, long)
 	assert.Len(t, signatures, 16+3, "a span of blocks one by one, and three spans")
