@@ -133,7 +133,7 @@ func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
 		if a.batch.stage == batchMatching {
-			a.checkUnread()
+			a.checkTokens()
 		}
 		if !a.takeAtOnce() && a.batch.resume() {
 			a.decide()
@@ -208,7 +208,7 @@ func (a *admission) decide() {
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
 func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
-	if a.withheld() {
+	if a.behindOthers() {
 		return a.batch.refuseAll(it)
 	}
 	return a.batch.checkCapacity(it)

@@ -15,7 +15,7 @@ import "math"
 // lack a page. This is the usual admission: it has no claims to take back, and each pool
 // spares a message.
 func (a *admission) takeAtOnce() bool {
-	if a.batch.stage != batchMatching || a.withheld() || !a.batch.claimIfCertain() {
+	if a.batch.stage != batchMatching || a.behindOthers() || !a.batch.claimIfCertain() {
 		return false
 	}
 	a.next, a.batch.stage = len(a.batch.items), batchReady
@@ -24,9 +24,9 @@ func (a *admission) takeAtOnce() bool {
 	return true
 }
 
-// withheld tells whether another batch waits for pages before this one. A batch taken out of the
+// behindOthers tells whether another batch waits for pages before this one. A batch taken out of the
 // admission queue was the first there: none waits before it.
-func (a *admission) withheld() bool { return a.waiting.len() > 0 && !a.kernel.round.parked }
+func (a *admission) behindOthers() bool { return a.waiting.len() > 0 && !a.kernel.round.parked }
 
 // claimIfCertain claims and plans all prompts if each of them is certain to get its pages,
 // whatever the pools answer to the claims; then the caller takes the pages in the same message.

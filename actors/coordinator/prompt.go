@@ -21,19 +21,19 @@ import (
 // has an entry for every pool, also for those that the prompt does not concern. sequence is nil
 // once an admission has answered the prompt with a refusal.
 type prompt struct {
-	sequence *sequence.Sequence
-	pools    poolRange          // that it concerns
-	self     int                // index of the match of the decoder's tokens, −1: none
-	cross    int                // index of the match of the encoder's input, −1: none
-	result   *messages.Admitted // nil but for admissions
-	beams    int
-	unread   bool // its tokens have not been checked yet, see mayCheckLater
-	refused  *messages.Refusal
-	reuse    messages.PartialReuse // how the source is reused
-	query    int                   // index of its question in the Move, −1: none
-	input    int                   // index of the question about its cross pools, −1: none
-	plans    []poolPlan            // by pool
-	states   promptStates
+	sequence  *sequence.Sequence
+	pools     poolRange          // that it concerns
+	self      int                // index of the match of the decoder's tokens, −1: none
+	cross     int                // index of the match of the encoder's input, −1: none
+	result    *messages.Admitted // nil but for admissions
+	beams     int
+	unchecked bool // its tokens have not been checked yet, see mayCheckLater
+	refused   *messages.Refusal
+	reuse     messages.PartialReuse // how the source is reused
+	query     int                   // index of its question in the Move, −1: none
+	input     int                   // index of the question about its cross pools, −1: none
+	plans     []poolPlan            // by pool
+	states    promptStates
 	// inputReady is what must have passed before the pages of the cross pools are read
 	// or written to.
 	inputReady []messages.Ticket
@@ -121,8 +121,8 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 	for i := range requests {
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
-		unread := b.config.mayCheckLater(r)
-		if err := b.config.validatePrompt(r, unread); err != nil {
+		unchecked := b.config.mayCheckLater(r)
+		if err := b.config.validatePrompt(r, unchecked); err != nil {
 			result.Err = err
 			continue
 		}
@@ -142,7 +142,7 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
 			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, keepTokens: r.KeepTokens && len(r.Multimodal) == 0,
 		})
-		it.result, it.beams, it.unread = result, max(1, r.BeamWidth), unread
+		it.result, it.beams, it.unchecked = result, max(1, r.BeamWidth), unchecked
 	}
 	return results
 }
@@ -155,30 +155,30 @@ func (c *Config) mayCheckLater(r *messages.AdmitRequest) bool {
 	return c.Reuse && len(r.Multimodal) == 0 && len(r.Tokens) <= c.MaxSeqLen
 }
 
-// validatePrompt checks the values of a request, and the length of its input; the tokens with unread
+// validatePrompt checks the values of a request, and the length of its input; tokens that are to stay unchecked
 // only if something else is wrong, since they come first in the refusal.
-func (c *Config) validatePrompt(r *messages.AdmitRequest, unread bool) error {
-	err := c.validateWith(r, !unread)
+func (c *Config) validatePrompt(r *messages.AdmitRequest, unchecked bool) error {
+	err := c.validateWith(r, !unchecked)
 	// After the values: a prompt with invalid values is refused for these, however long its
 	// input is.
 	if err == nil {
 		err = c.validateEncoderLength(len(r.Encoder))
 	}
-	if err != nil && unread {
+	if err != nil && unchecked {
 		return cmp.Or(c.Validate(r), err)
 	}
 	return err
 }
 
-// checkUnread refuses the prompts that have invalid tokens behind those which the tree has
+// checkTokens refuses the prompts that have invalid tokens behind those which the tree has
 // compared. They have no claims and have changed nothing.
-func (a *admission) checkUnread() {
+func (a *admission) checkTokens() {
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
-		if !it.unread {
+		if !it.unchecked {
 			continue
 		}
-		it.unread = false
+		it.unchecked = false
 		m := &a.batch.match.Items[it.self]
 		if at := firstNegative(m.Tokens[m.Compared:]); at >= 0 {
 			at += m.Compared
