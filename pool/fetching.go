@@ -32,8 +32,14 @@ const (
 // Reading the record instead is the way of fetching_other.go: a processor waits for a read
 // after some 250 instructions, and few reads overlap.
 //
-// There are as many victims as ids. A hint may name no page, or one that the pool has no
-// more: a prefetch of an address without memory does nothing.
+// The record goes to the second cache only. A processor has few misses under way into its first one, 24 on
+// an EPYC of the fourth generation, where this takes half as long, and distances beyond these pay. So that the second cache need not be
+// waited for either, the assembly of amd64 notes the pages that hints name in the elements of ids that they
+// will have, and goes on with such a page before it has read which one follows: with 100,000 pages, which fit into
+// the third cache, a page then costs 4 ns instead of 7.
+//
+// There are as many victims as ids. Elements of ids from n on may be overwritten. A hint may name no page, or one that the
+// pool has no more: a prefetch of an address without memory does nothing.
 //
 //go:noescape
 func takeFetching(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page, bound protocol.Use) (next int32, n int)

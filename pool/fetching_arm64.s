@@ -32,7 +32,7 @@ next:
 	// Prefetch the record that the hint names.
 	MOVW page_child(R13), R15
 	ADD  R15<<5, R0, R15
-	PRFM (R15), PLDL1KEEP
+	PRFM (R15), PLDL2KEEP
 
 	// Fill in the id and the victim.
 	MOVW.P R2, 4(R3)
