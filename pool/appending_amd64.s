@@ -3,8 +3,8 @@
 
 // func appendListed(pages []page, ids []messages.PageID, r *run, tail int32) (last int32, n int)
 //
-// The fields prev and next of a record are compared in one word, and so are child, priority
-// and state: page in page.go has them in this order. A number that is no page, as NoPage, is
+// The fields prev and next of a record are compared in one word, and so are priority, state
+// and covered: page in page.go has them in this order. A number that is no page, as NoPage, is
 // above every length as an unsigned number.
 TEXT ·appendListed(SB), NOSPLIT, $8-80
 	MOVQ    pages_base+0(FP), DI
@@ -20,7 +20,6 @@ TEXT ·appendListed(SB), NOSPLIT, $8-80
 	CMOVQNE R10, R11                   // or that of the run, if the operation has another
 	SUBQ    R11, R10
 	MOVBQZX run_priority(R9), R13
-	SHLQ    $48, R13
 	MOVL    run_depth(R9), R12
 	MOVQ    run_lead(R9), R9
 	MOVQ    R9, 0(SP)
@@ -39,9 +38,7 @@ next:
 	MOVQ page_prev(BX), R15
 	CMPQ R15, $1
 	JNE  done
-	MOVQ page_child(BX), R15
-	SHLQ $16, R15                      // the last two bytes of the record are none of its fields
-	CMPQ R15, R13
+	CMPL page_priority(BX), R13
 	JNE  done
 
 	// It must cache a block less deep than the one before, and have the use of the run.

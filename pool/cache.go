@@ -99,17 +99,11 @@ func (c *cache) linkPieces() {
 // resize changes the number of pages; reset follows.
 func (c *cache) resize(pages int) {
 	c.orders.resize(pages)
-	if c.pieces != nil {
-		c.pieces.resize(pages)
-	}
 }
 
 // move takes along what is known of a page beside its record, which has been moved.
 func (c *cache) move(from, to int) {
 	c.orders.move(from, to)
-	if c.pieces != nil {
-		c.pieces.move(from, to)
-	}
 }
 
 // next is the cached page that is evicted when a tenant takes one, or none; of a pool with

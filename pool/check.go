@@ -86,8 +86,8 @@ func (c *checking) page(i int) {
 	if g.unheld() != (g.state != used) || g.cached() != (g.unheld() && g.stored()) {
 		c.say("page %d with %d references, %d pins and block %d is in state %d", i, g.references(), g.pins(), g.block, g.state)
 	}
-	if g.covered() > g.references() {
-		c.say("page %d has %d covered references of %d", i, g.covered(), g.references())
+	if int32(g.covered) > g.references() {
+		c.say("page %d has %d covered references of %d", i, g.covered, g.references())
 	}
 	if term := c.pool.cache.whole.termNumber(int32(i)); g.priority > timed || (g.priority == timed) != (term != 0) {
 		c.say("page %d has priority %d and term %d", i, g.priority, term)

@@ -13,7 +13,8 @@ package pool
 func (c *checking) piecesOf() int {
 	s := c.pool.cache.pieces
 	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
-	for i, n := range s.of {
+	for i := range s.pages {
+		n := s.of(int32(i))
 		pages[n]++
 		// A used page may belong to no piece yet: its request forms pieces when it releases
 		// the pages. A cached page must belong to one, or it could never be evicted.
@@ -50,8 +51,8 @@ func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
 	for i := q.head; i != none && c.follow(i, listed); i = c.pool.pages[i].next {
 		g := &c.pool.pages[i]
-		if c.pool.cache.pieces.of[i] != n || g.prev != last || last != none && c.pool.pages[last].depth < g.depth {
-			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.pool.cache.pieces.of[i], last, n)
+		if c.pool.cache.pieces.of(i) != n || g.prev != last || last != none && c.pool.pages[last].depth < g.depth {
+			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.pool.cache.pieces.of(i), last, n)
 		}
 		if o := c.pool.cache.of(i); o.priority(i) != q.priority {
 			c.say("page %d of priority %d is in piece %d of priority %d", i, o.priority(i), n, q.priority)

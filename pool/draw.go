@@ -45,8 +45,8 @@ func (p *Pool) String() string {
 // holders draws the holders of a used page and what it caches.
 func (g *page) holders(priority messages.Priority) string {
 	s := fmt.Sprintf(": references %d", g.references())
-	if g.covered() > 0 {
-		s += fmt.Sprintf(" covered %d", g.covered())
+	if g.covered > 0 {
+		s += fmt.Sprintf(" covered %d", g.covered)
 	}
 	if g.pins() > 0 {
 		s += fmt.Sprintf(" pins %d", g.pins())
@@ -117,7 +117,7 @@ func (c *cache) drawPiece(i int32) string {
 	if c.pieces == nil {
 		return ""
 	}
-	n := c.pieces.of[i]
+	n := c.pieces.of(i)
 	q := &c.pieces.all[n]
 	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, c.pieces.policy.Value(q.features, q.last))
 	if q.superseded {

@@ -40,7 +40,7 @@ func (c *cache) dropEach(op *protocol.PoolOp, free *freePages) (left, listedN in
 		}
 		g := &pages[i]
 		// A page that is covered, or has no reference to end: drop decides which is a fault.
-		if g.state != used || g.child != 0 || g.prev < 1 {
+		if g.state != used || g.covered != 0 || g.prev < 1 {
 			break
 		}
 		switch {
@@ -130,7 +130,7 @@ func (r *run) appendEach(pages []page, ids []messages.PageID, tail int32) (last 
 	next := int32(ids[left])
 	for uint(next) < uint(len(pages)) {
 		i, g := next, &pages[next]
-		if g.state != used || g.prev != 1 || g.next|g.child != 0 || !g.stored() || g.priority != r.priority ||
+		if g.state != used || g.prev != 1 || g.next != 0 || g.covered != 0 || !g.stored() || g.priority != r.priority ||
 			g.depth >= depth || max(g.use, opUse) != use {
 			break
 		}

@@ -39,7 +39,7 @@ func (p *Pool) markUsed(i int32, kind protocol.PoolOpKind) *page {
 
 // cover makes one reference of the page a covered one.
 func (p *Pool) cover(g *page, id messages.PageID) {
-	if g.covered() == maxCovered {
+	if g.covered == maxCovered {
 		p.fail("page %d is covered by %d reservations", id, maxCovered)
 	}
 	g.hold(0, 0, 1)

@@ -289,7 +289,7 @@ func (m *machine) agree(t *rapid.T) {
 	for i, g := range m.oracle.pages {
 		p := &m.pool.pages[i]
 		got := oraclePage{
-			references: int(p.references()), covered: int(p.covered()), pins: int(p.pins()),
+			references: int(p.references()), covered: int(p.covered), pins: int(p.pins()),
 			block: p.block, depth: p.depth, use: p.use,
 		}
 		if p.stored() {

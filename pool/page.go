@@ -26,12 +26,14 @@ const timed = messages.MaxPriority + 1
 // page is the record of one page: 32 bytes, two of them in a cache line.
 //
 // Only a used page has holders, and only a page that is not used is linked, so
-// the same three fields serve for both. The state tells which they are:
+// the same fields serve for both. The state tells which they are:
 //
 //	             used        free     listed                heaped
 //	prev         references           the page before       left sibling or parent
 //	next         pins        next     the page behind       right sibling
-//	child        covered              a hint, see hints.go  the first child
+//	child                             a hint, see hints.go  the first child
+//
+// With the policy forecast child is the piece of the page in every state.
 type page struct {
 	use               protocol.Use     // the latest use of the contents; 0: none yet
 	block             protocol.BlockID // the block that the page caches, or NoBlock
@@ -39,6 +41,8 @@ type page struct {
 	prev, next, child int32
 	priority          messages.Priority // timed, if the page has a term, see terms.go
 	state             pageState         // used, exactly if references or pins > 0
+	// The references that belong to chunked prefills and are covered by their reservations, at most all of them.
+	covered uint16
 }
 
 // references is the number of sequences that hold the page.
@@ -57,15 +61,6 @@ func (g *page) pins() int32 {
 	return g.next
 }
 
-// covered is the number of references that belong to chunked prefills and are
-// covered by their reservations.
-func (g *page) covered() int32 {
-	if g.state != used {
-		return 0
-	}
-	return g.child
-}
-
 // hold adds holders to a used page; negative numbers remove them.
 //
 // It checks nothing and counts nothing: the caller has compared with page.held before, and
@@ -73,12 +68,12 @@ func (g *page) covered() int32 {
 func (g *page) hold(references, pins, covered int32) {
 	g.prev += references
 	g.next += pins
-	g.child += covered
+	g.covered += uint16(covered)
 }
 
 // unlinkAll makes a page used with no holders yet. The caller has taken it out
 // of the list that it was in.
-func (g *page) unlinkAll() { g.state, g.prev, g.next, g.child = used, 0, 0, 0 }
+func (g *page) unlinkAll() { g.state, g.prev, g.next = used, 0, 0 }
 
 // maxCovered is how many chunked prefills may hold one page.
 const maxCovered = 1<<16 - 1
@@ -95,7 +90,7 @@ func (g *page) unheld() bool { return g.references() == 0 && g.pins() == 0 }
 // held tells whether the page counts as held. A page whose only holder is one
 // chunked prefill with a reservation does not: the reservation counts it already.
 func (g *page) held() bool {
-	return g.pins() > 0 || g.references() > min(1, g.covered())
+	return g.pins() > 0 || g.references() > int32(min(1, g.covered))
 }
 
 // clearContents makes a used page cache nothing. Pins belong to the contents, so

@@ -32,8 +32,6 @@ type pieces struct {
 	policy *forecast.Policy
 	all    []piece // by number, from 1 on
 	free   []int32 // unused numbers
-	// for each piece n: all[n].pages is the number of pages i with of[i] = n
-	of []int32 // by page: its piece, or noPiece
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved  struct{ from, to int32 }
 	taken  int            // pages of the last victim, sweepGroup at most
@@ -43,8 +41,14 @@ type pieces struct {
 	config Forecast
 }
 
-// noPiece is the piece of a page that caches no block or has not been released yet.
+// noPiece is the piece of a page that caches no block or has not been released yet. It is
+// what the record of a page has that was taken.
 const noPiece int32 = 0
+
+// of is the piece of a page. For each piece n: all[n].pages is the number of pages i with of(i) = n.
+//
+// It is in the page's record, which an operation on the page reads anyway.
+func (s *pieces) of(i int32) int32 { return s.pages[i].child }
 
 // piece is a run of blocks of one prefix with the same last use, number of uses,
 // priority and term: the part of a node of the radix tree that the pool caches.
@@ -87,10 +91,12 @@ type link struct {
 // newPieces makes the pieces of a pool whose cached pages are in these orders. The policy
 // bounds its history by the number of pages that the pool has now.
 func newPieces(orders *orders, config Forecast) *pieces {
-	n := len(orders.pages)
+	for i := range orders.pages {
+		orders.pages[i].child = noPiece // it may have been a hint
+	}
 	return &pieces{
-		pages: orders.pages, orders: orders, policy: forecast.New(n, config.Span, config.Seed), all: make([]piece, 1),
-		of: make([]int32, n), config: config,
+		pages: orders.pages, orders: orders, policy: forecast.New(len(orders.pages), config.Span, config.Seed),
+		all: make([]piece, 1), config: config,
 	}
 }
 
@@ -122,7 +128,7 @@ func (s *pieces) follow(k link) int32 {
 
 // assign makes a page, which belongs to no piece, belong to one.
 func (s *pieces) assign(i, n int32) {
-	s.of[i] = n
+	s.pages[i].child = n
 	s.all[n].pages++
 }
 
@@ -153,11 +159,11 @@ func (s *pieces) hang(n, parent int32) {
 // It follows unlink, so the piece has no place in a level when its last page goes. Its
 // children are not visited: their links to it stop matching.
 func (s *pieces) remove(i int32) {
-	if s.of[i] == noPiece {
+	n := s.of(i)
+	if n == noPiece {
 		return
 	}
-	n := s.of[i]
-	s.of[i] = noPiece
+	s.pages[i].child = noPiece
 	if s.all[n].pages--; s.all[n].pages == 0 {
 		s.end(n)
 	}
@@ -231,7 +237,7 @@ func (s *pieces) changed(n int32, q *piece) {
 // that a sequence has not released yet gets a piece of its own.
 func (s *pieces) link(o *order, i int32) {
 	priority, term := o.priority(i), o.termNumber(i)
-	n := s.of[i]
+	n := s.of(i)
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		// Nothing is known of them, so the forecast is that of a piece used once.
@@ -303,7 +309,7 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 		s.all[to].last = f.last
 		s.moved.from, s.moved.to = from, to
 	}
-	s.of[i] = noPiece
+	s.pages[i].child = noPiece
 	s.all[from].pages--
 	s.assign(i, to)
 	return to
@@ -320,7 +326,7 @@ func (s *pieces) insertByDepth(l *list, i int32) {
 	for before != none && s.pages[before].depth < g.depth {
 		before = s.pages[before].prev
 	}
-	g.state, g.prev, g.child = listed, before, none
+	g.state, g.prev = listed, before
 	if before == none {
 		g.next, l.head = l.head, i
 	} else {
@@ -336,7 +342,7 @@ func (s *pieces) insertByDepth(l *list, i int32) {
 // unlink removes a cached page from the list of its piece; the page is used then.
 func (s *pieces) unlink(o *order, i int32) {
 	g := &s.pages[i]
-	q := &s.all[s.of[i]]
+	q := &s.all[s.of(i)]
 	o.unlink(&q.list, g)
 	g.unlinkAll()
 	o.n--
@@ -376,16 +382,6 @@ func (s *pieces) endTerms(o *order, now time.Duration) {
 	}
 }
 
-// resize changes the number of pages. The pieces keep their pages, which are linked again.
-func (s *pieces) resize(pages int) {
-	of := make([]int32, pages)
-	copy(of, s.of)
-	s.of = of
-}
-
-// move makes page to belong to the piece of page from, whose record has been moved there.
-func (s *pieces) move(from, to int) { s.of[to], s.of[from] = s.of[from], noPiece }
-
 // reset empties the lists of all pieces and returns the pages that are to be linked again:
 // those that cache a block and have no holder.
 //
@@ -407,7 +403,7 @@ func (s *pieces) reset(pages []page) []int32 {
 		}
 	}
 	slices.SortFunc(cached, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.of[a], s.of[b]), cmp.Compare(pages[b].depth, pages[a].depth), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(s.of(a), s.of(b)), cmp.Compare(pages[b].depth, pages[a].depth), cmp.Compare(a, b))
 	})
 	return cached
 }

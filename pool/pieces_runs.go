@@ -32,7 +32,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 		s.taken = 1
 		return victims
 	}
-	pages, of := c.pages, s.of
+	pages := c.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
 	// Pages of a piece have no hints: takeFetching takes pages that adjoin in fewer instructions.
@@ -42,9 +42,6 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 		at, k = takeFetching(pages, q.head, ids, evicted, &record, math.MaxUint64)
 	} else {
 		at, k = takeEach(pages, q.head, ids, evicted, &record, math.MaxUint64)
-	}
-	for _, id := range ids[:k] {
-		of[id] = noPiece
 	}
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	c.whole.n -= k
@@ -71,7 +68,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 // A prompt is claimed from its first block on, and the list of a piece has the deepest page
 // first. So the pages of a piece are neighbours, which leave the list as one stretch.
 func (c *cache) claimPieces(op *protocol.PoolOp) (done, claimed int) {
-	pages, of := c.pages, c.pieces.of
+	pages := c.pages
 	removed := pieceStretch{prev: none, next: none}
 run:
 	for _, id := range op.Pages {
@@ -79,15 +76,15 @@ run:
 			g := &pages[id]
 			switch {
 			case g.state == listed:
-				if n := of[id]; n != removed.piece || int32(id) != removed.prev {
+				if n := g.child; n != removed.piece || int32(id) != removed.prev {
 					c.pieces.removeStretch(&c.whole, &removed)
 					removed = pieceStretch{piece: n, next: g.next}
 				}
 				removed.prev = g.prev
-				g.state, g.prev, g.next, g.child = used, 1, 0, 0
+				g.state, g.prev, g.next = used, 1, 0
 				claimed++
 			// A page that is used only by pins is not held by a reference yet; claim counts it.
-			case g.state == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
+			case g.state == used && g.covered == 0 && g.prev > 0 && g.prev < math.MaxInt32:
 				g.prev++
 			default:
 				break run
@@ -132,9 +129,9 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 // front of the tail. It is empty if the page has a term, or the piece has cached pages of
 // another priority.
 func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int) {
-	pages, of := c.pages, c.pieces.of
+	pages := c.pages
 	first := int32(ids[len(ids)-1])
-	n, priority := of[first], pages[first].priority
+	n, priority := pages[first].child, pages[first].priority
 	q := &c.pieces.all[n]
 	if n == noPiece || priority == timed || q.spot >= 0 && (q.priority != priority || q.term != 0) {
 		return 0
@@ -146,16 +143,16 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	lastDepth := last.depth
 	for left := len(ids); left > 0; left-- {
 		i := int32(ids[left-1])
-		if i == none || of[i] != n {
+		if i == none {
 			break
 		}
 		g := &pages[i]
-		if g.state != used || g.prev != 1 || g.next|g.child != 0 || g.priority != priority || lastDepth < g.depth {
+		if g.child != n || g.state != used || g.prev != 1 || g.next != 0 || g.covered != 0 || g.priority != priority || lastDepth < g.depth {
 			break
 		}
 		last.next = i
 		g.use = max(g.use, opUse)
-		g.state, g.prev, g.next, g.child = listed, tail, none, none
+		g.state, g.prev, g.next = listed, tail, none
 		tail, last, lastDepth = i, g, g.depth
 		k++
 	}

@@ -114,7 +114,7 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 	for range maxCovered {
 		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true})()
 		if invariants.Enabled { // a check after each is slow and shows nothing here
-			p.pages[0].child, p.pages[0].prev = maxCovered, maxCovered
+			p.pages[0].covered, p.pages[0].prev = maxCovered, maxCovered
 			break
 		}
 	}
@@ -146,7 +146,7 @@ func TestCheckSees(t *testing.T) {
 		"an order that counts": func(p *Pool) { p.cache.whole.n-- },
 		"its bit says":         func(p *Pool) { p.cache.whole.occupied[0] |= 1 << 36 },
 		"says otherwise":       func(p *Pool) { p.cache.whole.occupied[1] |= 1 << 5 },
-		"covered references":   func(p *Pool) { p.pages[0].child = 9 },
+		"covered references":   func(p *Pool) { p.pages[0].covered = 9 },
 		"pins":                 func(p *Pool) { p.pages[7].next = 1 },
 		"references":           func(p *Pool) { p.pages[7].prev = -1 },
 		"is in state":          func(p *Pool) { p.pages[7].prev = 0 },

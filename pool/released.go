@@ -46,7 +46,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		} else {
 			end = s.runEnd(path, i)
 		}
-		if end == len(path) && end-i > 1 && s.of[id] == noPiece {
+		if end == len(path) && end-i > 1 && s.of(int32(id)) == noPiece {
 			end-- // the last block is a piece of its own: it is rarely used again
 		}
 		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent)
@@ -56,7 +56,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		i = end
 	}
 	if entry, at := s.policy.End(&r, s.runs, min(from, r.Prompt)); at >= 0 {
-		s.all[s.of[path[s.runs[at].From]]].watched = entry
+		s.all[s.of(int32(path[s.runs[at].From]))].watched = entry
 	}
 }
 
@@ -83,7 +83,7 @@ func (s *pieces) await(pages []messages.PageID) {
 			continue
 		}
 		// A page has no piece as long as its first request runs.
-		n := s.of[id]
+		n := s.of(int32(id))
 		if n == noPiece || n == before {
 			continue
 		}
@@ -102,7 +102,7 @@ func (s *pieces) await(pages []messages.PageID) {
 func (s *pieces) formLoose(op *protocol.PoolOp) {
 	for i := 0; i < len(op.Pages); {
 		id := op.Pages[i]
-		if id == messages.NoPage || !s.pages[id].stored() || s.of[id] != noPiece {
+		if id == messages.NoPage || !s.pages[id].stored() || s.of(int32(id)) != noPiece {
 			i++
 			continue
 		}
@@ -125,7 +125,7 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 // the next one ends.
 func (s *pieces) cachedRuns(path []messages.PageID) (cached int) {
 	s.ends = s.ends[:0]
-	for cached < len(path) && path[cached] != messages.NoPage && s.of[path[cached]] != noPiece {
+	for cached < len(path) && path[cached] != messages.NoPage && s.of(int32(path[cached])) != noPiece {
 		cached = s.runEnd(path, cached)
 		s.ends = append(s.ends, cached)
 	}
@@ -139,14 +139,14 @@ func (s *pieces) cachedRuns(path []messages.PageID) (cached int) {
 // another one may follow in an operation without request facts.
 func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first := pages[i]
-	o, of := s.orders.of(int32(first)), s.of
+	o := s.orders.of(int32(first))
 	if o.terms.of == nil {
 		return s.plainRunEnd(pages, i)
 	}
 	priority, term := o.priority(int32(first)), o.termNumber(int32(first))
 	for i++; i < len(pages); i++ {
 		id := pages[i]
-		if id == messages.NoPage || of[id] != of[first] || !s.pages[id].stored() ||
+		if id == messages.NoPage || s.of(int32(id)) != s.of(int32(first)) || !s.pages[id].stored() ||
 			s.pages[id].depth != s.pages[pages[i-1]].depth+1 ||
 			o.priority(int32(id)) != priority || o.termNumber(int32(id)) != term {
 			break
@@ -157,17 +157,17 @@ func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 
 // plainRunEnd is runEnd in a pool whose pages have no terms.
 func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
-	of, records := s.of, s.pages
-	n, g := of[pages[i]], &records[pages[i]]
-	depth, priority := g.depth, g.priority
+	records := s.pages
+	g := &records[pages[i]]
+	n, depth, priority := g.child, g.depth, g.priority
 	for i++; i < len(pages); i++ {
 		id := pages[i]
-		if uint(id) >= uint(len(of)) || of[id] != n {
+		if uint(id) >= uint(len(records)) {
 			break
 		}
 		g := &records[id]
 		// A page of a piece caches a block; one of no piece may cache none.
-		if depth++; g.depth != depth || g.priority != priority || n == noPiece && !g.stored() {
+		if depth++; g.child != n || g.depth != depth || g.priority != priority || n == noPiece && !g.stored() {
 			break
 		}
 	}
@@ -177,7 +177,7 @@ func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
 // useRun makes a run of pages of a request's path one piece that is used once more, and
 // returns it. The run says where it begins and whether it ends the path.
 func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int32 {
-	old := s.of[run[0]]
+	old := s.of(int32(run[0]))
 	r.Uses = 1
 	if old != noPiece {
 		r.Uses = int(s.all[old].uses) + 1
@@ -240,7 +240,6 @@ func (s *pieces) revive(q *piece) {
 func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	n := s.open(0, 1)
 	for _, id := range run {
-		s.of[id] = noPiece
 		s.assign(int32(id), n)
 	}
 	q := &s.all[old]

@@ -147,10 +147,10 @@ run:
 					removed = stretch{level: l, priority: g.priority, next: g.next}
 				}
 				removed.prev = g.prev
-				g.state, g.prev, g.next, g.child = used, 1, 0, 0
+				g.state, g.prev, g.next = used, 1, 0
 				claimed++
 			// A page that is used only by pins is not held by a reference yet; claim counts it.
-			case g.state == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
+			case g.state == used && g.covered == 0 && g.prev > 0 && g.prev < math.MaxInt32:
 				g.prev++
 			default:
 				break run

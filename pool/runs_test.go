@@ -18,9 +18,9 @@ import (
 func TestRecordFields(t *testing.T) {
 	var g page
 	assert.Equal(t, unsafe.Offsetof(g.prev)+4, unsafe.Offsetof(g.next))
-	assert.Equal(t, unsafe.Offsetof(g.child)+4, unsafe.Offsetof(g.priority))
-	assert.Equal(t, unsafe.Offsetof(g.child)+5, unsafe.Offsetof(g.state))
-	assert.Equal(t, unsafe.Offsetof(g.child)+8, unsafe.Sizeof(g))
+	assert.Equal(t, unsafe.Offsetof(g.priority)+1, unsafe.Offsetof(g.state))
+	assert.Equal(t, unsafe.Offsetof(g.priority)+2, unsafe.Offsetof(g.covered))
+	assert.Equal(t, unsafe.Offsetof(g.priority)+4, unsafe.Sizeof(g))
 	var v protocol.Victim
 	assert.Equal(t, unsafe.Offsetof(g.block)+4, unsafe.Offsetof(g.depth))
 	assert.Equal(t, unsafe.Offsetof(v.Block)+4, unsafe.Offsetof(v.Depth))
@@ -59,7 +59,7 @@ func TestAppend(t *testing.T) {
 		"a shared page":    func(_ *run, _ []messages.PageID, _ int, g *page) { g.prev = 2 },
 		"no references":    func(_ *run, _ []messages.PageID, _ int, g *page) { g.prev = 0 },
 		"a pin":            func(_ *run, _ []messages.PageID, _ int, g *page) { g.next = 1 },
-		"covered":          func(_ *run, _ []messages.PageID, _ int, g *page) { g.child = 1 },
+		"covered":          func(_ *run, _ []messages.PageID, _ int, g *page) { g.covered = 1 },
 		"a listed page":    func(_ *run, _ []messages.PageID, _ int, g *page) { g.state = listed },
 		"another priority": func(_ *run, _ []messages.PageID, _ int, g *page) { g.priority++ },
 		"a term":           func(_ *run, _ []messages.PageID, _ int, g *page) { g.priority = timed },
