@@ -2,8 +2,8 @@ package forecast
 
 import "unsafe"
 
-// Bytes is the memory of the policy: its history and what it has learned, all of which New makes, and room for the
-// numbers of the blocks of its longest request.
+// Bytes is the memory of the policy: its history and what it has learned, all of which New makes, and room for two lists of the
+// blocks of its longest request.
 //
 // For n pages it is, without that room, at most
 //
@@ -30,7 +30,9 @@ func (s *sessions) bytes() int { return bytesOf(s.tags) + bytesOf(s.ends) }
 
 func (g *guard) bytes() int { return g.index.bytes() + bytesOf(g.list) }
 
-func (f *filter) bytes() int { return int(unsafe.Sizeof(*f)) + bytesOf(f.words) + bytesOf(f.found) }
+func (f *filter) bytes() int {
+	return int(unsafe.Sizeof(*f)) + bytesOf(f.words) + bytesOf(f.found) + bytesOf(f.drawn)
+}
 
 // bytesOf is the memory of a list.
 func bytesOf[T any](list []T) int {

@@ -31,12 +31,12 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestBytesStayBounded: requests add nothing but room for the numbers of the blocks of the longest one.
+// TestBytesStayBounded: requests add nothing but room for two lists of the blocks of the longest one.
 func TestBytesStayBounded(t *testing.T) {
 	p := New(1000, 1, 1)
 	before := p.Bytes()
 	for s := range uint64(300) {
 		visits(p, s+1, 20, 0, 0)
 	}
-	assert.Equal(t, before+4*20, p.Bytes())
+	assert.Equal(t, before+2*4*20, p.Bytes())
 }

@@ -15,6 +15,7 @@ type filter struct {
 	stale int         // entries that were removed
 	tags  [2][]uint32 // of the entries that it knows; 0: free
 	found []int32     // of the current request, by index
+	drawn []int32     // those of the current request that the guard samples, by index
 }
 
 // newFilter makes a filter of watched blocks and session ends, of which there are none yet.
@@ -45,26 +46,29 @@ func (f *filter) has(tag uint32) bool {
 	return f.words[at/64]>>(at%64)&1 != 0
 }
 
-// scan lists the blocks of a request that may be in a table, and those with hashes up to a limit.
+// scan lists the blocks of a request that may be in a table, and apart from them those with hashes up to a limit.
 //
-// Every index is written to the list, and stays if the list grows by it. A processor would guess a branch wrong at every
-// tenth block, which costs more than all the rest.
-func (f *filter) scan(signatures []uint64, limit uint64) []int32 {
+// Every index is written to the lists, and stays if the list grows by it. A processor would guess a branch wrong at every
+// tenth block, which costs more than all the rest. In a small pool the guard samples every block, so with one list for both the
+// tables would be searched for all of them.
+func (f *filter) scan(signatures []uint64, limit uint64) (found, drawn []int32) {
 	if f.stale > len(f.words) {
 		f.renew()
 	}
 	if cap(f.found) < len(signatures) {
-		f.found = make([]int32, len(signatures))
+		f.found, f.drawn = make([]int32, len(signatures)), make([]int32, len(signatures))
 	}
-	list, n, words, shift := f.found[:len(signatures)], 0, f.words, f.shift
+	found, drawn = f.found[:len(signatures)], f.drawn[:len(signatures)]
+	n, m, words, shift := 0, 0, f.words, f.shift
 	for i, s := range signatures {
 		h := hashOf(s)
 		at := h >> (shift & 63)
-		list[n] = int32(i)
+		found[n], drawn[m] = int32(i), int32(i)
 		_, above := bits.Sub64(limit, h, 0) // 1 if the hash is above the limit
-		n += int(words[at/64]>>(at%64)&1 | (1 - above))
+		n += int(words[at/64] >> (at % 64) & 1)
+		m += int(1 - above)
 	}
-	return list[:n]
+	return found[:n], drawn[:m]
 }
 
 // renew sets the bits again from the tags.

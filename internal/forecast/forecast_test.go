@@ -285,7 +285,8 @@ func TestGuardKnowsBursts(t *testing.T) {
 		for i := range r.Signatures {
 			r.Signatures[i] = mixed(uint64(prompt<<10 | i))
 		}
-		p.guard.request(r.Signatures, p.filter.scan(r.Signatures, p.guard.limit), r.Prompt, r.Cached)
+		_, drawn := p.filter.scan(r.Signatures, p.guard.limit)
+		p.guard.request(r.Signatures, drawn, r.Prompt, r.Cached)
 		require.False(t, p.PlainLRU(), "request %d: %s", k, p)
 	}
 	require.NoError(t, p.Check())

@@ -55,18 +55,17 @@ func newGuard(capacity int) guard {
 // active tells whether plain LRU decides.
 func (g *guard) active() bool { return g.ruling > 0 }
 
-// request counts what the policy and LRU hit of those found blocks of a request that are sampled, and uses them in LRU's list.
-// Prompt and cached are how many signatures its prompt and its cached blocks have.
-func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) {
+// request counts what the policy and LRU hit of the sampled blocks of a request, which are drawn, and uses them in LRU's list.
+// Prompt and cached are how many signatures its prompt and its cached blocks have. It overwrites the list of sampled blocks.
+func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) {
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
-	for _, i := range found {
-		h := hashOf(signatures[i])
-		if h > g.limit {
-			continue
+	for k, i := range drawn {
+		at := g.index.find(hashOf(signatures[i]))
+		if at >= 0 && g.list[at].prev == moving {
+			at = -1 // the request has the block twice
 		}
-		at := g.index.find(h)
 		if int(i) < prompt {
 			g.lookups++
 			if int(i) < cached {
@@ -79,13 +78,14 @@ func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) 
 		}
 		if at >= 0 {
 			g.unlink(at)
-			g.free, g.list[at].next = at, g.free
-			g.index.remove(at)
+			g.list[at].prev, drawn[k] = moving, ^at
 		}
 	}
-	// The deepest block goes first among those of one request, so it is used first.
-	for _, i := range slices.Backward(found) {
-		if h := hashOf(signatures[i]); h <= g.limit && g.index.find(h) < 0 {
+	// The deepest block goes first among those of one request, so it is used first. A block that was in the list keeps its entry.
+	for _, i := range slices.Backward(drawn) {
+		if i < 0 {
+			g.append(^i)
+		} else if h := hashOf(signatures[i]); g.index.find(h) < 0 {
 			g.push(h)
 		}
 	}
@@ -99,22 +99,36 @@ func (g *guard) request(signatures []uint64, found []int32, prompt, cached int) 
 		}
 		return
 	}
-	if g.lead > guardMargin*g.lookups+guardNoise*math.Sqrt(g.square) {
+	if over := g.lead - guardMargin*g.lookups; over > 0 && over*over > guardNoise*guardNoise*g.square {
 		g.ruling = g.term
 		g.term *= guardGrowth
 	}
 }
 
+// moving is what an entry has in front of it while it is in the table, but not in the list: its block is used now.
+const moving = -2
+
 // push adds a block as the latest used. A full list loses its least recently used one.
+//
+// If all entries are moving, they are appended behind the block, which would be lost to the last of them.
 func (g *guard) push(hash uint64) {
 	at := g.free
-	if at < 0 {
+	switch {
+	case at >= 0:
+		g.free = g.list[at].next
+	case g.head < 0:
+		return
+	default:
 		at = g.head
 		g.index.remove(at)
 		g.unlink(at)
-	} else {
-		g.free = g.list[at].next
 	}
+	g.append(at)
+	g.index.put(hash, at)
+}
+
+// append makes an entry, which is not in the list, the latest used.
+func (g *guard) append(at int32) {
 	g.list[at] = neighbours{g.tail, -1}
 	if g.tail >= 0 {
 		g.list[g.tail].next = at
@@ -122,7 +136,6 @@ func (g *guard) push(hash uint64) {
 		g.head = at
 	}
 	g.tail = at
-	g.index.put(hash, at)
 }
 
 // unlink takes an entry out of the list; its place and its signature are the caller's to free.

@@ -310,7 +310,15 @@ func logistic(x float64) float64 { return 1 / (1 + float64(expScale(-float32(x))
 // Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes teach the same bins, and
 // few observations are enough for the shape. The second that is added keeps the logarithm of the age 0 finite.
 func binOf(age float64, scale float64) int {
-	return int(max(0, min(bins-1, (math.Log(age+1)-scale-binStart)/binWidth)))
+	return binAt(logAge(age), scale)
+}
+
+// logAge is ln(age + 1 s) of an age in seconds.
+func logAge(age float64) float64 { return float64(logOf(float32(age + 1))) }
+
+// binAt is the bin of an age by its logarithm.
+func binAt(logAge, scale float64) int {
+	return int(max(0, min(bins-1, (logAge-scale-binStart)/binWidth)))
 }
 
 // stretch is a number of adjoining bins, for a block that has reached the first of them: the chance of a use in them,

@@ -78,7 +78,7 @@ func (s *sessions) continued(prompt []uint64, found []int32, arrived uint32) (e 
 		s.n--
 		s.filter.stale++
 		e = s.ends[at]
-		logGap := math.Log(secondsBetween(e.time, arrived) + 1)
+		logGap := logAge(secondsBetween(e.time, arrived))
 		pace := float64(e.pace) / paceUnit
 		pace += paceRate * (clip(logGap-float64(e.scale)/fixedUnit) - pace)
 		e.pace = int8(math.Round(pace * paceUnit))

@@ -42,7 +42,7 @@ type Entry struct {
 func (w *watch) add(signature uint64, f Features, scale int16, now uint32) Entry {
 	slot := w.next
 	if w.index.tags[slot] != 0 {
-		if secondsBetween(w.ring[slot].since, now) < patience*math.Exp(float64(w.ring[slot].scale)/fixedUnit) {
+		if secondsBetween(w.ring[slot].since, now) < patience*float64(expScale(float32(w.ring[slot].scale)/fixedUnit)) {
 			return Entry{}
 		}
 		w.index.remove(slot)
@@ -74,11 +74,11 @@ func (w *watch) see(m *model, signatures []uint64, found []int32, arrived uint32
 			continue
 		}
 		e := &w.ring[at]
-		age := secondsBetween(e.since, arrived)
-		bin := binOf(age, float64(e.scale)/fixedUnit)
+		age := logAge(secondsBetween(e.since, arrived))
+		bin := binAt(age, float64(e.scale)/fixedUnit)
 		e.outlive(m, bin)
 		m.learnBin(e.features, bin, true)
-		m.learnGap(e.features, math.Log(age+1))
+		m.learnGap(e.features, age)
 		w.index.remove(at)
 	}
 }
