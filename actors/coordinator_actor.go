@@ -45,12 +45,57 @@ type coordinatorActor struct {
 // actorFailed tells the coordinator that an actor was restarted.
 type actorFailed struct{ failure coordinator.Failure }
 
+var _ mailbox.Receiver = (*coordinatorActor)(nil)
+
+// ReceiveDirect does what Receive does with nearly all messages while nothing has failed.
+func (a *coordinatorActor) ReceiveDirect(message any) bool {
+	if a.broken() || !a.point.Off() {
+		return false
+	}
+	a.serving = true
+	switch m := message.(type) {
+	case *protocol.PoolWork:
+		if a.awaited(m) {
+			a.answered(m.Epoch)
+		}
+	case *protocol.Match:
+		if a.awaited(m) {
+			a.answered(m.Epoch)
+		}
+	case *protocol.Apply:
+		if a.awaited(m) {
+			a.answered(m.Epoch)
+		}
+	case *call:
+		a.core.Submit(m.request, m)
+	case *protocol.Move:
+		if a.awaited(m) {
+			a.answered(m.Epoch)
+		}
+	default:
+		a.serving = false
+		return false
+	}
+	a.serving = false
+	return true
+}
+
+// awaited ends the loan of an answer and tells whether the core waits for answers; it does not if
+// the record was lent to no actor. Such a record comes from outside and may be nil.
+func (a *coordinatorActor) awaited(answer any) bool {
+	return a.port.returned(answer) && a.core.Awaits()
+}
+
+// answered tells the core of an answer, unless it is of an epoch that is over.
+func (a *coordinatorActor) answered(epoch uint32) {
+	if epoch == a.core.Epoch() {
+		a.core.Answered()
+	}
+}
+
 // Receive passes requests and answers to the core.
 func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
-	// First what nearly all messages are.
-	case *call, *protocol.PoolWork, *protocol.Match, *protocol.Apply, *protocol.Move:
-		a.receive(ctx, m)
 	case *actorFailed:
 		a.failed(m.failure)
 	case *notSaved:
@@ -150,8 +195,8 @@ func (a *coordinatorActor) serve(ctx actor.Context, message any) {
 			fromActor(ctx)
 			return
 		}
-		if a.port.returned(m) && a.core.Awaits() && m.RequestEpoch() == a.core.Epoch() {
-			a.core.Answered()
+		if a.awaited(m) {
+			a.answered(m.RequestEpoch())
 		}
 	default:
 		if request := fromActor(ctx); request != nil {

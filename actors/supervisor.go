@@ -195,7 +195,8 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 	s.points.Add(name, point)
 	// The producer returns the same shell after each restart: its state is what recovery
 	// starts from.
-	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
+	direct, _ := a.(mailbox.Receiver)
+	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost), mailbox.Direct(direct))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)
@@ -204,11 +205,11 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 }
 
 // props says who runs one more actor.
-func (e *Engine) props(option mailbox.Option) []actor.PropsOption {
+func (e *Engine) props(options ...mailbox.Option) []actor.PropsOption {
 	if e.settings.Scheduler != nil {
-		return mailbox.Queued(e.settings.Scheduler, option)
+		return mailbox.Queued(e.settings.Scheduler, options...)
 	}
-	return e.workers.props(e.settings.OwnGoroutines, option)
+	return e.workers.props(e.settings.OwnGoroutines, options...)
 }
 
 // HandleFailure restarts the actor that failed and makes the coordinator rebuild

@@ -33,6 +33,7 @@ type Mailbox struct {
 
 	budget  int // messages that a sender works off; 0: never inline
 	onAbort AbortFunc
+	direct  Receiver
 
 	invoker  guard
 	dispatch actor.Dispatcher
@@ -91,7 +92,7 @@ func (m *Mailbox) PostSystemMessage(x any) {
 // when others may already send to the actor by its name.
 func (m *Mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
 	m.mu.Lock()
-	m.invoker = newGuard(invoker, m.onAbort)
+	m.invoker = newGuard(invoker, m.onAbort, m.direct)
 	m.dispatch = dispatcher
 	m.mu.Unlock()
 }
