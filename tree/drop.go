@@ -23,21 +23,25 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 		panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", m.Block, m.Pool))
 	}
 	x, last := t.base.arena.at(m.Block)
-	ids := t.base.arena.ids(x)[:last]
-	// The moves must name the run's blocks one after the other, from the last one
-	// down. Anything else ends the run, and the next call begins there.
-	n := 1
-	for pool := m.Pool; n < len(moves) && len(ids) > 0; n++ {
-		if next := &moves[n]; next.Block != ids[len(ids)-1] || next.Pool != pool || next.To != protocol.Nowhere {
-			break
-		}
-		ids = ids[:len(ids)-1]
-	}
+	n := 1 + droppedBefore(t.base.arena.ids(x)[:last], moves[1:], m.Pool)
 	s := segment{x, last + 1 - int32(n), last + 1}
 	// The change is recorded first: drop may free the ids.
 	t.base.recordEvicted(s, int(m.Pool))
 	t.drop(s, int(m.Pool))
 	return n
+}
+
+// droppedBefore returns how many moves drop blocks from a pool that are the last of ids: the last one
+// first, then the one before it. All of it is compared with one branch for a move.
+func droppedBefore(ids []protocol.BlockID, moves []protocol.BlockMove, pool messages.PoolID) int {
+	moves = moves[:min(len(moves), len(ids))]
+	ids = ids[len(ids)-len(moves):]
+	for i, at := 0, len(ids)-1; i < len(moves) && uint(at) < uint(len(ids)); i, at = i+1, at-1 {
+		if m := &moves[i]; m.Block^ids[at]|protocol.BlockID(m.Pool^pool)|protocol.BlockID(m.To^protocol.Nowhere) != 0 {
+			return i
+		}
+	}
+	return len(moves)
 }
 
 // drop removes the blocks of a segment from pool p, which holds them. Nodes may be
