@@ -33,12 +33,13 @@ type pieces struct {
 	all    []piece // by number, from 1 on
 	free   []int32 // unused numbers
 	// the last piece that lost a page to moveToPriority, and the piece that got it
-	moved  struct{ from, to int32 }
-	taken  int            // pages of the last victim, sweepGroup at most
-	runs   []forecast.Run // of the current request
-	ends   []int          // of its leading runs that were cached before it
-	peeked []candidate    // scratch space of peekVictims
-	config Forecast
+	moved   struct{ from, to int32 }
+	fetched int32          // the piece that fetchNext has prefetched last
+	taken   int            // pages of the last victim, sweepGroup at most
+	runs    []forecast.Run // of the current request
+	ends    []int          // of its leading runs that were cached before it
+	peeked  []candidate    // scratch space of peekVictims
+	config  Forecast
 }
 
 // noPiece is the piece of a page that caches no block or has not been released yet. It is

@@ -35,14 +35,12 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	pages := c.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
-	// Pages of a piece have no hints: takeFetching takes pages that adjoin in fewer instructions.
-	var at int32
-	var k int
-	if c.whole.adjoins(q.head) {
-		at, k = takeFetching(pages, q.head, ids, evicted, &record, math.MaxUint64)
-	} else {
-		at, k = takeEach(pages, q.head, ids, evicted, &record, math.MaxUint64)
+	tail := none
+	if int(q.pages) <= n {
+		ids, tail = ids[:q.pages], q.tail
 	}
+	s.fetchNext()
+	at, k := takePiece(pages, q.head, tail, ids, evicted, &record)
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	c.whole.n -= k
 	c.n -= k
@@ -60,6 +58,31 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 		s.end(best)
 	}
 	return victims
+}
+
+// fetchNext prefetches the first pages of the piece that is likely to be chosen next, and the record of the one after it:
+// whether they are in the processor's caches decides what a choice costs. The record that it reads has been
+// prefetched before the last choice. Without it 16 pages of 100,000 take a tenth longer.
+func (s *pieces) fetchNext() {
+	o := &s.orders.whole
+	f := o.level(o.lowest()).front
+	if f == nil || f.n < 3 {
+		return
+	}
+	n := f.list[f.n-2].piece
+	q := &s.all[n]
+	if n == s.fetched || q.spot < 0 {
+		return
+	}
+	s.fetched = n
+	distance, lines := 64, int(min(q.pages, fetchedPages)+1)/2
+	if q.tail < q.head {
+		distance = -64
+	}
+	if max(q.tail-q.head, q.head-q.tail) > 2*q.pages {
+		distance, lines = 32*int(q.tail-q.head), 2 // its pages lie anywhere: the first and the last one
+	}
+	fetchPiece(&s.all[f.list[f.n-3].piece], &s.pages[q.head], distance, lines)
 }
 
 // claimPieces is claimRun in a pool with pieces: it adds a reference to each of the pages,

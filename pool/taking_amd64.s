@@ -1,0 +1,113 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func takePiece(pages []page, at, tail int32, ids []messages.PageID, evicted []protocol.Victim, record *page) (next int32, n int)
+//
+// A record has 32 bytes; TestPageIsHalfACacheLine holds it. The number none is above every
+// length as an unsigned number, so one comparison finds the end of the list.
+TEXT ·takePiece(SB), NOSPLIT, $0-104
+	MOVQ    pages_base+0(FP), DI
+	MOVQ    pages_len+8(FP), R8
+	MOVLQZX at+24(FP), AX
+	MOVLQZX tail+28(FP), R11
+	MOVQ    ids_base+32(FP), SI
+	MOVQ    ids_len+40(FP), CX
+	MOVQ    evicted_base+56(FP), R9
+	MOVQ    record+80(FP), R10
+	MOVUPS  (R10), X0
+	MOVUPS  16(R10), X1
+	XORQ    DX, DX              // pages taken
+	XORQ    R14, R14            // from the page before to this one
+	XORQ    R15, R15            // how far to prefetch, in bytes
+
+next:
+	CMPQ DX, CX
+	JGE  done
+	CMPQ AX, R8
+	JCC  done                   // none
+	MOVQ AX, BX
+	SHLQ $5, BX
+	ADDQ DI, BX                 // the record
+
+	// Fill in the id and the victim: block and depth in one word, and priority and tenant,
+	// whose number is 0.
+	MOVL    AX, (SI)(DX*4)
+	MOVL    AX, const_victimPage(R9)
+	MOVQ    page_block(BX), R13
+	MOVQ    R13, const_victimBlock(R9)
+	MOVBLZX page_priority(BX), R13
+	MOVL    R13, const_victimPriority(R9)
+	MOVQ    page_use(BX), R12
+	MOVQ    R12, const_victimUse(R9)
+	ADDQ    $const_victimSize, R9
+	INCQ    DX
+	MOVLQZX page_next(BX), R13
+	MOVUPS  X0, (BX)
+	MOVUPS  X1, 16(BX)
+
+	// The next page is most likely as far behind as this one; the branch makes that guess.
+	ADDL       R14, AX
+	CMPL       R13, AX
+	JNE        other
+	PREFETCHT1 (BX)(R15*1)
+	JMP        next
+
+other:
+	ADDL    R13, R14
+	SUBL    AX, R14
+	MOVL    R13, AX
+	MOVLQSX R14, R15
+	LEAL    1(R14), R12
+	TESTL   $-3, R12
+	JNE     scattered           // neither 1 nor −1
+
+	// Pages that adjoin: prefetch the first ones.
+	MOVQ R15, R13
+	SHLQ $6, R13
+	IMUL3Q $(32*const_fetchedPages), R15, R15
+	MOVQ CX, R12
+	SUBQ DX, R12
+	CMPQ R12, $const_fetchedPages
+	JGT  long
+	XORQ R15, R15               // the piece ends before
+	JMP  burst
+
+long:
+	MOVQ $const_fetchedPages, R12
+
+burst:
+	ADDQ       R13, BX
+	PREFETCHT1 (BX)
+	SUBQ       $2, R12
+	JGT        burst
+	JMP        next
+
+	// Read a record from the end of the piece too, if all of it is taken.
+scattered:
+	XORQ R15, R15
+	CMPQ R11, R8
+	JCC  next
+	SHLQ $5, R11
+	MOVLQZX page_prev(DI)(R11*1), R11
+	JMP  next
+
+done:
+	MOVL AX, next+88(FP)
+	MOVQ DX, n+96(FP)
+	RET
+
+// func fetchPiece(record *piece, first *page, distance, lines int)
+TEXT ·fetchPiece(SB), NOSPLIT, $0-32
+	MOVQ       record+0(FP), AX
+	MOVQ       first+8(FP), BX
+	MOVQ       distance+16(FP), CX
+	MOVQ       lines+24(FP), DX
+	PREFETCHT1 (AX)
+	PREFETCHT1 64(AX)
+
+line:
+	PREFETCHT1 (BX)
+	ADDQ       CX, BX
+	DECQ       DX
+	JGT        line
+	RET
