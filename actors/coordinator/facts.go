@@ -44,52 +44,40 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 	return r
 }
 
-// signatureSamples is how many tokens of a block its signature depends on, beside the last
-// one, and spanSamples how many of a span of several blocks. A signature only tells a policy which
-// prefixes it has seen before, so two prefixes that differ in other tokens alone may have the
-// same one; reading all tokens would cost as much as the match of a prompt.
-const (
-	signatureSamples = 4
-	spanSamples      = 8
-	sampleTokens     = 8 // a sample for so many tokens at most
-)
+// signatureSamples is how many tokens a signature depends on beside those of the signature before and the last token. A signature
+// only tells a policy which prefixes it has seen before, so two prefixes that differ in other tokens alone may have the
+// same one; reading all tokens would cost as much as the match of a prompt. Most prompts that differ at one place do
+// so behind it too, since what is inserted shifts all else.
+const signatureSamples = 2
 
-// appendSignatures appends the signatures of the whole blocks of a request: a hash each over the namespace
-// and samples of all tokens up to the end of its last block. None is 0.
+// appendSignatures appends the signatures of a request: a hash each over the namespace and samples of all tokens
+// up to the end of its last block. None is 0.
+//
+// The samples of a signature are multiplied each by a number of its own, so that a processor does
+// it for many at once, and only their sum waits for the signature before.
 func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
 	span, blocks := protocol.SpanOf(tokensPerBlock), len(tokens)/tokensPerBlock
-	list = slices.Grow(list, span.Signatures(blocks))
+	n := span.Signatures(blocks)
+	list = slices.Grow(list, n)
 	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
-	// The first blocks have signatures of their own.
-	first := min(blocks, int(span)) * tokensPerBlock
-	list, h = appendHashes(list, h, tokens[:first], tokensPerBlock, max(1, min(signatureSamples, tokensPerBlock/sampleTokens)))
-	samples := signatureSamples
-	if span > 1 {
-		samples = spanSamples
+	begin := 0
+	for k := range n {
+		end := (span.Block(k) + 1) * tokensPerBlock
+		h = mix(h ^ sampled(tokens[begin:end]))
+		list = append(list, h|1)
+		begin = end
 	}
-	list, _ = appendHashes(list, h, tokens[first:], tokensPerBlock*int(span), samples)
 	return list
 }
 
-// appendHashes appends a hash for each whole run of so many tokens, of samples of the run and of what comes before,
-// and returns the last one.
-//
-// The samples of a run are multiplied each by a number of its own, so that a processor does
-// it for many at once, and only their sum waits for the run before.
-func appendHashes(list []uint64, h uint64, tokens []messages.Token, length, samples int) ([]uint64, uint64) {
-	step := max(1, length/samples)
-	for len(tokens) >= length {
-		run := tokens[:length]
-		sum, factor := uint64(uint32(run[len(run)-1])), uint64(0x94d049bb133111eb)
-		for i := 0; i < len(run); i += step {
-			sum += uint64(uint32(run[i])) * factor
-			factor += 0xd6e8feb86659fd92 // even, so the factor stays odd
-		}
-		h = mix(h ^ sum)
-		list = append(list, h|1)
-		tokens = tokens[length:]
+// sampled is a sum of samples of tokens.
+func sampled(tokens []messages.Token) uint64 {
+	sum, factor := uint64(uint32(tokens[len(tokens)-1])), uint64(0x94d049bb133111eb)
+	for i := 0; i < len(tokens); i += max(1, len(tokens)/signatureSamples) {
+		sum += uint64(uint32(tokens[i])) * factor
+		factor += 0xd6e8feb86659fd92 // even, so the factor stays odd
 	}
-	return list, h
+	return sum
 }
 
 func hashString(h uint64, s string) uint64 {

@@ -74,7 +74,7 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 		return appendSignatures(nil, &space, tokens, 16)
 	}
 	all := of(messages.Namespace{}, tokens)
-	assert.Len(t, all, 4, "whole blocks only")
+	assert.Len(t, all, 3, "after 1, 2 and 4 blocks")
 	assert.NotContains(t, all, uint64(0))
 	assert.Equal(t, all[:2], of(messages.Namespace{}, tokens[:40]))
 	other := append([]messages.Token{7}, tokens[1:]...)
@@ -84,19 +84,19 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 		assert.NotEqual(t, all[i], salted[i])
 	}
 	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
-	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 3, "blocks shorter than the samples")
+	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 2, "blocks shorter than the samples")
 
 	long := slices.Concat(tokens, tokens, tokens, make([]messages.Token, 1000))
 	const span = 256
 	signatures := of(messages.Namespace{}, long)
-	assert.Len(t, signatures, 16+3, "a span of blocks one by one, and three spans")
-	assert.Equal(t, signatures[:17], of(messages.Namespace{}, long[:2*span]))
-	assert.Len(t, of(messages.Namespace{}, long[:2*span-1]), 16)
-	long[span+32]++
+	assert.Len(t, signatures, 4+4, "after 1, 2, 4 and 8 blocks, and four spans")
+	assert.Equal(t, signatures[:6], of(messages.Namespace{}, long[:2*span]))
+	assert.Len(t, of(messages.Namespace{}, long[:2*span-1]), 5)
+	long[span+span/2]++
 	changed := of(messages.Namespace{}, long)
-	assert.Equal(t, signatures[:16], changed[:16])
-	for i, s := range changed[16:] {
-		assert.NotEqual(t, signatures[16+i], s)
+	assert.Equal(t, signatures[:5], changed[:5])
+	for i, s := range changed[5:] {
+		assert.NotEqual(t, signatures[5+i], s)
 	}
 }
 

@@ -193,7 +193,7 @@ func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.sp
 // spans leaves out the signatures of the first blocks, if others share one: the guard takes each signature for as
 // many blocks.
 func (p *Policy) spans(drawn []int32) []int32 {
-	for len(drawn) > 0 && int(drawn[0]) < int(p.span)-1 {
+	for len(drawn) > 0 && int(drawn[0]) < p.span.First() {
 		drawn = drawn[1:]
 	}
 	return drawn
