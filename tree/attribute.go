@@ -72,14 +72,24 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 // this is one loop. It sets the stamp too, which attachRun sets otherwise: a block
 // that is offered here gets a page of some pool for certain, as no pool held it.
 func (t *storer) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
-	stamps, priorities, stamp, n := t.base.blocks.stamp, t.base.blocks.priority, o.stamp, 0
-	for i, b := range ids {
-		if o.offers(d + int32(i)) {
-			stamps[b], priorities[b] = stamp, messages.DefaultPriority
-			n++
+	// The last pool mostly offers all, and then no block is asked for.
+	front := o.offeredFront(d, d+int32(len(ids)))
+	t.stampPlain(ids[:front], o.stamp)
+	for i, b := range ids[front:] {
+		if o.offers(d + int32(front+i)) {
+			t.stampPlain([]protocol.BlockID{b}, o.stamp)
 		}
 	}
-	t.base.blocksHeld += n
+}
+
+// stampPlain gives blocks a stamp and the default priority, and counts them.
+func (t *storer) stampPlain(ids []protocol.BlockID, stamp uint32) {
+	stamps := t.base.blocks.stamp
+	priorities := t.base.blocks.priority[:len(stamps)] // one comparison with a length is enough
+	for _, b := range ids {
+		stamps[b], priorities[b] = stamp, messages.DefaultPriority
+	}
+	t.base.blocksHeld += len(ids)
 }
 
 // attributeStored changes the attributes of block b of depth d, which some pool

@@ -70,7 +70,8 @@ func (s *blocks) setSession(b protocol.BlockID, n int32) {
 func (t *attributes) expireAttributes(ids ...protocol.BlockID) {
 	t.blocksHeld -= len(ids)
 	if t.timers.none() && t.sessions.none() {
-		stamps, priorities := t.blocks.stamp, t.blocks.priority
+		stamps := t.blocks.stamp
+		priorities := t.blocks.priority[:len(stamps)]
 		for _, b := range ids {
 			stamps[b], priorities[b] = 0, 0
 		}

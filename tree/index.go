@@ -37,16 +37,19 @@ func (t *arena) nameBlocks(ids []protocol.BlockID, x, depth int32) {
 	s := &t.index
 	// Free ids are a stack, and freeBlocks puts the last block in first.
 	used := min(len(ids), len(s.free))
-	for i := range used {
-		ids[i] = s.free[len(s.free)-1-i]
-	}
+	freed := s.free[len(s.free)-used:]
 	s.free = s.free[:len(s.free)-used]
 	if used < len(ids) {
 		s.lengthen(ids[used:])
 	}
-	node, low, d := s.node, s.low, uint16(depth)
-	for i, b := range ids {
-		node[b], low[b] = x, d+uint16(i)
+	node, d := s.node, uint16(depth)
+	low := s.low[:len(node)] // one comparison with a length is enough
+	for i := range freed {
+		b := freed[len(freed)-1-i]
+		ids[i], node[b], low[b] = b, x, d+uint16(i)
+	}
+	for i := used; i < len(ids); i++ {
+		node[ids[i]], low[ids[i]] = x, d+uint16(i)
 	}
 	if len(s.told) > 0 {
 		s.untell(ids)

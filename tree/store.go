@@ -57,6 +57,16 @@ func (o *offer) offers(d int32) bool {
 	return false
 }
 
+// offeredFront returns how many of the blocks [lo, hi) the sequence offers to the last pool
+// before the first that it does not.
+func (o *offer) offeredFront(lo, hi int32) int {
+	p := min(o.end, len(o.Tables)) - 1
+	if p < o.first {
+		return 0
+	}
+	return countPages(o.pages(p, lo, hi))
+}
+
 // keepsOnHost tells whether block b of pool p stays in host memory whatever page is
 // offered of it.
 func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
