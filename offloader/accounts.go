@@ -157,11 +157,19 @@ func (h *hostPool) firstOf(s pageState, over bool) messages.PageID {
 		if p == messages.NoPage || over && a.pages <= a.quota {
 			continue
 		}
-		if first == messages.NoPage || displacedBefore(h.pages, p, first) {
+		if first == messages.NoPage || h.displacedBefore(s, p, first) {
 			first = p
 		}
 	}
 	return first
+}
+
+// displacedBefore tells whether page a of a state is displaced before page b, both the first ones of their tenants.
+func (h *hostPool) displacedBefore(s pageState, a, b messages.PageID) bool {
+	if c := h.pieces; c != nil && s == sole && h.pages[a].priority == h.pages[b].priority {
+		return c.sooner(c.candidate(c.places[a].piece), c.candidate(c.places[b].piece))
+	}
+	return displacedBefore(h.pages, a, b)
 }
 
 // Account counts the host pages of one tenant as Counts does for all. Without quotas

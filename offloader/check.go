@@ -21,7 +21,9 @@ import (
 //  7. Outside a Move nothing is protected, and everything has been submitted.
 //  8. A record has at most one read of each stream, and every spilled read belongs to
 //     one record or is unused.
-//  9. Records and the pages that have one are inverse; all other records are unused.
+//  9. A piece has pages of one priority, one tenant and its facts, in the order of displacement, and is in its level once;
+//     every page of an order with pieces is in a piece of the order, and every piece in use has pages.
+//  10. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
 	for i := range o.hosts {
@@ -116,6 +118,10 @@ func (h *hostPool) checkOrders(e *problems) {
 }
 
 func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
+	if r.pieces != nil {
+		r.pieces.check(e, h, r)
+		return
+	}
 	for i, p := range r.heap {
 		pg := &h.pages[p]
 		if pg.state != s || int(pg.heapIndex) != i || h.orderOf(p) != r {
@@ -143,6 +149,64 @@ func (h *hostPool) checkAccounts(e *problems) {
 			h.checkOrder(e, pageState(s), &a.orders[s])
 		}
 	}
+}
+
+// check verifies the pieces of one order of sole pages. Pages of other orders are left out.
+func (s *pieces) check(e *problems, h *hostPool, r *order) {
+	listed, members := 0, 0
+	for k, l := range r.levels.list {
+		if k > 0 && r.levels.list[k-1].priority >= l.priority {
+			e.add("level %d follows level %d", l.priority, r.levels.list[k-1].priority)
+		}
+		for i, n := range l.members {
+			q := &s.all[n]
+			if q.level != l || int(q.spot) != i || q.head == messages.NoPage {
+				e.add("piece %d at index %d of level %d is at %d and begins with page %d", n, i, l.priority, q.spot, q.head)
+			}
+			listed += s.checkPiece(e, h, r, n)
+		}
+		members += len(l.members)
+	}
+	queued := 0
+	for p := range h.pages {
+		if h.pages[p].state == sole && h.pages[p].heapIndex >= 0 && h.orderOf(messages.PageID(p)) == r {
+			queued++
+		}
+	}
+	if listed != queued {
+		e.add("%d pages are in pieces of an order with %d", listed, queued)
+	}
+	used := 0
+	for n := range s.all {
+		if s.all[n].level != nil {
+			used++
+		}
+	}
+	if used+len(s.unused)+1 != len(s.all) || members > used {
+		e.add("%d pieces of %d are in use and %d are not, an order has %d", used, len(s.all)-1, len(s.unused), members)
+	}
+}
+
+// checkPiece verifies one piece and counts its pages.
+func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages int) {
+	q, before := &s.all[n], messages.NoPage
+	for p := q.head; p != messages.NoPage; p = s.places[p].next {
+		f, pg := &s.places[p], &s.pages[p]
+		if pg.state != sole || pg.heapIndex != 0 || pg.priority != q.level.priority || h.orderOf(p) != r {
+			e.add("host page %d of piece %d is %s at %d with priority %d", p, n, stateNames[pg.state], pg.heapIndex, pg.priority)
+		}
+		if f.piece != n || f.features != q.features || f.last != q.last || f.prev != before {
+			e.add("host page %d of piece %d is of piece %d behind page %d", p, n, f.piece, f.prev)
+		}
+		if before != messages.NoPage && s.before(p, before) {
+			e.add("host page %d of piece %d is displaced before %d in front of it", p, n, before)
+		}
+		before, pages = p, pages+1
+	}
+	if q.tail != before {
+		e.add("piece %d ends with page %d, not %d", n, before, q.tail)
+	}
+	return pages
 }
 
 func (l *ledger) check() []error {

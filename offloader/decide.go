@@ -68,6 +68,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		h.setPins(p, h.pages[p].pins-1)
 		// The end of a pin is a use: contents that were protected until now were wanted.
 		h.pages[p].age = uint64(u.Use)
+		h.noteUse(p)
 		h.enqueue(p)
 	}
 	for i := range pm.Touches {
@@ -76,7 +77,15 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		p := h.mustSole(u.Block, "use")
 		h.dequeue(p)
 		h.pages[p].age = max(h.pages[p].age, uint64(u.Use))
+		h.noteUse(p)
 		h.enqueue(p)
+	}
+}
+
+// noteUse tells the pieces that a page, which is in no order, is used now.
+func (h *hostPool) noteUse(p messages.PageID) {
+	if h.pieces != nil {
+		h.pieces.use(p)
 	}
 }
 
@@ -158,9 +167,17 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		}
 		return
 	}
+	if h.pieces != nil {
+		h.pieces.rankBy(pm.Ranking)
+		defer h.pieces.rankBy(nil)
+	}
+	evicted := pm.Pieces
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
-		out := h.decideOutcome(v, o.cfg.MinPriority)
+		for len(evicted) > 0 && evicted[0].End <= i {
+			evicted = evicted[1:]
+		}
+		out := h.decideOutcome(v, evicted, o.cfg.MinPriority)
 		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil && h.displaced.priority >= o.cfg.MinSavePriority {
 			o.saveDisplaced(pool, pm, i, &out)
 		}
@@ -180,8 +197,9 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
-func (h *hostPool) decideOutcome(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
+// decideOutcome decides where the contents of a victim go on, if they do. There are host pages. The victim is of the first of
+// the pieces, if there are any.
+func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority) protocol.Outcome {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
 		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
@@ -217,7 +235,7 @@ func (h *hostPool) decideOutcome(v *protocol.Victim, floor messages.Priority) pr
 	} else {
 		h.dequeue(own)
 	}
-	h.setFacts(own, v)
+	h.setFacts(own, v, evicted)
 	return protocol.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
 }
 
@@ -225,11 +243,18 @@ func (h *hostPool) decideOutcome(v *protocol.Victim, floor messages.Priority) pr
 // with the priority, use and depth that they had on the device.
 //
 // The tenant is set first, because setState counts the page on the tenant's account.
-func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim) {
+func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece) {
 	h.setTenant(p, v.Tenant)
 	h.setState(p, sole)
 	pg := &h.pages[p]
 	pg.age, pg.depth, pg.priority = uint64(v.Use), v.Depth, v.Priority
+	if h.pieces != nil {
+		var e *protocol.EvictedPiece
+		if len(evicted) > 0 {
+			e = &evicted[0]
+		}
+		h.pieces.expect(p, e, v.Use)
+	}
 	h.enqueue(p)
 }
 

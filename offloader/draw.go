@@ -46,6 +46,24 @@ func (h *hostPool) draw(b *strings.Builder) {
 		}
 		b.WriteByte('\n')
 	}
+	if h.pieces != nil {
+		h.pieces.draw(b)
+	}
+}
+
+// draw draws the pieces, with the pages of each in the order of displacement.
+func (s *pieces) draw(b *strings.Builder) {
+	for n := range s.all {
+		q := &s.all[n]
+		if q.level == nil {
+			continue
+		}
+		fmt.Fprintf(b, "  piece %d priority %d features %d last %d: pages", n, q.level.priority, q.features, q.last)
+		for p := q.head; p != messages.NoPage; p = s.places[p].next {
+			fmt.Fprintf(b, " %d", p)
+		}
+		b.WriteByte('\n')
+	}
 }
 
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {

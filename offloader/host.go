@@ -41,7 +41,7 @@ type hostPage struct {
 	block     protocol.BlockID
 	depth     int32
 	pins      int32
-	heapIndex int32 // in the order of its state; −1: in none
+	heapIndex int32 // in the order of its state, 0 if that has pieces; −1: in none
 	priority  messages.Priority
 	state     pageState
 	protected bool   // the Move under way reads it
@@ -64,6 +64,7 @@ type hostPool struct {
 	counts   [states]int
 	pinned   int       // sole pages with pins
 	accounts *accounts // nil: no quotas
+	pieces   *pieces   // of the sole pages; nil: their order is that of priority and last use
 	// displaced is the sole page that makeRoom has freed last.
 	displaced displacedPage
 	// limit is how many pages may be sole or clean; the others are spare.
@@ -86,10 +87,24 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.idle = make([]messages.PageID, n)
 	h.counts[free] = n
 	h.size = n
+	if c.Forecast {
+		h.useForecast()
+	}
 	// Index 0 is a place in a heap, so a zeroed record would claim to be queued.
 	for i := range h.pages {
 		h.pages[i] = hostPage{block: protocol.NoBlock, heapIndex: -1}
 		h.idle[i] = messages.PageID(i)
+	}
+}
+
+// useForecast makes pieces the orders of the sole pages, of which there are none.
+func (h *hostPool) useForecast() {
+	h.pieces = newPieces(h.pages)
+	h.orders[sole].pieces = h.pieces
+	if h.accounts != nil {
+		for t := range h.accounts.list {
+			h.accounts.list[t].orders[sole].pieces = h.pieces
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ type held struct {
 	pins      int
 	protected bool
 	tenant    protocol.Tenant
+	features  uint64 // with forecast, as last
+	last      int64
 }
 
 // oracle is the host memory of one pool as a list that is searched in full. It
@@ -31,6 +33,22 @@ type oracle struct {
 	floor  messages.Priority
 	quotas []windows.Quota // by tenant; none: nil
 	list   []*held
+	// With forecast the values of contents decide, as of the last Move that had a ranking.
+	forecast bool
+	ranking  *ranking
+	now      int64
+}
+
+// ranking is a policy of which nothing matters but that values change with time. nil: all are worth the same.
+type ranking struct{ now int64 }
+
+func (r *ranking) Now() int64 { return r.now }
+
+func (r *ranking) Rank(features uint64, last int64) int32 {
+	if r == nil {
+		return 0
+	}
+	return int32((int64(features) + r.now - last) % 7)
 }
 
 // tenant is the tenant of a block on a page of the device. Any fixed choice will do in which a
@@ -83,15 +101,20 @@ func (r *oracle) soles() []protocol.BlockID {
 }
 
 // evict decides about one victim by the text of the rule.
-func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol.BlockID) {
+func (r *oracle) evict(v protocol.Victim, e *protocol.EvictedPiece) (kept, copied bool, displaced protocol.BlockID) {
 	displaced = protocol.NoBlock
 	own := r.find(v.Block)
+	features, last := uint64(0), int64(v.Use.Moment())
+	if e != nil {
+		features, last = e.Features, e.Last
+	}
 	if v.Priority < r.floor || r.total == 0 {
 		r.remove(v.Block)
 		return false, false, displaced
 	}
 	if own != nil {
 		own.clean, own.priority, own.use, own.depth, own.tenant = false, v.Priority, v.Use, v.Depth, v.Tenant
+		own.features, own.last = features, last
 		return true, false, displaced
 	}
 	if len(r.list) == r.total {
@@ -104,7 +127,7 @@ func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol
 		}
 		r.remove(worst.block)
 	}
-	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth, tenant: v.Tenant})
+	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth, tenant: v.Tenant, features: features, last: last})
 	return true, true, displaced
 }
 
@@ -143,16 +166,22 @@ func (r *oracle) sole(of func(*held) bool, most messages.Priority) *held {
 		if e.clean || e.pins > 0 || e.protected || e.priority > most || !of(e) {
 			continue
 		}
-		if worst == nil || e.before(worst) {
+		if worst == nil || r.before(e, worst) {
 			worst = e
 		}
 	}
 	return worst
 }
 
-func (e *held) before(o *held) bool {
+func (r *oracle) before(e, o *held) bool {
 	if e.priority != o.priority {
 		return e.priority < o.priority
+	}
+	if r.forecast {
+		return cmp.Or(
+			cmp.Compare(r.ranking.Rank(e.features, e.last), r.ranking.Rank(o.features, o.last)), cmp.Compare(e.last, o.last),
+			cmp.Compare(o.depth, e.depth), cmp.Compare(e.block, o.block),
+		) < 0
 	}
 	if e.use/2 != o.use/2 {
 		return e.use < o.use
@@ -182,9 +211,12 @@ func (r *oracle) compareOutcomes(pm *protocol.PoolMove, aheadOf map[protocol.Blo
 	for i, v := range pm.Victims {
 		failed[v.Block] = pm.Outcomes[i].Failed
 	}
+	if r.ranking, _ = pm.Ranking.(*ranking); r.ranking != nil {
+		r.now = r.ranking.now
+	}
 	for i, v := range pm.Victims {
 		out := pm.Outcomes[i]
-		kept, copied, displaced := r.evict(v)
+		kept, copied, displaced := r.evict(v, pieceOf(pm, i))
 		if displaced != protocol.NoBlock && failed[displaced] && precedes(pm.Victims[:i], displaced) {
 			displaced = protocol.NoBlock
 		}
@@ -219,4 +251,14 @@ func precedes(victims []protocol.Victim, b protocol.BlockID) bool {
 		}
 	}
 	return false
+}
+
+// pieceOf is the piece of a victim, nil if there is none.
+func pieceOf(pm *protocol.PoolMove, i int) *protocol.EvictedPiece {
+	for k := range pm.Pieces {
+		if i < pm.Pieces[k].End {
+			return &pm.Pieces[k]
+		}
+	}
+	return nil
 }

@@ -14,7 +14,13 @@ import (
 // because changes of priority and ends of pins put pages in the middle of the order,
 // where a list would have to be searched. Pages know their indices, so any page can
 // be removed in O(log pages).
-type order struct{ heap []messages.PageID }
+//
+// Where the policy of the device pool predicts the next use, sole pages are in pieces instead.
+type order struct {
+	heap   []messages.PageID
+	pieces *pieces // of all orders of the pool; nil: the pages are in the heap
+	levels levels  // of the pieces of this order
+}
 
 // pageOrder compares host pages for package heap.
 type pageOrder struct{ pages []hostPage }
@@ -65,6 +71,9 @@ func (pg *hostPage) useTime() uint64 {
 
 // first is the page that is displaced first, or NoPage.
 func (r *order) first() messages.PageID {
+	if r.pieces != nil {
+		return r.pieces.first(&r.levels)
+	}
 	if len(r.heap) == 0 {
 		return messages.NoPage
 	}
@@ -73,10 +82,18 @@ func (r *order) first() messages.PageID {
 
 // push adds a page.
 func (r *order) push(pages []hostPage, p messages.PageID) {
+	if r.pieces != nil {
+		r.pieces.push(&r.levels, p)
+		return
+	}
 	heap.Push(&r.heap, pageOrder{pages}, p)
 }
 
 // remove removes a page.
 func (r *order) remove(pages []hostPage, p messages.PageID) {
+	if r.pieces != nil {
+		r.pieces.remove(p)
+		return
+	}
 	heap.Remove(&r.heap, pageOrder{pages}, int(pages[p].heapIndex))
 }

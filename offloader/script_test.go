@@ -24,8 +24,8 @@ type script struct {
 
 // TestScripts runs testdata/scripts. The commands:
 //
-//	new device=N host=N [min=P] [slice=PAGES] [ahead]
-//	move stamp=N [refuse=LANE,INDEX]    refuses one copy, the first time it comes
+//	new device=N host=N [min=P] [slice=PAGES] [ahead] [forecast]
+//	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes; ranks by scriptRanking
 //	ahead stamp=N [refuse=...]
 //	draw
 //
@@ -52,6 +52,7 @@ func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
 
 func (s *script) open(d *datadriven.TestData) string {
 	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4}
+	c.Forecast = d.HasArg("forecast")
 	priority, slice := 35, 100
 	d.MaybeScanArgs(s.t, "device", &c.DevicePages)
 	d.MaybeScanArgs(s.t, "host", &c.HostPages)
@@ -132,6 +133,11 @@ func (f fields) add(m *protocol.Move) {
 	switch f.word {
 	case "victim":
 		pm.Victims = append(pm.Victims, f.victim())
+		if f.args["features"] != "" {
+			pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{
+				End: len(pm.Victims), Features: uint64(f.num("features")), Last: int64(f.num("last")),
+			})
+		}
 	case "onboard":
 		on := protocol.Onboard{Block: protocol.BlockID(f.num("block")), To: messages.PageID(f.num("to")), Free: len(f.rest) > 0}
 		pm.Onboards = append(pm.Onboards, on)
@@ -171,9 +177,26 @@ func (f fields) add(m *protocol.Move) {
 	}
 }
 
+// scriptRanking is a policy by which a piece is worth its features until 100 after its last use, and nothing from then on.
+type scriptRanking struct{ now int64 }
+
+func (r scriptRanking) Now() int64 { return r.now }
+
+func (r scriptRanking) Rank(features uint64, last int64) int32 {
+	if r.now >= last+100 {
+		return 0
+	}
+	return int32(features)
+}
+
 func (s *script) move(d *datadriven.TestData) string {
 	m := protocol.Move{Pools: make([]protocol.PoolMove, 1)}
 	d.ScanArgs(s.t, "stamp", &m.Stamp)
+	if d.HasArg("now") {
+		var r scriptRanking
+		d.ScanArgs(s.t, "now", &r.now)
+		m.Pools[0].Ranking = r
+	}
 	for _, f := range s.lines(d) {
 		f.add(&m)
 	}

@@ -68,7 +68,7 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID, len(cfg.Pools))}
 	for _, c := range cfg.Pools {
 		p := &worldPool{
-			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas},
+			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas, forecast: c.Forecast},
 			value:   map[protocol.BlockID]int{},
 			aheadOf: map[protocol.BlockID]bool{},
 		}
@@ -201,7 +201,11 @@ func (w *world) pins(pool messages.PoolID) {
 			w.use++
 			pm.Unpins = append(pm.Unpins, protocol.Touch{Block: b, Use: w.use})
 			e.pins--
-			e.use = w.use
+			e.use, e.last = w.use, max(e.last, p.host.now)
+		case w.chance(10):
+			w.use++
+			pm.Touches = append(pm.Touches, protocol.Touch{Block: b, Use: w.use})
+			e.use, e.last = w.use, max(e.last, p.host.now)
 		}
 	}
 }
@@ -228,6 +232,7 @@ func (w *world) traffic(pool messages.PoolID) {
 		j := w.pick(i + 1)
 		pm.Victims[i], pm.Victims[j] = pm.Victims[j], pm.Victims[i]
 	}
+	w.pieces(pool)
 	take := func() messages.PageID {
 		i := w.pick(len(open))
 		page := open[i]
@@ -245,6 +250,18 @@ func (w *world) traffic(pool messages.PoolID) {
 		if w.chance(2) {
 			r.Read[pool] = append(r.Read[pool], page, messages.NoPage)
 		}
+	}
+}
+
+// pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
+func (w *world) pieces(pool messages.PoolID) {
+	pm := &w.move.Pools[pool]
+	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
+		return
+	}
+	pm.Ranking = &ranking{now: int64(w.stamp) + 10}
+	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
 	}
 }
 

@@ -141,6 +141,9 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, record page, victims []protoc
 		}
 		i := p.cache.next(op.Tenant)
 		victims = append(victims, p.cache.victim(i))
+		if s := p.cache.pieces; s != nil {
+			s.note(&s.all[s.of(i)], len(victims))
+		}
 		p.replace(op, i, record)
 	}
 	return victims

@@ -34,11 +34,12 @@ type pieces struct {
 	free   []int32 // unused numbers
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved   struct{ from, to int32 }
-	fetched int32          // the piece that fetchNext has prefetched last
-	taken   int            // pages of the last victim, sweepGroup at most
-	runs    []forecast.Run // of the current request
-	ends    []int          // of its leading runs that were cached before it
-	peeked  []candidate    // scratch space of peekVictims
+	fetched int32                   // the piece that fetchNext has prefetched last
+	taken   int                     // pages of the last victim, sweepGroup at most
+	runs    []forecast.Run          // of the current request
+	ends    []int                   // of its leading runs that were cached before it
+	peeked  []candidate             // scratch space of peekVictims
+	evicted []protocol.EvictedPiece // the pieces of the victims of the current work
 	config  Forecast
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -26,6 +27,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	if q.term != 0 {
 		i := q.head
 		victims = append(victims, c.victim(i))
+		s.note(q, len(victims))
 		c.evict(i)
 		c.pages[i] = record
 		op.Pages = append(op.Pages, messages.PageID(i))
@@ -44,6 +46,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	c.whole.n -= k
 	c.n -= k
+	s.note(q, len(victims))
 	q.pages -= int32(k)
 	// A piece of one page is worth fewer comparisons: what they find is evicted later.
 	s.taken = min(k, sweepGroup)
@@ -191,4 +194,23 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 		c.pieces.addToLevel(&c.whole, n)
 	}
 	return k
+}
+
+// note notes the piece of the victims up to an index.
+func (s *pieces) note(q *piece, end int) {
+	f := uint64(q.features)
+	if k := len(s.evicted) - 1; k >= 0 && s.evicted[k].Features == f && s.evicted[k].Last == q.last {
+		s.evicted[k].End = end
+		return
+	}
+	s.evicted = append(s.evicted, protocol.EvictedPiece{End: end, Features: f, Last: q.last})
+}
+
+// evictedRanking is what host memory may ask the policy.
+type evictedRanking struct{ policy *forecast.Policy }
+
+func (r evictedRanking) Now() int64 { return r.policy.Now() }
+
+func (r evictedRanking) Rank(features uint64, last int64) int32 {
+	return r.policy.Rank(forecast.Features(features), last)
 }

@@ -130,6 +130,10 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
 	}
+	if s := p.cache.pieces; s != nil {
+		w.Pieces, w.Ranking = append(w.Pieces[:0], s.evicted...), evictedRanking{s.policy}
+		s.evicted = s.evicted[:0]
+	}
 	w.Counts = p.Counts()
 	p.mustCheck()
 }

@@ -156,6 +156,9 @@ func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
 		c.SinkTokenLength = r.IntN(3 * tpb)
 	}
 	c.EnablePartialReuse, c.CopyOnPartialReuse = often(7), often(4)
+	if r.IntN(3) == 0 {
+		c.EvictionPolicy = windows.Forecast
+	}
 	c.EnableBlockReuse, c.OnboardBlocks, c.OffloadAhead = often(25), often(12), often(3)
 	c.SecondaryOffloadMinPriority = []int{0, 35, 35, 50}[r.IntN(4)]
 	if r.IntN(3) == 0 {

@@ -44,7 +44,9 @@ type EvictionCandidates struct {
 // PoolMove is the work in one pool. Its copies take effect in this order: offloads of
 // victims, then page copies, then onboards.
 type PoolMove struct {
-	Victims  []Victim  // in the order of their eviction
+	Victims  []Victim       // in the order of their eviction
+	Pieces   []EvictedPiece // of the victims, see PoolWork
+	Ranking  Ranking
 	Outcomes []Outcome // answered, one for each victim
 	Copies   []PageCopy
 	Onboards []Onboard

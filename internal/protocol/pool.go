@@ -16,7 +16,26 @@ type PoolWork struct {
 	Ops []PoolOp
 
 	Victims []Victim // of all pages taken, in the order of their eviction
+	// Pieces and Ranking are answered by a pool whose policy predicts the next use. Pieces divide the victims. Ranking is lent
+	// like Victims: until the pool is sent its next record.
+	Pieces  []EvictedPiece
+	Ranking Ranking
 	Counts  PoolPages
+}
+
+// EvictedPiece is what a policy that predicts the next use knows of some victims in a row.
+type EvictedPiece struct {
+	End      int    // index behind the last of them
+	Features uint64 // for Ranking
+	Last     int64  // use, by the policy's clock
+}
+
+// Ranking tells by what a policy knows now what it is worth to keep pages in host memory that it has evicted.
+type Ranking interface {
+	// Rank is the greater the more a piece is worth.
+	Rank(features uint64, last int64) int32
+	// Now is the policy's clock.
+	Now() int64
 }
 
 // PoolPages counts the device pages of a pool.

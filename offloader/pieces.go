@@ -1,0 +1,284 @@
+package offloader
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pieces are the sole pages of host memory where the policy of the device pool predicts the next use. Among pages of
+// the lowest priority those of the piece of least value are displaced first, the deepest page of it first.
+//
+// A piece is pages that the device pool evicted from one piece of its own. The device pool computes the value, by what it
+// knows now (protocol.Ranking). Values change with time, so there is no heap of them.
+type pieces struct {
+	pages   []hostPage
+	places  []place // by page
+	all     []piece // by number, from 1 on
+	unused  []int32 // numbers
+	latest  int32   // the piece that was made last, or noPiece: the next page often belongs to it
+	ranking protocol.Ranking
+	now     int64 // the clock of ranking, when it was last known
+}
+
+// place is what the device pool knew of a sole page when it evicted it, and where the page is in its piece.
+type place struct {
+	features   uint64
+	last       int64 // use, by the clock of the device pool's policy
+	piece      int32 // of a page that is in no order: the one that it was in, which may be gone
+	next, prev messages.PageID
+}
+
+// piece is a list of sole pages with the same features, last use, priority and tenant. It exists as long as it has pages,
+// and is a member of the level of its priority. The zero piece is unused.
+type piece struct {
+	features   uint64
+	last       int64
+	head, tail messages.PageID // the page that is displaced first, and the last one
+	level      *level          // nil: unused
+	spot       int32           // index in the members of its level
+}
+
+const noPiece int32 = 0
+
+// newPieces makes the order of so many host pages.
+func newPieces(pages []hostPage) *pieces {
+	return &pieces{pages: pages, places: make([]place, len(pages)), all: make([]piece, 1)}
+}
+
+// expect notes what the device pool knows of a victim that is going to be a sole page, which is in no order.
+//
+// Little is known of victims without a piece, as those of a pool that shrinks and all after a restart. Their order is that of
+// their use.
+func (s *pieces) expect(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
+	s.places[p] = place{last: int64(use.Moment())}
+	if e != nil {
+		s.places[p] = place{features: e.Features, last: e.Last}
+	}
+}
+
+// use makes the last use of a page, which is in no order, this moment.
+func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
+
+// rankBy makes the values those of a ranking, or none. A ranking is lent for the decisions of one Move.
+func (s *pieces) rankBy(r protocol.Ranking) {
+	if s.ranking = r; r != nil {
+		s.now = r.Now()
+	}
+}
+
+// push adds a page to the level of its priority among some.
+func (s *pieces) push(levels *levels, p messages.PageID) {
+	n := s.pieceFor(levels.of(s.pages[p].priority), p)
+	f, q := &s.places[p], &s.all[n]
+	f.piece = n
+	s.pages[p].heapIndex = 0
+	// Victims of one piece come from the deepest on, and pages whose priority changes from the first on.
+	before := q.tail
+	if q.head != messages.NoPage && s.before(p, q.head) {
+		before = messages.NoPage
+	}
+	for before != messages.NoPage && s.before(p, before) {
+		before = s.places[before].prev
+	}
+	f.prev, f.next = before, q.head
+	if before == messages.NoPage {
+		q.head = p
+	} else {
+		f.next, s.places[before].next = s.places[before].next, p
+	}
+	if f.next == messages.NoPage {
+		q.tail = p
+	} else {
+		s.places[f.next].prev = p
+	}
+}
+
+// before tells whether page a of a piece is displaced before page b.
+func (s *pieces) before(a, b messages.PageID) bool {
+	x, y := &s.pages[a], &s.pages[b]
+	return x.depth > y.depth || x.depth == y.depth && x.block < y.block
+}
+
+// pieceFor is the piece of a level that a page joins: the one that it was in before, the one that was made last, or a new one.
+func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
+	f := &s.places[p]
+	for _, n := range [2]int32{f.piece, s.latest} {
+		if q := &s.all[n]; q.level == l && q.features == f.features && q.last == f.last {
+			return n
+		}
+	}
+	n := int32(len(s.all))
+	if k := len(s.unused); k > 0 {
+		n, s.unused = s.unused[k-1], s.unused[:k-1]
+	} else {
+		s.all = append(s.all, piece{})
+	}
+	s.all[n] = piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l, spot: int32(len(l.members))}
+	l.members = append(l.members, n)
+	if len(l.front) < frontSize+freshSize {
+		l.front = append(l.front, n)
+	}
+	s.latest = n
+	return n
+}
+
+// remove removes a page from its piece.
+func (s *pieces) remove(p messages.PageID) {
+	f := &s.places[p]
+	q := &s.all[f.piece]
+	if f.prev == messages.NoPage {
+		q.head = f.next
+	} else {
+		s.places[f.prev].next = f.next
+	}
+	if f.next == messages.NoPage {
+		q.tail = f.prev
+	} else {
+		s.places[f.next].prev = f.prev
+	}
+	s.pages[p].heapIndex = -1
+	if q.head == messages.NoPage {
+		s.end(f.piece)
+	}
+}
+
+// end ends a piece without pages. The last member of its level takes its index.
+func (s *pieces) end(n int32) {
+	q := &s.all[n]
+	l := q.level
+	last := len(l.members) - 1
+	moved := l.members[last]
+	l.members[q.spot], s.all[moved].spot = moved, q.spot
+	l.members = l.members[:last]
+	*q = piece{}
+	s.unused = append(s.unused, n)
+	if s.latest == n {
+		s.latest = noPiece
+	}
+}
+
+// levels are the pieces of one tenant, by priority. There are as many levels as there have been priorities, few.
+type levels struct{ list []*level }
+
+// level is the pieces of one priority.
+type level struct {
+	priority messages.Priority
+	members  []int32
+	// front is the pieces that a choice compares beside some that it takes in turn: those that were worth least at
+	// the last choice, and those that have come since. They may be gone.
+	front []int32
+	sweep int // index of the member that is compared next
+}
+
+const (
+	// frontSize is how many pieces of least value a level keeps from one choice to the next. A level of no more is
+	// compared as a whole.
+	frontSize = 16
+	// freshSize is how many pieces that have come since the last choice are compared by the next one; of more the others
+	// wait for their turn.
+	freshSize = 16
+	// sweepSize is how many others each choice compares in turn.
+	sweepSize = 4
+)
+
+// of is the level of a priority, which is made if there is none.
+func (r *levels) of(priority messages.Priority) *level {
+	i, ok := slices.BinarySearchFunc(r.list, priority, func(l *level, p messages.Priority) int { return cmp.Compare(l.priority, p) })
+	if !ok {
+		r.list = slices.Insert(r.list, i, &level{priority: priority, front: make([]int32, 0, frontSize+freshSize+sweepSize)})
+	}
+	return r.list[i]
+}
+
+// first is the page of some levels that is displaced first, or NoPage.
+func (s *pieces) first(levels *levels) messages.PageID {
+	for _, l := range levels.list {
+		if len(l.members) > 0 {
+			return s.all[s.choose(l)].head
+		}
+	}
+	return messages.NoPage
+}
+
+// candidate is a piece with what it is compared by.
+type candidate struct {
+	last  int64
+	rank  int32 // by the value
+	piece int32
+}
+
+// candidate gives a piece its value of this moment. Without a ranking all are worth the same, and the last use decides.
+func (s *pieces) candidate(n int32) candidate {
+	q := &s.all[n]
+	c := candidate{piece: n, last: q.last}
+	if s.ranking != nil {
+		c.rank = s.ranking.Rank(q.features, q.last)
+	}
+	return c
+}
+
+// sooner tells whether candidate c is displaced before candidate d.
+func (s *pieces) sooner(c, d candidate) bool {
+	if c.rank != d.rank {
+		return c.rank < d.rank
+	}
+	if c.last != d.last {
+		return c.last < d.last
+	}
+	return s.before(s.all[c.piece].head, s.all[d.piece].head)
+}
+
+// choose is the piece of a level, which has some, that loses the next page: of those that are compared the one of
+// least value.
+func (s *pieces) choose(l *level) int32 {
+	if len(l.members) <= frontSize {
+		best := s.candidate(l.members[0])
+		for _, n := range l.members[1:] {
+			if c := s.candidate(n); s.sooner(c, best) {
+				best = c
+			}
+		}
+		return best.piece
+	}
+	var found [frontSize + freshSize + sweepSize]candidate
+	list := found[:0]
+	for _, n := range l.compared() {
+		if s.all[n].level == l {
+			list = s.insert(list, s.candidate(n))
+		}
+	}
+	l.front = l.front[:0]
+	for _, c := range list[:min(len(list), frontSize)] {
+		l.front = append(l.front, c.piece)
+	}
+	return list[0].piece
+}
+
+// compared is the front with the members whose turn it is. Pieces of the front may be gone, and the same number may be there
+// twice, since numbers are used again.
+func (l *level) compared() []int32 {
+	list := l.front
+	for range sweepSize {
+		if l.sweep >= len(l.members) {
+			l.sweep = 0
+		}
+		list = append(list, l.members[l.sweep])
+		l.sweep++
+	}
+	return list
+}
+
+// insert adds a candidate to a list in the order of displacement, unless it is there.
+func (s *pieces) insert(list []candidate, c candidate) []candidate {
+	i := len(list)
+	for i > 0 && s.sooner(c, list[i-1]) {
+		i--
+	}
+	if i > 0 && list[i-1].piece == c.piece {
+		return list
+	}
+	return slices.Insert(list, i, c)
+}

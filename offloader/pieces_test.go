@@ -1,0 +1,71 @@
+package offloader
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// byFeatures ranks pieces by their features alone.
+type byFeatures struct{}
+
+func (byFeatures) Now() int64                             { return 0 }
+func (byFeatures) Rank(features uint64, last int64) int32 { return int32(features) }
+
+// manyPieces is a pool of host pages with a piece each, worth the given features.
+func manyPieces(features []uint64) *hostPool {
+	h := &hostPool{}
+	h.init(PoolConfig{Name: "many", HostPages: len(features), Forecast: true}, nil)
+	for i, f := range features {
+		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority}
+		p := h.takeFree()
+		h.setBlock(p, v.Block)
+		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: f, Last: int64(i)}})
+	}
+	h.pieces.rankBy(byFeatures{})
+	return h
+}
+
+// TestEveryPieceIsCompared: among more pieces than a choice compares, the least valuable one is found once the choices have
+// gone round all of them, and the next ones after it.
+func TestEveryPieceIsCompared(t *testing.T) {
+	const n = 500
+	var features []uint64
+	for i := range uint64(n) {
+		features = append(features, 1000+i*7919%n)
+	}
+	for i, low := range []int{137, 499, 321} {
+		features[low] = uint64(i)
+	}
+	h := manyPieces(features)
+	for range n / sweepSize {
+		h.orders[sole].first()
+	}
+	for i, low := range []messages.PageID{137, 499, 321} {
+		p := h.orders[sole].first()
+		require.Equal(t, low, p, "choice %d", i)
+		h.freePage(p)
+	}
+	e := &problems{}
+	h.checkOrders(e)
+	assert.Empty(t, e.errs)
+}
+
+// TestNewPiecesAreCompared: the next choice finds a piece of no value that has just come, however many others there are.
+func TestNewPiecesAreCompared(t *testing.T) {
+	features := make([]uint64, 200)
+	for i := range features {
+		features[i] = 50
+	}
+	h := manyPieces(features)
+	h.orders[sole].first()
+	h.freePage(0)
+	p := h.takeFree()
+	h.setBlock(p, 200)
+	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority}, []protocol.EvictedPiece{{End: 1, Features: 3, Last: 500}})
+	assert.Equal(t, p, h.orders[sole].first())
+}
