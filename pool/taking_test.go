@@ -50,7 +50,7 @@ func TestTakePiece(t *testing.T) {
 			want := run(func(pages []page, ids []messages.PageID, evicted []protocol.Victim) (int32, int) {
 				return takeEach(pages, head, ids, evicted, &record, math.MaxUint64)
 			})
-			assert.Equal(t, min(c.pages, c.ids), want.n)
+			assert.Equal(t, want.n, min(c.pages, c.ids))
 			for _, last := range []int32{tail, none} {
 				assert.Equal(t, want, run(func(pages []page, ids []messages.PageID, evicted []protocol.Victim) (int32, int) {
 					return takePiece(pages, head, last, ids, evicted, &record)
