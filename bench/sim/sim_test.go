@@ -142,6 +142,18 @@ func TestSimOfStores(t *testing.T) {
 	}
 }
 
+// TestSimOfForecast plays engines whose policy predicts the next use, with host memory that evicts by it too.
+func TestSimOfForecast(t *testing.T) {
+	total := tally{}
+	for _, p := range of(2000, 2000, 2001, 2002, 2003, 2005, 2006, 2007, 2008) {
+		require.True(t, forecasts(p.seed))
+		total.addAll(play(t, p).counts)
+	}
+	for _, what := range []string{"tokens reused", "recoveries"} {
+		assert.Positive(t, total[what], what)
+	}
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23, 25, 9606} {

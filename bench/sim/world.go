@@ -20,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // plan is one run: the same plan is the same run.
@@ -74,6 +75,9 @@ func newWorld(p plan) (*world, error) {
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
 	w.setup = drawSetup(w.rng, encodes(p.seed))
 	w.ranks = groupOf(p.seed)
+	if forecasts(p.seed) {
+		w.cache.EvictionPolicy = windows.Forecast
+	}
 	if recurrent(p.seed) {
 		addStates(&w.setup, w.rng)
 	}
