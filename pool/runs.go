@@ -200,7 +200,7 @@ func (p *Pool) attachRun(op *protocol.PoolOp) (done int) {
 	if op.Until != 0 {
 		return 0
 	}
-	return attachAll(p.pages, op.Pages, op.Blocks, op.Depth, op.Priority)
+	return attachEach(p.pages, op.Pages, op.Blocks, op.Depth, op.Priority)
 }
 
 // attachEach is the loop of attachRun.

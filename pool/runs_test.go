@@ -93,47 +93,6 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestAttachAll: blocks are attached up to the first page that is not free to cache one, whichever
-// rule it breaks, and entries without a page are passed over. The pages and the count are those of
-// attachEach.
-func TestAttachAll(t *testing.T) {
-	faults := map[string]func(ids []messages.PageID, blocks []protocol.BlockID, k int, g *page){
-		"none":             func([]messages.PageID, []protocol.BlockID, int, *page) {},
-		"no page":          func(ids []messages.PageID, _ []protocol.BlockID, k int, _ *page) { ids[k] = messages.NoPage },
-		"no references":    func(_ []messages.PageID, _ []protocol.BlockID, _ int, g *page) { g.prev = 0 },
-		"a listed page":    func(_ []messages.PageID, _ []protocol.BlockID, _ int, g *page) { g.state = listed },
-		"a free page":      func(_ []messages.PageID, _ []protocol.BlockID, _ int, g *page) { g.state, g.prev = free, none },
-		"something cached": func(_ []messages.PageID, _ []protocol.BlockID, _ int, g *page) { g.block = 0 },
-		"no block":         func(_ []messages.PageID, blocks []protocol.BlockID, k int, _ *page) { blocks[k] = protocol.NoBlock },
-	}
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			dice := rand.New(rand.NewPCG(9, uint64(len(name))))
-			for range 300 {
-				n := 1 + dice.IntN(70)
-				pages, ids, blocks := make([]page, n), make([]messages.PageID, n), make([]protocol.BlockID, n)
-				for i, id := range dice.Perm(n) {
-					ids[i], blocks[i] = messages.PageID(id), protocol.BlockID(dice.IntN(math.MaxInt32))
-					pages[id] = page{use: 7, block: protocol.NoBlock, prev: int32(1 + dice.IntN(2)), next: int32(dice.IntN(2)), covered: uint16(dice.IntN(2))}
-				}
-				k := dice.IntN(n)
-				fault(ids, blocks, k, &pages[max(ids[k], 0)])
-				want := slices.Clone(pages)
-				depth, priority := int32(dice.IntN(1000)), messages.Priority(dice.IntN(int(timed)+1))
-				done := attachEach(want, ids, blocks, depth, priority)
-				require.Equal(t, done, attachAll(pages, ids, blocks, depth, priority))
-				require.Equal(t, want, pages)
-				if name == "none" || name == "no page" {
-					require.Equal(t, n, done)
-				} else {
-					require.Equal(t, k, done)
-				}
-			}
-		})
-	}
-	assert.Zero(t, attachAll(nil, nil, nil, 0, 0))
-}
-
 // TestUnknownPage: of any number of entries, a wrong one is found wherever it is, and none
 // where there is none.
 func TestUnknownPage(t *testing.T) {
