@@ -198,7 +198,7 @@ func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages 
 		if f.piece != n || f.features != q.features || f.last != q.last || f.prev != before {
 			e.add("host page %d of piece %d is of piece %d behind page %d", p, n, f.piece, f.prev)
 		}
-		if before != messages.NoPage && s.before(p, before) {
+		if before != messages.NoPage && s.pageBefore(p, before) {
 			e.add("host page %d of piece %d is displaced before %d in front of it", p, n, before)
 		}
 		before, pages = p, pages+1

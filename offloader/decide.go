@@ -253,7 +253,7 @@ func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []pro
 		if len(evicted) > 0 {
 			e = &evicted[0]
 		}
-		h.pieces.expect(p, e, v.Use)
+		h.pieces.noteVictim(p, e, v.Use)
 	}
 	h.enqueue(p)
 }

@@ -44,7 +44,7 @@ type PoolConfig struct {
 	Name        string
 	DevicePages int
 	HostPages   int
-	// Forecast: the device pool predicts the next use of pages, so that Moves have Pieces and Ranking.
+	// Forecast: the device pool predicts the next use of pages, so that a PoolMove has Pieces and a Ranking.
 	Forecast bool
 	// SparePages are host pages beyond HostPages for copies ahead of demand when host
 	// memory is full. No decision and no count includes them.
@@ -262,7 +262,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		pg := &h.pages[k.Page]
 		pg.age, pg.depth, pg.priority = uint64(k.Use), k.Depth, k.Priority
 		if h.pieces != nil {
-			h.pieces.expect(k.Page, nil, k.Use)
+			h.pieces.noteVictim(k.Page, nil, k.Use)
 		}
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)

@@ -14,11 +14,13 @@ import (
 // A piece is pages that the device pool evicted from one piece of its own. The device pool computes the value, by what it
 // knows now (protocol.Ranking). Values change with time, so there is no heap of them.
 type pieces struct {
-	pages   []hostPage
-	places  []place // by page
-	all     []piece // by number, from 1 on
-	unused  []int32 // numbers
-	latest  int32   // the piece that was made last, or noPiece: the next page often belongs to it
+	pages  []hostPage
+	places []place // by page; of a page that is not sole it means nothing
+	// A piece exists as long as it has pages: all[n].level ≠ nil exactly if n > 0 is not in unused.
+	all    []piece // by number, from 1 on
+	unused []int32 // numbers
+	latest int32   // the piece that was made last, or noPiece: the next page often belongs to it
+	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
 	now     int64 // the clock of ranking, when it was last known
 }
@@ -48,11 +50,11 @@ func newPieces(pages []hostPage) *pieces {
 	return &pieces{pages: pages, places: make([]place, len(pages)), all: make([]piece, 1)}
 }
 
-// expect notes what the device pool knows of a victim that is going to be a sole page, which is in no order.
+// noteVictim notes what the device pool knows of a victim that is going to be a sole page, which is in no order.
 //
 // Little is known of victims without a piece, as those of a pool that shrinks and all after a restart. Their order is that of
 // their use.
-func (s *pieces) expect(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
+func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
 	s.places[p] = place{last: int64(use.Moment())}
 	if e != nil {
 		s.places[p] = place{features: e.Features, last: e.Last}
@@ -70,6 +72,9 @@ func (s *pieces) rankBy(r protocol.Ranking) {
 }
 
 // push adds a page to the level of its priority among some.
+//
+// The page goes to its place among those of the piece by a search from either end. A piece has few pages, and its order is the
+// depth alone, so a heap of them would be slower.
 func (s *pieces) push(levels *levels, p messages.PageID) {
 	n := s.pieceFor(levels.of(s.pages[p].priority), p)
 	f, q := &s.places[p], &s.all[n]
@@ -77,10 +82,10 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 	s.pages[p].heapIndex = 0
 	// Victims of one piece come from the deepest on, and pages whose priority changes from the first on.
 	before := q.tail
-	if q.head != messages.NoPage && s.before(p, q.head) {
+	if q.head != messages.NoPage && s.pageBefore(p, q.head) {
 		before = messages.NoPage
 	}
-	for before != messages.NoPage && s.before(p, before) {
+	for before != messages.NoPage && s.pageBefore(p, before) {
 		before = s.places[before].prev
 	}
 	f.prev, f.next = before, q.head
@@ -96,8 +101,8 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 	}
 }
 
-// before tells whether page a of a piece is displaced before page b.
-func (s *pieces) before(a, b messages.PageID) bool {
+// pageBefore tells whether page a of a piece is displaced before page b.
+func (s *pieces) pageBefore(a, b messages.PageID) bool {
 	x, y := &s.pages[a], &s.pages[b]
 	return x.depth > y.depth || x.depth == y.depth && x.block < y.block
 }
@@ -220,30 +225,34 @@ func (s *pieces) candidate(n int32) candidate {
 	return c
 }
 
-// sooner tells whether candidate c is displaced before candidate d.
-func (s *pieces) sooner(c, d candidate) bool {
+// candidateBefore tells whether candidate c is displaced before candidate d.
+func (s *pieces) candidateBefore(c, d candidate) bool {
 	if c.rank != d.rank {
 		return c.rank < d.rank
 	}
 	if c.last != d.last {
 		return c.last < d.last
 	}
-	return s.before(s.all[c.piece].head, s.all[d.piece].head)
+	return s.pageBefore(s.all[c.piece].head, s.all[d.piece].head)
 }
 
 // choose is the piece of a level, which has some, that loses the next page: of those that are compared the one of
 // least value.
+//
+// A piece that is worth little is found when it comes or at its turn, and then stays in the front until it is gone, so a choice
+// need not look at all pieces, of which there may be ten thousands. The pool has the same rule for the device; its leaves come before inner
+// pieces, which are not told apart here, since the pieces of one prefix come to host memory one by one.
 func (s *pieces) choose(l *level) int32 {
 	if len(l.members) <= frontSize {
 		best := s.candidate(l.members[0])
 		for _, n := range l.members[1:] {
-			if c := s.candidate(n); s.sooner(c, best) {
+			if c := s.candidate(n); s.candidateBefore(c, best) {
 				best = c
 			}
 		}
 		return best.piece
 	}
-	var found [frontSize + freshSize + sweepSize]candidate
+	var found [frontSize + freshSize + sweepSize]candidate // an array, so that nothing is allocated
 	list := found[:0]
 	for _, n := range l.compared() {
 		if s.all[n].level == l {
@@ -274,7 +283,7 @@ func (l *level) compared() []int32 {
 // insert adds a candidate to a list in the order of displacement, unless it is there.
 func (s *pieces) insert(list []candidate, c candidate) []candidate {
 	i := len(list)
-	for i > 0 && s.sooner(c, list[i-1]) {
+	for i > 0 && s.candidateBefore(c, list[i-1]) {
 		i--
 	}
 	if i > 0 && list[i-1].piece == c.piece {

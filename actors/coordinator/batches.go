@@ -143,9 +143,9 @@ func (m *moveBatch) reset() {
 	r.Effects, r.Marks, r.Queries = r.Effects[:0], r.Marks[:0], r.Queries[:0]
 	for p := range r.Pools {
 		q := &r.Pools[p]
-		// Victims are lent from the records of the pools, which keep their array.
-		q.Pieces, q.Ranking = nil, nil
-		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
+		// Victims and what belongs to them are lent from the records of the pools, which keep their arrays.
+		q.Victims, q.Pieces, q.Ranking = nil, nil, nil
+		q.Outcomes, q.Copies, q.Onboards = q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
 		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
 	}
 }
@@ -184,7 +184,8 @@ func (m *moveBatch) victims(b *poolBatches) {
 	for p := range b.work {
 		w := &b.work[p]
 		if len(w.Ops) > 0 {
-			m.pool(p).Victims, m.pool(p).Pieces, m.pool(p).Ranking = w.Victims, w.Pieces, w.Ranking
+			q := m.pool(p)
+			q.Victims, q.Pieces, q.Ranking = w.Victims, w.Pieces, w.Ranking
 		}
 		// An offload is a copy: from now on pages may have to be waited for.
 		if len(w.Victims) > 0 && m.counts.hasHost(p) {

@@ -12,8 +12,8 @@ import (
 
 // selective takes requests itself, but those with an odd id; request 13 panics.
 type selective struct {
-	direct, library record
-	started         int
+	direct, received record
+	started          int
 }
 
 func (s *selective) ReceiveDirect(message any) bool {
@@ -34,7 +34,7 @@ func (s *selective) Receive(ctx actor.Context) {
 	case *actor.Started:
 		s.started++
 	case *request:
-		s.library.add(m.id)
+		s.received.add(m.id)
 		m.slot.Finish()
 	}
 }
@@ -50,13 +50,13 @@ func TestDirectTakesItsMessagesBeforeTheLibrary(t *testing.T) {
 		require.NoError(t, r.wait(t))
 	}
 	assert.Equal(t, []int{0, 2, 4}, s.direct.all())
-	assert.Equal(t, []int{1, 3}, s.library.all())
+	assert.Equal(t, []int{1, 3}, s.received.all())
 
 	// What has a sender has an envelope, which ReceiveDirect is given as it is and leaves.
 	r := &request{id: 6}
 	system.Root.RequestWithCustomSender(pid, r, pid)
 	require.NoError(t, r.wait(t))
-	assert.Equal(t, []int{1, 3, 6}, s.library.all())
+	assert.Equal(t, []int{1, 3, 6}, s.received.all())
 	assert.Equal(t, 1, s.started)
 }
 
