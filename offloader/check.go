@@ -61,6 +61,9 @@ func (h *hostPool) check(busy bool) []error {
 			e.add("host page %d is protected outside a Move", p)
 		}
 	}
+	if h.pieces != nil && h.pieces.ranking != nil {
+		e.add("a ranking is kept beyond the decisions that it was lent for")
+	}
 	if counts != h.counts || pinned != h.pinned {
 		e.add("counts %v and %d pinned, pages say %v and %d", h.counts, h.pinned, counts, pinned)
 	}

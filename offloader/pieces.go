@@ -19,7 +19,7 @@ type pieces struct {
 	// A piece exists as long as it has pages: all[n].level ≠ nil exactly if n > 0 is not in unused.
 	all    []piece // by number, from 1 on
 	unused []int32 // numbers
-	latest int32   // the piece that was made last, or noPiece: the next page often belongs to it
+	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
 	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
 	now     int64 // the clock of ranking, when it was last known
@@ -42,8 +42,6 @@ type piece struct {
 	level      *level          // nil: unused
 	spot       int32           // index in the members of its level
 }
-
-const noPiece int32 = 0
 
 // newPieces makes the order of so many host pages.
 func newPieces(pages []hostPage) *pieces {
@@ -160,9 +158,6 @@ func (s *pieces) end(n int32) {
 	l.members = l.members[:last]
 	*q = piece{}
 	s.unused = append(s.unused, n)
-	if s.latest == n {
-		s.latest = noPiece
-	}
 }
 
 // levels are the pieces of one tenant, by priority. There are as many levels as there have been priorities, few.

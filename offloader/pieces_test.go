@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // byFeatures ranks pieces by their features alone.
@@ -62,10 +63,42 @@ func TestNewPiecesAreCompared(t *testing.T) {
 		features[i] = 50
 	}
 	h := manyPieces(features)
-	h.orders[sole].first()
-	h.freePage(0)
+	for range 20 {
+		h.orders[sole].first()
+	}
+	h.freePage(150) // of a piece that is not in the front
 	p := h.takeFree()
 	h.setBlock(p, 200)
 	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority}, []protocol.EvictedPiece{{End: 1, Features: 3, Last: 500}})
 	assert.Equal(t, p, h.orders[sole].first())
+}
+
+// TestFrontHasNoPieceTwice: a piece whose turn comes while it is in the front takes no second place there.
+func TestFrontHasNoPieceTwice(t *testing.T) {
+	h := manyPieces(make([]uint64, 20))
+	l := h.orders[sole].levels.list[0]
+	for range 30 {
+		h.orders[sole].first()
+		require.Len(t, l.front, frontSize)
+		seen := map[int32]bool{}
+		for _, n := range l.front {
+			require.False(t, seen[n], "piece %d", n)
+			seen[n] = true
+		}
+	}
+}
+
+// TestTenantsArePickedByValue: of the first pieces of several tenants the one of least value is displaced, though
+// another one was used before it.
+func TestTenantsArePickedByValue(t *testing.T) {
+	h := &hostPool{}
+	h.init(PoolConfig{Name: "tenants", HostPages: 4, Forecast: true}, []windows.Quota{windows.NoQuota, windows.NoQuota / 2})
+	for i, features := range []uint64{7, 2} {
+		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority, Tenant: protocol.Tenant(i), Use: protocol.Use(10 * i)}
+		p := h.takeFree()
+		h.setBlock(p, v.Block)
+		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: features, Last: int64(i)}})
+	}
+	h.pieces.rankBy(byFeatures{})
+	assert.Equal(t, messages.PageID(1), h.firstOf(sole, false))
 }
