@@ -25,6 +25,7 @@ type cache struct {
 func (c *cache) advance(now time.Duration) {
 	if c.pieces != nil {
 		c.pieces.policy.Advance(now)
+		c.pieces.waiting = false
 	}
 	c.now = max(c.now, now)
 	if c.now >= c.nextEnd {

@@ -230,6 +230,39 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 	}
 }
 
+// TestForecastEvictsAwaitedPagesInOrder: where all that is cached is awaited, what was prefetched first is evicted first. What one
+// work awaits has one place in the order.
+func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
+	p := NewForecast("queue", 20, Forecast{1, 1})
+	cached := &atomicCache{pool: p, clock: realTime}
+	for d := range uint64(4) {
+		cached.request(&traceRequest{IDs: document(d, 5)})
+	}
+	prefetch := func(documents ...uint64) {
+		var w protocol.PoolWork
+		for _, d := range documents {
+			var pages []messages.PageID
+			for _, id := range document(d, 5) {
+				pages = append(pages, cached.pageOf[id])
+			}
+			w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.Claim, Pages: pages}, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Awaited: true})
+		}
+		p.Do(&w)
+	}
+	prefetch(1)
+	prefetch(2, 0) // equal: document 0 was used before
+	prefetch(3)
+	prefetch(1)
+	for _, d := range []uint64{0, 2, 3, 1} {
+		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 5}}}
+		p.Do(&take)
+		require.NoError(t, p.Check())
+		for _, v := range take.Victims {
+			assert.Equal(t, d, uint64(v.Block)/32, "victim %d", v.Block)
+		}
+	}
+}
+
 // BenchmarkForecastChurn is BenchmarkTakeWithEviction with requests of 256 pages that the
 // policy is told about: 32 sessions that go on in turn, in a full pool.
 func BenchmarkForecastChurn(b *testing.B) {

@@ -35,6 +35,7 @@ type pieces struct {
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved   struct{ from, to int32 }
 	fetched int32                   // the piece that fetchNext has prefetched last
+	waiting bool                    // a wait has begun in the current work
 	taken   int                     // pages of the last victim, sweepGroup at most
 	runs    []forecast.Run          // of the current request
 	ends    []int                   // of its leading runs that were cached before it

@@ -76,7 +76,13 @@ func (s *pieces) storedPath(pages []messages.PageID) []messages.PageID {
 //
 // A piece of which it will use only a part is kept as a whole: its pages are evicted from the end, so the part in front
 // is the last to go.
+//
+// The requests of one work wait alike: one number for all of them.
 func (s *pieces) await(pages []messages.PageID) {
+	if !s.waiting {
+		s.waiting = true
+		s.policy.BeginWait()
+	}
 	before := noPiece
 	for _, id := range pages {
 		if id == messages.NoPage {

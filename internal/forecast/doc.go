@@ -37,7 +37,7 @@
 // through its traffic, so what counts is how much each of them teaches.
 //
 // What a waiting request is going to use is not predicted: such pieces are awaited (Await) and worth more than all
-// others, until they are used.
+// others, until they are used. Among them the order is that in which the waits began.
 //
 // A guard compares the policy with LRU on a thirty-second of the blocks and returns to
 // LRU for a time where that would have hit clearly more.

@@ -43,10 +43,8 @@ type Policy struct {
 	span     protocol.Span
 	clock    clock
 	filter   *filter
+	waits    waits
 
-	ended [awaitedRequests]time.Duration // when the last requests ended, by their number
-
-	before  int64    // requests that had ended when the current one was admitted
 	session session  // of the current request
 	current Features // that all pieces of the current request have
 }
@@ -94,7 +92,7 @@ func New(blocks int, span protocol.Span, seed uint64) *Policy {
 // the model, its session continues, and Piece then describes its pieces.
 func (p *Policy) Begin(r *Request) {
 	p.requests++
-	p.ended[p.requests%awaitedRequests], p.before = r.Released, p.endedBefore(r.Arrived)
+	p.waits.end(p.requests, r.Arrived, r.Released)
 	p.clock.request(r.Released)
 	found, drawn := p.filter.scan(r.Signatures, p.guard.limit)
 	prompt := p.span.Signatures(r.Prompt)
@@ -235,60 +233,18 @@ func (p *Policy) Value(f Features, last int64) float32 {
 }
 
 // Rank orders pieces by their Value, without computing it: a number that is the greater the more a piece is worth.
-// Awaited pieces are worth more than all others. Ranks are equal apart from that while plain LRU decides, so
-// that the last use does.
+// Awaited pieces are worth more than all others, and among them those more whose latest wait began later. Ranks are equal
+// apart from that while plain LRU decides, so that the last use does.
 func (p *Policy) Rank(f Features, last int64) (rank int32) {
 	if !p.PlainLRU() {
 		t := p.model.sum(f)
 		rank = p.model.rank(t.scale(), t.score(), max(0, p.clock.now-last))
 	}
-	if f>>awaitedShift != 0 && p.awaited(f) {
-		rank += awaitedRank
+	if n := int64(f >> awaitedShift); n != 0 && p.waits.lasts(n) {
+		return awaitedRank + p.waits.order(n)
 	}
 	return rank
 }
-
-// Await changes the features of a piece that a waiting request is going to use. awaitedRequests requests
-// end that: the request that waits may be cancelled.
-func (p *Policy) Await(f Features) Features {
-	at := p.requests & awaitedMask
-	if at == 0 {
-		at = awaitedMask // one request earlier, since 0 means none
-	}
-	return f&(1<<awaitedShift-1) | Features(at)<<awaitedShift
-}
-
-// StillAwaited gives a piece that the current request has used new features. The piece is still awaited if Await was called
-// after another request that ended while the current one was running: then another one waits for it.
-func (p *Policy) StillAwaited(f, before Features) Features {
-	if at := before >> awaitedShift; at != 0 && (int64(at)-p.before-1)&awaitedMask < awaitedRequests {
-		f |= at << awaitedShift
-	}
-	return f
-}
-
-// awaited tells whether few requests have come since Await.
-func (p *Policy) awaited(f Features) bool {
-	return (p.requests-int64(f>>awaitedShift))&awaitedMask < awaitedRequests
-}
-
-// endedBefore counts the requests that had ended when one was admitted, by the times at which the last awaitedRequests ended.
-func (p *Policy) endedBefore(admitted time.Duration) int64 {
-	n := p.requests - 1
-	for ; n > max(0, p.requests-awaitedRequests) && p.ended[n%awaitedRequests] > admitted; n-- {
-	}
-	return n
-}
-
-// The bits above the features hold the number of requests at Await. After half a million requests
-// the numbers come again, and a piece that has been cached and unused for so long is taken for an awaited one for
-// awaitedRequests requests.
-const (
-	awaitedShift    = featureBits * featureCount
-	awaitedMask     = 1<<(64-awaitedShift) - 1
-	awaitedRequests = 64
-	awaitedRank     = 1 << 28 // far above all values: their logarithms are within ±100, in units of 1/unit
-)
 
 // Advance moves the clock of the policy, which never goes back.
 func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }

@@ -215,56 +215,6 @@ func TestGuardReturnsToLRU(t *testing.T) {
 	require.NoError(t, p.Check())
 }
 
-// TestAwaitedPiecesRankFirst, those that the model expects least included, also while plain LRU decides, for as
-// many requests as a wait may last.
-func TestAwaitedPiecesRankFirst(t *testing.T) {
-	p := New(100, 1, 1)
-	best, least := Features(0), p.Supersede(Features(0).with(featureLast, 1), Entry{})
-	for range 3 * awaitedRequests {
-		for _, ruling := range []int64{0, 1} {
-			p.guard.ruling = ruling
-			require.Greater(t, p.Rank(p.Await(least), 0), p.Rank(best, p.Now()), "after %d requests", p.requests)
-		}
-		p.requests++
-	}
-	for _, begin := range []int64{0, 1, awaitedMask - 1, awaitedMask, awaitedMask + 1} {
-		p.requests = begin
-		f := p.Await(p.Await(least))
-		require.Equal(t, p.model.sum(least), p.model.sum(f))
-		plain := p.Rank(least, 0)
-		for p.requests < begin+2*awaitedRequests {
-			waited := p.requests - begin
-			if waited < awaitedRequests-1 {
-				require.Greater(t, p.Rank(f, 0), plain)
-			} else if waited > awaitedRequests {
-				require.Equal(t, plain, p.Rank(f, 0))
-			}
-			p.requests++
-		}
-	}
-}
-
-// TestStillAwaited: the request that was awaited ends the wait, another one does not.
-func TestStillAwaited(t *testing.T) {
-	p := New(100, 1, 1)
-	request := func(arrived, released int) {
-		p.Begin(&Request{Arrived: time.Duration(arrived) * time.Second, Released: time.Duration(released) * time.Second})
-	}
-	for k := range 100 {
-		request(k, k+1)
-		next := p.Piece(Run{Uses: 2})
-		waits := p.Await(next)
-		// Those that were running then do not end the wait, the one that was admitted after it does.
-		for range 3 {
-			request(k, k+1)
-			require.Equal(t, waits, p.StillAwaited(next, waits), "request %d", k)
-		}
-		request(k+1, k+2)
-		require.Equal(t, next, p.StillAwaited(next, waits))
-		require.Equal(t, next, p.StillAwaited(next, next))
-	}
-}
-
 // TestStandingClock counts requests while the engine's time stands still.
 // TestGuardKnowsBursts: hits come in bursts, all sampled blocks of a prompt at once. LRU and
 // the policy hit every fourth prompt each, now one and now the other: no reason to return to
