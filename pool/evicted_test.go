@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,5 +47,50 @@ func TestEvictedPieces(t *testing.T) {
 		w = protocol.PoolWork{}
 		p.Do(&w)
 		assert.Empty(t, w.Pieces)
+	}
+}
+
+// TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more than all else, and of that what
+// was awaited last the most, until too many requests have ended.
+func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
+	p := NewForecast("awaited", 20, Forecast{1, 1})
+	cached := &atomicCache{pool: p, clock: realTime}
+	for d := range uint64(4) {
+		cached.request(&traceRequest{IDs: document(d, 5)})
+	}
+	for _, d := range []uint64{2, 0} {
+		var pages []messages.PageID
+		for _, id := range document(d, 5) {
+			pages = append(pages, cached.pageOf[id])
+		}
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+			{Kind: protocol.Claim, Pages: pages}, {Kind: protocol.Unclaim, Pages: pages, Awaited: true},
+		}})
+	}
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 20}}}
+	p.Do(&take)
+	ranks := func() (of [4][]int32) {
+		from := 0
+		for _, e := range take.Pieces {
+			for _, v := range take.Victims[from:e.End] {
+				of[v.Block/32] = append(of[v.Block/32], take.Ranking.Rank(e.Features, e.Last))
+			}
+			from = e.End
+		}
+		for d := range of {
+			require.Len(t, of[d], 5)
+		}
+		return of
+	}
+	of := ranks()
+	assert.Greater(t, slices.Min(of[0]), slices.Max(of[2]))
+	assert.Greater(t, slices.Min(of[2]), max(slices.Max(of[1]), slices.Max(of[3])))
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Drop, Pages: take.Ops[0].Pages}}})
+	for range 100 {
+		cached.request(&traceRequest{IDs: document(99, 1)})
+	}
+	of = ranks()
+	for d := range of {
+		assert.InDelta(t, slices.Max(of[1]), slices.Max(of[d]), 1000, "document %d: worth as much as the others again", d)
 	}
 }
