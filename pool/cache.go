@@ -24,7 +24,7 @@ type cache struct {
 // have ended.
 func (c *cache) advance(now time.Duration) {
 	if c.pieces != nil {
-		c.pieces.policy.Advance(now)
+		c.pieces.advance(now)
 		c.pieces.waiting = false
 	}
 	c.now = max(c.now, now)
@@ -84,6 +84,9 @@ func (c *cache) evict(i int32) {
 // reset empties the cache of a pool with these pages.
 func (c *cache) reset(pages []page) {
 	c.n = 0
+	if c.pieces != nil {
+		c.pieces.empty()
+	}
 	c.orders.reset(pages)
 }
 

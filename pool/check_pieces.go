@@ -23,22 +23,34 @@ func (c *checking) piecesOf() int {
 		}
 	}
 	for n := int32(1); int(n) < len(s.all); n++ {
-		// Pieces whose parent is gone, and those that never had one, count for piece 0, which is
-		// no piece.
-		children[s.follow(s.all[n].parent)]++
+		if q := &s.all[n]; q.pages > 0 {
+			children[q.parent]++ // of no piece if it never had a parent
+		}
 	}
-	cached := 0
+	cached, unused := 0, 0
+	for n := s.free; n != noPiece && unused < len(s.all); n = s.all[n].parent {
+		if q := &s.all[n]; q.pages != 0 || q.children != 0 {
+			c.say("piece %d with %d pages and %d children is not used", n, q.pages, q.children)
+		}
+		unused++
+	}
 	for k := range s.all[1:] {
 		n := int32(k + 1)
 		q := &s.all[n]
 		if q.pages != pages[n] || q.children != children[n] {
 			c.say("piece %d has %d pages and %d children, counted %d and %d", n, pages[n], children[n], q.pages, q.children)
 		}
-		// An unused number: it has no list and no place in a level.
+		// It has no list and no set. Its number is unused, or pieces hang on it.
 		if q.pages == 0 {
+			if q.children == 0 {
+				unused--
+			}
 			continue
 		}
 		cached += c.piece(n, q)
+	}
+	if unused != 0 {
+		c.say("%d numbers of pieces are unused without being so, or the other way round", unused)
 	}
 	return cached
 }
@@ -49,6 +61,9 @@ func (c *checking) piecesOf() int {
 // level; used pages of it may have another until they are linked (moveToPriority).
 func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
+	if q.branches < 0 || q.branches > q.children {
+		c.say("piece %d with %d children has %d branches", n, q.children, q.branches)
+	}
 	for i := q.head; i != none && c.follow(i, listed); i = c.pool.pages[i].next {
 		g := &c.pool.pages[i]
 		if c.pool.cache.pieces.of(i) != n || g.prev != last || last != none && c.pool.pages[last].depth < g.depth {
@@ -60,18 +75,12 @@ func (c *checking) piece(n int32, q *piece) int {
 		last = i
 		count++
 	}
-	if q.tail != last || (count > 0) != (q.spot >= 0) {
-		c.say("piece %d with %d cached pages ends with page %d, counted %d, at %d of its level", n, count, last, q.tail, q.spot)
+	if q.tail != last {
+		c.say("piece %d with %d cached pages ends with page %d, counted %d", n, count, last, q.tail)
 	}
-	if q.spot < 0 {
-		return count
-	}
-	set := c.pool.cache.pieces.levelOf(q).leaves
-	if q.children > 0 {
-		set = c.pool.cache.pieces.levelOf(q).inner
-	}
-	if int(q.spot) >= len(set) || set[q.spot] != (member{q.features, q.last, n}) {
-		c.say("piece %d with %d children and its forecast is not at %d of its level", n, q.children, q.spot)
+	set := *c.pool.cache.pieces.setOf(q)
+	if int(q.spot) >= len(set) || set[q.spot].piece != n {
+		c.say("piece %d with %d children and %d cached pages is not at %d of its set", n, q.children, count, q.spot)
 	}
 	return count
 }

@@ -101,8 +101,8 @@ func (c *cache) sorted() []int32 {
 //
 // A victim is the least of the pieces that a choice compares, so there is no eviction order to show.
 func (c *cache) cachedPieces() (pages []int32) {
-	for n := range c.pieces.all {
-		for i := c.pieces.all[n].head; n > 0 && i != none; i = c.pages[i].next {
+	for n := 1; n < len(c.pieces.all); n++ {
+		for i := c.pieces.all[n].head; i != none; i = c.pages[i].next {
 			pages = append(pages, i)
 		}
 	}
@@ -119,8 +119,9 @@ func (c *cache) drawPiece(i int32) string {
 	}
 	n := c.pieces.of(i)
 	q := &c.pieces.all[n]
-	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, c.pieces.policy.Value(q.features, q.last))
-	if q.superseded {
+	m := c.pieces.member(q)
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.marks.uses(), c.pieces.policy.Value(m.features, c.pieces.lastOf(m.last)))
+	if q.marks.has(superseded) {
 		s += " superseded"
 	}
 	if q.children > 0 {

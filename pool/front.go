@@ -1,7 +1,5 @@
 package pool
 
-import "github.com/kvactor/kvactor/internal/forecast"
-
 const (
 	// frontSize is how many candidates a level keeps from one choice to the next. A set of no
 	// more pieces is compared as a whole. With 8 the mean share of docs/policies.md is 0.3 points lower.
@@ -13,14 +11,6 @@ const (
 	// the shares are the same but for what seeds do.
 	surveyLimit = 1024
 )
-
-// member is a piece in a set of its level, with what its value is computed from. The values of a set are
-// computed in the order of its members, so what they need is there, and not in the pieces' records.
-type member struct {
-	features forecast.Features
-	last     int64
-	piece    int32
-}
 
 // front is the candidates of least value that were found in the set that victims of a level are
 // chosen from, with the values that they had then, the least one last. Candidates may have

@@ -18,7 +18,7 @@ func TestFrontKeepsTheLeast(t *testing.T) {
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			c := candidate{
 				piece: rapid.Int32Range(1, 30).Draw(t, "piece"), rank: rapid.Int32Range(-5, 5).Draw(t, "rank"),
-				last: int64(rapid.IntRange(0, 3).Draw(t, "last")),
+				last: rapid.Uint32Range(0, 3).Draw(t, "last"),
 			}
 			if f.n > 0 && rapid.IntRange(0, 4).Draw(t, "step") == 0 {
 				// A candidate gets another value, also one above all others.

@@ -142,7 +142,7 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, record page, victims []protoc
 		i := p.cache.next(op.Tenant)
 		victims = append(victims, p.cache.victim(i))
 		if s := p.cache.pieces; s != nil {
-			s.note(&s.all[s.of(i)], len(victims))
+			s.note(s.member(&s.all[s.of(i)]), len(victims))
 		}
 		p.replace(op, i, record)
 	}

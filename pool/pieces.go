@@ -3,7 +3,6 @@ package pool
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -27,11 +26,16 @@ import (
 //
 // The pieces know the pages' records and their orders, in whose levels they have their places.
 type pieces struct {
-	pages  []page // the pool's
-	orders *orders
-	policy *forecast.Policy
-	all    []piece // by number, from 1 on
-	free   []int32 // unused numbers
+	pages   []page // the pool's
+	orders  *orders
+	policy  *forecast.Policy
+	all     []piece  // by number, from 1 on
+	details []detail // by number
+	free    int32    // the first unused number, noPiece: none; piece.parent is the next one
+	used    []member // pieces without cached pages: they are in no level
+	epoch   int64    // the policy's time from which member.last counts
+	// The pieces' places in the lists of their terms, by number, as far as a piece has had a term.
+	terms []termPlace
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved   struct{ from, to int32 }
 	fetched int32                   // the piece that fetchNext has prefetched last
@@ -55,40 +59,54 @@ func (s *pieces) of(i int32) int32 { return s.pages[i].child }
 
 // piece is a run of blocks of one prefix with the same last use, number of uses,
 // priority and term: the part of a node of the radix tree that the pool caches.
+//
+// A record has 32 bytes, two of them in a cache line: an eviction reads and writes those of the piece, of the piece in front
+// of it, and of the one that gets its place in the set. What else is known of a piece is in its detail and its member:
+// 60 bytes for each piece.
 type piece struct {
-	list                       // its cached pages, the deepest first: the order of their eviction
-	features forecast.Features // at the last use, and whether the piece is awaited since
-	last     int64             // the policy's time of the last use
-	watched  forecast.Entry    // the block of the piece that the policy watches, if any
-	// A piece exists as long as pages > 0. It is in the leaves or inner pieces of its level
-	// exactly if it has cached pages: (list.head ≠ none) = (spot ≥ 0).
+	head, tail int32 // of the list of its cached pages, the deepest first: the order of their eviction
+	// A number is in use as long as pages > 0 or children > 0. A piece exists as long as pages > 0: one that has lost
+	// its pages hangs on none, is in no set, and keeps its number until those that hang on it are gone.
 	pages  int32 // that belong to the piece, cached and used
-	parent link  // the piece of the block before the first
-	end    link  // the piece that is the last block of a prompt and hangs on this one
+	parent int32 // the piece of the block before the first, which may be gone; noPiece: there was none
 	// branches ≤ children. A piece is a leaf exactly if children = 0; branches > 1 marks a
 	// point where prompts part.
-	children int32  // pieces that hang on this one
-	branches int32  // children that are not superseded
-	spot     int32  // index in the leaves or inner pieces of its level; −1: no cached pages
-	term     int32  // of its pages; 0: none
-	termSpot int32  // index in the pieces of the term
-	born     uint32 // generation of the number, see link
-	uses     uint8
-	priority messages.Priority
+	children int32 // pieces that hang on this one
+	branches int32 // children that are not superseded
+	spot     int32 // index in its set: the leaves or inner pieces of its level, or pieces.used, see setOf
+	marks    marks
+	priority messages.Priority // of its cached pages
 	tenant   protocol.Tenant
-
-	// a request has gone on from the block in front with other blocks, so this piece is not
-	// expected to be used; its parent's branches leaves it out
-	superseded bool
 }
 
-// link refers to a piece. Numbers are used again, so a link also has the generation; a
-// piece that is gone need not be removed from the pieces that refer to it.
-//
-// The zero link refers to piece 0, which is never in use, so it needs no case of its own.
-type link struct {
-	piece int32
-	born  uint32
+// cached tells whether the piece has cached pages, and so a place in a level.
+func (q *piece) cached() bool { return q.head != none }
+
+// marks are a number of uses, at most mostUses, and what else is known of a piece.
+type marks uint8
+
+const (
+	mostUses marks = 1<<6 - 1
+	// superseded: a request has gone on from the block in front with other blocks, so this piece is not
+	// expected to be used; its parent's branches leaves it out.
+	superseded marks = 1 << 6
+	// promptEnd: the piece was the last block of a prompt when its parent's detail named it as its end.
+	promptEnd marks = 1 << 7
+)
+
+// has tells whether a mark is set.
+func (m marks) has(mark marks) bool { return m&mark != 0 }
+
+// uses is the number of uses that is noted.
+func (m marks) uses() int { return int(m & mostUses) }
+
+// withUses notes a number of uses.
+func (m marks) withUses(n int) marks { return m&^mostUses | marks(min(n, int(mostUses))) }
+
+// detail is what is known of a piece beside what evictions need.
+type detail struct {
+	end     int32          // the piece that is the last block of a prompt and hangs on this one, see endOf
+	watched forecast.Entry // the block of the piece that the policy watches, if any
 }
 
 // newPieces makes the pieces of a pool whose cached pages are in these orders. The policy
@@ -99,34 +117,44 @@ func newPieces(orders *orders, config Forecast) *pieces {
 	}
 	return &pieces{
 		pages: orders.pages, orders: orders, policy: forecast.New(len(orders.pages), config.Span, config.Seed),
-		all: make([]piece, 1), config: config,
+		all: make([]piece, 1), details: make([]detail, 1), config: config,
 	}
 }
 
 // open makes a piece without pages that is used now.
 func (s *pieces) open(f forecast.Features, uses int) int32 {
-	n := int32(len(s.all))
-	if k := len(s.free); k > 0 {
-		n, s.free = s.free[k-1], s.free[:k-1]
+	n := s.free
+	if n != noPiece {
+		s.free = s.all[n].parent
 	} else {
-		s.all = append(s.all, piece{})
+		n = int32(len(s.all))
+		s.all, s.details = appendTight(s.all, piece{}), appendTight(s.details, detail{})
 	}
-	// The generation goes up when a number is used and when it is given back, so a link never
-	// matches a later piece with the same number.
-	born := s.all[n].born + 1
-	s.all[n] = piece{list: emptyList, last: s.policy.Now(), features: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
+	s.all[n] = piece{head: none, tail: none, marks: marks(0).withUses(uses)}
+	s.details[n] = detail{}
+	s.put(&s.used, member{features: f, last: s.now(), piece: n})
 	return n
 }
 
-// to is a link to a piece.
-func (s *pieces) to(n int32) link { return link{n, s.all[n].born} }
-
-// follow is the piece that a link refers to, noPiece if it is gone.
-func (s *pieces) follow(k link) int32 {
-	if s.all[k.piece].born != k.born {
+// parentOf is the piece in front of one, noPiece if it is gone or there was none.
+func (s *pieces) parentOf(q *piece) int32 {
+	if s.all[q.parent].pages == 0 {
 		return noPiece
 	}
-	return k.piece
+	return q.parent
+}
+
+// endOf is the piece that is the last block of a prompt and hangs on a piece, noPiece if there is none. Of several it is the
+// one that came last.
+//
+// A piece that is gone need not be removed from the detail that names it: another one with its number is none, unless it is
+// the end of a prompt at the same place.
+func (s *pieces) endOf(n int32) int32 {
+	e := s.details[n].end
+	if q := &s.all[e]; q.pages == 0 || q.parent != n || !q.marks.has(promptEnd) {
+		return noPiece
+	}
+	return e
 }
 
 // assign makes a page, which belongs to no piece, belong to one.
@@ -143,97 +171,74 @@ func (s *pieces) hang(n, parent int32) {
 	if parent == noPiece {
 		return
 	}
-	s.all[n].parent = s.to(parent)
+	s.all[n].parent = parent
 	q := &s.all[parent]
 	q.children++
-	if !s.all[n].superseded {
+	if !s.all[n].marks.has(superseded) {
 		q.branches++
 	}
-	if q.children == 1 && q.spot >= 0 {
+	if q.children == 1 && q.cached() {
 		l := s.levelOf(q)
-		s.removeFrom(&l.leaves, q.spot)
-		s.addTo(&l.inner, parent)
+		s.put(&l.inner, s.cut(&l.leaves, q.spot))
 	}
 }
 
 // remove takes a page, which is in no list, out of its piece. A piece without pages
 // is gone.
 //
-// It follows unlink, so the piece has no place in a level when its last page goes. Its
-// children are not visited: their links to it stop matching.
+// It follows unlink, so the piece has no place in a level when its last page goes.
 func (s *pieces) remove(i int32) {
 	n := s.of(i)
 	if n == noPiece {
 		return
 	}
 	s.pages[i].child = noPiece
-	if s.all[n].pages--; s.all[n].pages == 0 {
+	q := &s.all[n]
+	if q.pages--; q.pages == 0 {
+		s.cut(&s.used, q.spot)
 		s.end(n)
 	}
 }
 
-// end ends a piece without pages, which is in no level.
+// end ends a piece without pages, which is in no set.
+//
+// Pieces that hang on it are not visited. Few pieces end before those behind them, so their numbers
+// are kept until then; counting how often a number was used, in it and in all that refer to it, took 12 bytes more for each piece.
 func (s *pieces) end(n int32) {
 	q := &s.all[n]
-	if parent := s.follow(q.parent); parent != noPiece {
+	if parent := q.parent; parent != noPiece {
+		p := &s.all[parent]
 		// supersede has taken a superseded piece from branches already.
-		if !q.superseded {
-			s.all[parent].branches--
+		if !q.marks.has(superseded) {
+			p.branches--
 		}
-		s.removeChild(parent)
+		s.removeChild(parent, p)
 	}
-	*q = piece{list: emptyList, born: q.born + 1, spot: -1}
-	s.free = append(s.free, n)
+	q.parent = noPiece
+	if q.children == 0 {
+		s.release(n, q)
+	}
+}
+
+// release gives back a number that nothing refers to.
+func (s *pieces) release(n int32, q *piece) {
+	*q = piece{head: none, tail: none, parent: s.free}
+	s.free = n
 }
 
 // removeChild counts one child less. A piece without children is a leaf.
-func (s *pieces) removeChild(n int32) {
-	q := &s.all[n]
-	if q.children--; q.children == 0 && q.spot >= 0 {
-		l := s.levelOf(q)
-		s.removeFrom(&l.inner, q.spot)
-		s.addTo(&l.leaves, n)
-		s.offer(l, &l.leaves[q.spot])
-	}
-}
-
-// levelOf is the level of a piece with cached pages.
-func (s *pieces) levelOf(q *piece) *level {
-	if s.orders.accounts == nil {
-		return s.orders.whole.ensureLevel(q.priority)
-	}
-	return s.orders.accounts.list[q.tenant].order.ensureLevel(q.priority)
-}
-
-// addTo adds a piece to the leaves or inner pieces of its level.
-func (s *pieces) addTo(set *[]member, n int32) {
-	q := &s.all[n]
-	q.spot = int32(len(*set))
-	*set = append(*set, member{q.features, q.last, n})
-}
-
-// removeFrom removes a piece from the leaves or inner pieces of its level.
-//
-// The last piece fills the gap, so it is O(1). The sets need no order: victims are searched in
-// all places.
-func (s *pieces) removeFrom(set *[]member, spot int32) {
-	last := len(*set) - 1
-	moved := (*set)[last]
-	(*set)[spot] = moved
-	s.all[moved.piece].spot = spot
-	*set = (*set)[:last]
-}
-
-// changed updates a piece in the set of its level after its features have changed.
-func (s *pieces) changed(n int32, q *piece) {
-	l := s.levelOf(q)
-	if q.children > 0 {
-		l.inner[q.spot].features = q.features
+func (s *pieces) removeChild(n int32, q *piece) {
+	if q.children--; q.children > 0 {
 		return
 	}
-	m := &l.leaves[q.spot]
-	m.features = q.features
-	s.offer(l, m)
+	switch {
+	case q.cached():
+		l := s.levelOf(q)
+		s.put(&l.leaves, s.cut(&l.inner, q.spot))
+		s.offer(l, &l.leaves[q.spot])
+	case q.pages == 0:
+		s.release(n, q)
+	}
 }
 
 // link adds a page, which is cached from now on, to the list of its piece. A page
@@ -248,55 +253,23 @@ func (s *pieces) link(o *order, i int32) {
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the
 		// page that differs leaves the piece.
-	} else if q := &s.all[n]; q.spot >= 0 && (q.priority != priority || q.term != term) {
+	} else if q := &s.all[n]; q.cached() && (q.priority != priority || s.termOf(n) != term) {
 		n = s.moveToPriority(i, n, priority, term)
 	}
 	q := &s.all[n]
-	s.insertByDepth(&q.list, i)
+	cached := q.cached()
+	s.insertByDepth(q, i)
 	o.n++
 	// The piece was in its level already; only its first cached page puts it there.
-	if q.spot >= 0 {
+	if cached {
 		return
 	}
-	q.priority, q.term = priority, term
+	q.priority = priority
 	if s.orders.accounts != nil {
 		q.tenant = s.orders.accounts.of[i]
 	}
-	// The term needs its pieces, to move them to the default level when it ends.
-	if term != 0 {
-		t := &o.terms.all[term-1]
-		q.termSpot = int32(len(t.pieces))
-		t.pieces = append(t.pieces, n)
-	}
-	s.addToLevel(o, n)
-}
-
-// addToLevel adds a piece to its level, as a leaf or an inner piece.
-func (s *pieces) addToLevel(o *order, n int32) {
-	q := &s.all[n]
-	l := o.ensureLevel(q.priority)
-	o.setOccupied(q.priority)
-	if q.children == 0 {
-		s.addTo(&l.leaves, n)
-		s.offer(l, &l.leaves[q.spot])
-	} else {
-		s.addTo(&l.inner, n)
-	}
-}
-
-// removeFromLevel removes a piece from its level.
-//
-// It needs the priority and the children that the piece was added with, so it comes before
-// a change to either.
-func (s *pieces) removeFromLevel(o *order, q *piece) {
-	l := o.level(q.priority)
-	if q.children == 0 {
-		s.removeFrom(&l.leaves, q.spot)
-	} else {
-		s.removeFrom(&l.inner, q.spot)
-	}
-	q.spot = -1
-	o.clearIfEmpty(q.priority)
+	s.joinTerm(o, n, term)
+	s.addToLevel(o, q)
 }
 
 // moveToPriority takes a page out of a piece whose cached pages have another priority or
@@ -304,12 +277,12 @@ func (s *pieces) removeFromLevel(o *order, q *piece) {
 // the new one.
 func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term int32) int32 {
 	to := s.moved.to
-	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.spot >= 0 && (q.priority != priority || q.term != term) {
+	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.cached() && (q.priority != priority || s.termOf(to) != term) {
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
 		// pages of one operation need not be neighbours.
-		f := s.all[from]
-		to = s.open(f.features, int(f.uses))
-		s.all[to].last = f.last
+		m := *s.member(&s.all[from])
+		to = s.open(m.features, s.all[from].marks.uses())
+		s.member(&s.all[to]).last = m.last
 		s.moved.from, s.moved.to = from, to
 	}
 	s.pages[i].child = noPiece
@@ -323,7 +296,7 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 //
 // A heap for the others, as in the lists of levels, was rejected: a piece has few pages, and
 // its order is the depth alone, so a search from the tail is short.
-func (s *pieces) insertByDepth(l *list, i int32) {
+func (s *pieces) insertByDepth(l *piece, i int32) {
 	g := &s.pages[i]
 	before := l.tail
 	for before != none && s.pages[before].depth < g.depth {
@@ -345,60 +318,39 @@ func (s *pieces) insertByDepth(l *list, i int32) {
 // unlink removes a cached page from the list of its piece; the page is used then.
 func (s *pieces) unlink(o *order, i int32) {
 	g := &s.pages[i]
-	q := &s.all[s.of(i)]
-	o.unlink(&q.list, g)
+	n := s.of(i)
+	s.removeStretch(o, &pieceStretch{piece: n, prev: g.prev, next: g.next})
 	g.unlinkAll()
 	o.n--
-	// As long as other pages of the piece are cached, the piece keeps its place.
-	if q.head == none {
-		s.leaveLevel(o, q)
-	}
 }
 
-// leaveLevel removes a piece without cached pages from its term and its level.
-func (s *pieces) leaveLevel(o *order, q *piece) {
-	if q.term != 0 {
-		t := &o.terms.all[q.term-1]
-		last := t.pieces[len(t.pieces)-1]
-		t.pieces[q.termSpot], s.all[last].termSpot = last, q.termSpot
-		t.pieces = t.pieces[:len(t.pieces)-1]
-	}
-	s.removeFromLevel(o, q)
-}
-
-// endTerms ends the terms of an order whose moment has come, and moves their pieces to
-// the default level. A piece moves once for each term, so the cost is O(1) for each piece
-// that is made.
-func (s *pieces) endTerms(o *order, now time.Duration) {
-	for id := o.firstEnded(now); id != 0; id = o.firstEnded(now) {
-		// All pieces leave the level before the term ends, since endTerm changes the priority
-		// of the term and clears the bit of an empty level.
-		t := &o.terms.all[id-1]
-		for _, n := range t.pieces {
-			s.removeFromLevel(o, &s.all[n])
-		}
-		o.endTerm(id)
-		for _, n := range t.pieces {
-			s.all[n].priority = messages.DefaultPriority
-			s.addToLevel(o, n)
-		}
-	}
-}
-
-// reset empties the lists of all pieces and returns the pages that are to be linked again:
-// those that cache a block and have no holder.
-//
-// The pages are sorted by piece and depth, so that insertByDepth appends each of them.
-func (s *pieces) reset(pages []page) []int32 {
-	s.pages = pages
-	for n := range s.all {
-		s.all[n].list, s.all[n].spot = emptyList, -1
-	}
+// empty empties the lists of all pieces and takes them out of their levels, before the orders are emptied.
+func (s *pieces) empty() {
 	s.orders.each(func(o *order) {
+		o.each(func(_ messages.Priority, l *level) bool {
+			for _, set := range [2][]member{l.leaves, l.inner} {
+				for _, m := range set {
+					s.put(&s.used, m)
+				}
+			}
+			return true
+		})
 		for k := range o.terms.all {
 			o.terms.all[k].pieces = o.terms.all[k].pieces[:0]
 		}
 	})
+	for n := range s.all {
+		s.all[n].head, s.all[n].tail = none, none
+	}
+	clear(s.terms)
+}
+
+// reset takes over the pages of a pool and returns those that are to be linked again:
+// those that cache a block and have no holder. It follows empty.
+//
+// The pages are sorted by piece and depth, so that insertByDepth appends each of them.
+func (s *pieces) reset(pages []page) []int32 {
+	s.pages = pages
 	var cached []int32
 	for i := range pages {
 		if g := &pages[i]; g.unheld() && g.stored() {

@@ -24,10 +24,10 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	best := s.first(s.taken)
 	q := &s.all[best]
 	// The pages of a term are counted one by one when they leave it.
-	if q.term != 0 {
+	if s.termOf(best) != 0 {
 		i := q.head
 		victims = append(victims, c.victim(i))
-		s.note(q, len(victims))
+		s.note(s.member(q), len(victims))
 		c.evict(i)
 		c.pages[i] = record
 		op.Pages = append(op.Pages, messages.PageID(i))
@@ -46,7 +46,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	c.whole.n -= k
 	c.n -= k
-	s.note(q, len(victims))
+	s.note(s.member(q), len(victims))
 	q.pages -= int32(k)
 	// A piece of one page is worth fewer comparisons: what they find is evicted later.
 	s.taken = min(k, sweepGroup)
@@ -55,9 +55,10 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 		return victims
 	}
 	q.tail = none
-	s.leaveLevel(&c.whole, q)
 	// Pages of the piece that are used keep it.
-	if q.pages == 0 {
+	if m := s.removeFromLevel(&c.whole, q); q.pages > 0 {
+		s.put(&s.used, m)
+	} else {
 		s.end(best)
 	}
 	return victims
@@ -74,7 +75,7 @@ func (s *pieces) fetchNext() {
 	}
 	n := f.list[f.n-2].piece
 	q := &s.all[n]
-	if n == s.fetched || q.spot < 0 {
+	if n == s.fetched || !q.cached() {
 		return
 	}
 	s.fetched = n
@@ -144,8 +145,9 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 	} else {
 		s.pages[r.next].prev = r.prev
 	}
+	// As long as other pages of the piece are cached, the piece keeps its place.
 	if q.head == none {
-		s.leaveLevel(o, q)
+		s.put(&s.used, s.leaveLevel(o, r.piece, q))
 	}
 }
 
@@ -159,7 +161,8 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	first := int32(ids[len(ids)-1])
 	n, priority := pages[first].child, pages[first].priority
 	q := &c.pieces.all[n]
-	if n == noPiece || priority == timed || q.spot >= 0 && (q.priority != priority || q.term != 0) {
+	cached := q.cached()
+	if n == noPiece || priority == timed || cached && (q.priority != priority || c.pieces.termOf(n) != 0) {
 		return 0
 	}
 	tail, last := q.tail, &page{depth: math.MaxInt32} // after which any page may come
@@ -189,21 +192,21 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 		q.head = first
 	}
 	q.tail = tail
-	if q.spot < 0 {
-		q.priority, q.term = priority, 0
-		c.pieces.addToLevel(&c.whole, n)
+	if !cached {
+		q.priority = priority
+		c.pieces.addToLevel(&c.whole, q)
 	}
 	return k
 }
 
 // note notes the piece of the victims up to an index.
-func (s *pieces) note(q *piece, end int) {
-	f := uint64(q.features)
-	if k := len(s.evicted) - 1; k >= 0 && s.evicted[k].Features == f && s.evicted[k].Last == q.last {
+func (s *pieces) note(m *member, end int) {
+	f, last := uint64(m.features), s.lastOf(m.last)
+	if k := len(s.evicted) - 1; k >= 0 && s.evicted[k].Features == f && s.evicted[k].Last == last {
 		s.evicted[k].End = end
 		return
 	}
-	s.evicted = append(s.evicted, protocol.EvictedPiece{End: end, Features: f, Last: q.last})
+	s.evicted = append(s.evicted, protocol.EvictedPiece{End: end, Features: f, Last: last})
 }
 
 // evictedRanking is what host memory may ask the policy.

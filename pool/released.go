@@ -56,7 +56,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		i = end
 	}
 	if entry, at := s.policy.End(&r, s.runs, min(from, r.Prompt)); at >= 0 {
-		s.all[s.of(int32(path[s.runs[at].From]))].watched = entry
+		s.details[s.of(int32(path[s.runs[at].From]))].watched = entry
 	}
 }
 
@@ -94,8 +94,9 @@ func (s *pieces) await(pages []messages.PageID) {
 			continue
 		}
 		q := &s.all[n]
-		if q.features = s.policy.Await(q.features); q.spot >= 0 {
-			s.changed(n, q)
+		m := s.member(q)
+		if m.features = s.policy.Await(m.features); q.cached() {
+			s.changed(q, m)
 		}
 		before = n
 	}
@@ -186,15 +187,15 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 	old := s.of(int32(run[0]))
 	r.Uses = 1
 	if old != noPiece {
-		r.Uses = int(s.all[old].uses) + 1
+		r.Uses = s.all[old].marks.uses() + 1
 	}
 	if parent != noPiece {
-		r.Front = int(s.all[parent].uses)
+		r.Front = s.all[parent].marks.uses()
 	}
 	s.runs = append(s.runs, r)
 	f := s.policy.Piece(r)
 	if old != noPiece {
-		f = s.policy.StillAwaited(f, s.all[old].features)
+		f = s.policy.StillAwaited(f, s.member(&s.all[old]).features)
 	}
 	n := old
 	switch {
@@ -207,19 +208,21 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
-		q.last, q.features, q.uses = s.policy.Now(), f, uint8(min(r.Uses, 200))
+		m := s.member(q)
+		m.last, m.features, q.marks = s.now(), f, q.marks.withUses(r.Uses)
 		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
 		n = s.split(old, run, !r.Last)
 		q := &s.all[n]
-		q.features, q.uses = f, uint8(min(r.Uses, 200))
+		s.member(q).features, q.marks = f, q.marks.withUses(r.Uses)
 	}
 	if parent != noPiece {
 		s.supersedeEnd(parent, n)
 		if r.Last {
-			s.all[parent].end = s.to(n)
+			s.details[parent].end = n
+			s.all[n].marks |= promptEnd
 		}
 	}
 	return n
@@ -227,11 +230,11 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 
 // revive undoes that a piece is superseded: it was used after all.
 func (s *pieces) revive(q *piece) {
-	if !q.superseded {
+	if !q.marks.has(superseded) {
 		return
 	}
-	q.superseded = false
-	if parent := s.follow(q.parent); parent != noPiece {
+	q.marks &^= superseded
+	if parent := s.parentOf(q); parent != noPiece {
 		s.all[parent].branches++
 	}
 }
@@ -251,15 +254,15 @@ func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	q := &s.all[old]
 	q.pages -= int32(len(run))
 	// The watched block goes with the part that has it, by its depth.
-	if int(q.watched.Block) <= int(s.pages[run[len(run)-1]].depth) {
-		s.all[n].watched, q.watched = q.watched, forecast.Entry{}
+	if d := &s.details[old]; int(d.watched.Block) <= int(s.pages[run[len(run)-1]].depth) {
+		s.details[n].watched, d.watched = d.watched, forecast.Entry{}
 	}
 	// The new piece replaces the old one in front, which counts as many children as before.
-	s.all[n].parent, q.parent = q.parent, link{}
-	s.all[n].superseded = q.superseded
+	s.all[n].parent, q.parent = q.parent, noPiece
+	s.all[n].marks |= q.marks & superseded
 	s.revive(&s.all[n])
 	s.hang(old, n)
-	if goesOn && !q.superseded && s.onlyEnd(old) {
+	if goesOn && !q.marks.has(superseded) && s.onlyEnd(old) {
 		s.supersede(old, n)
 	}
 	return n
@@ -272,15 +275,15 @@ func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 // next turn of the conversation usually replaces it. With more than two branches the piece in front
 // is shared by many prompts, and their ends are left alone.
 func (s *pieces) supersedeEnd(front, next int32) {
-	e := s.follow(s.all[front].end)
-	if e != noPiece && e != next && !s.all[e].superseded && s.all[e].children == 0 && s.all[front].branches <= 2 {
+	e := s.endOf(front)
+	if e != noPiece && e != next && !s.all[e].marks.has(superseded) && s.all[e].children == 0 && s.all[front].branches <= 2 {
 		s.supersede(e, front)
 	}
 }
 
 // onlyEnd tells whether nothing hangs on a piece but the last block of a prompt.
 func (s *pieces) onlyEnd(n int32) bool {
-	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
+	if e := s.endOf(n); e != noPiece && !s.all[e].marks.has(superseded) {
 		return s.all[n].branches == 1
 	}
 	return s.all[n].branches == 0
@@ -292,14 +295,15 @@ func (s *pieces) onlyEnd(n int32) bool {
 // A superseded piece keeps its pages and can still be matched. It only loses its value, so
 // that it is evicted early; revive undoes it at the next use.
 func (s *pieces) supersede(n, front int32) {
-	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
+	if e := s.endOf(n); e != noPiece && !s.all[e].marks.has(superseded) {
 		s.supersede(e, n)
 	}
 	q := &s.all[n]
-	q.features = s.policy.Supersede(q.features, q.watched)
-	q.superseded = true
+	m := s.member(q)
+	m.features = s.policy.Supersede(m.features, s.details[n].watched)
+	q.marks |= superseded
 	s.all[front].branches--
-	if q.spot >= 0 {
-		s.changed(n, q)
+	if q.cached() {
+		s.changed(q, m)
 	}
 }

@@ -197,7 +197,8 @@ func TestForecastFigures(t *testing.T) {
 			}
 			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n", p.trace, p.pages, p.lru, rate, p.notes, share, noted, float64(took.Nanoseconds())/float64(c.looked))
 			if forecasting && os.Getenv("VERBOSE") != "" {
-				fmt.Println("   pieces", len(c.pool.cache.pieces.all)-len(c.pool.cache.pieces.free), c.pool.cache.pieces.policy)
+				s := c.pool.cache.pieces
+				fmt.Printf("   pieces %d of %d, %.1f bytes a page; %v\n", len(s.all)-1, cap(s.all)-1, float64(s.bytes())/float64(p.pages), s.policy)
 			}
 		}
 	}

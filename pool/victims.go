@@ -10,8 +10,8 @@ import (
 
 // candidate is a piece with the rank of its value at some moment.
 type candidate struct {
-	last  int64 // its last use
-	rank  int32 // by the value
+	rank  int32  // by the value
+	last  uint32 // its last use, as member.last
 	piece int32
 }
 
@@ -24,7 +24,7 @@ func (c candidate) before(d candidate) bool {
 
 // candidate gives a piece its value of this moment.
 func (s *pieces) candidate(m *member) candidate {
-	return candidate{piece: m.piece, last: m.last, rank: s.policy.Rank(m.features, m.last)}
+	return candidate{piece: m.piece, last: m.last, rank: s.policy.Rank(m.features, s.lastOf(m.last))}
 }
 
 // candidates is the set that the victims of a level are chosen from.
@@ -107,7 +107,8 @@ func (s *pieces) compare(f *front, set []member) {
 func (s *pieces) update(f *front, k int, set []member) bool {
 	n := f.list[k].piece
 	spot := s.all[n].spot
-	if spot < 0 || int(spot) >= len(set) || set[spot].piece != n {
+	// Another set has something else at this index.
+	if int(spot) >= len(set) || set[spot].piece != n {
 		f.n--
 		copy(f.list[k:f.n], f.list[k+1:f.n+1])
 		return false

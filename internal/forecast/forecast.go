@@ -201,7 +201,7 @@ func (p *Policy) spans(drawn []int32) []int32 {
 func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 	f := p.Piece(*run)
 	entry := p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), stamp(p.clock.now))
-	entry.Block = int32(block)
+	entry.Block = uint16(min(block, lastBlock))
 	return entry
 }
 

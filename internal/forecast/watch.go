@@ -31,11 +31,19 @@ const patience = 2
 
 // Entry is a place in the list of watched blocks. It stays valid until its block is used
 // again; after that Supersede ignores it.
+//
+// It has 8 bytes, since there is one for each piece: of the tag and the block it has as much as that leaves.
 type Entry struct {
 	slot  int32
-	tag   uint32 // 0: none
-	Block int32  // index of the block in its prompt
+	tag   uint16 // the upper half of the block's tag, but at least 1; 0: none
+	Block uint16 // index of the block in its prompt, or lastBlock
 }
+
+// lastBlock is the index of all blocks from there on.
+const lastBlock = 1<<16 - 1
+
+// entryTag is the tag of an entry for that of a block.
+func entryTag(tag uint32) uint16 { return uint16(max(1, tag>>16)) }
 
 // add puts a block under watch, unless the list is full of blocks that it is too early to
 // drop. The entry of a block that is not watched is zero.
@@ -55,13 +63,13 @@ func (w *watch) add(signature uint64, f Features, scale int16, now uint32) Entry
 	w.ring[slot] = watched{features: f, since: now, scale: scale}
 	w.due[slot] = w.dueOf(slot)
 	w.next = (slot + 1) % int32(len(w.ring))
-	return Entry{slot: slot, tag: w.index.tags[slot]}
+	return Entry{slot: slot, tag: entryTag(w.index.tags[slot])}
 }
 
 // supersede notes that a watched block is superseded: what it outlives from now on says
 // nothing about blocks that are not.
 func (w *watch) supersede(e Entry) {
-	if e.tag != 0 && w.index.tags[e.slot] == e.tag {
+	if tag := w.index.tags[e.slot]; e.tag != 0 && tag != 0 && entryTag(tag) == e.tag {
 		w.ring[e.slot].features = w.ring[e.slot].features.with(featureSuperseded, 1)
 	}
 }
