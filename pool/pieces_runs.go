@@ -147,7 +147,8 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 	}
 	// As long as other pages of the piece are cached, the piece keeps its place.
 	if q.head == none {
-		s.put(&s.used, s.leaveLevel(o, r.piece, q))
+		s.leaveTerm(o, r.piece)
+		s.put(&s.used, s.removeFromLevel(o, q))
 	}
 }
 

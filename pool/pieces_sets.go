@@ -132,13 +132,6 @@ func (s *pieces) removeFromLevel(o *order, q *piece) member {
 	return m
 }
 
-// leaveLevel removes a piece without cached pages from its term and its level. The caller puts it into s.used, unless it has
-// no pages either.
-func (s *pieces) leaveLevel(o *order, n int32, q *piece) member {
-	s.leaveTerm(o, n)
-	return s.removeFromLevel(o, q)
-}
-
 // termPlace is the term of the cached pages of a piece, and the place of the piece in term.pieces.
 //
 // It is outside the record of the piece for the reason for which terms.of is outside that of the page.
