@@ -31,6 +31,7 @@ func (e *Engine) newTree() *tree.Tree {
 	return tree.New(tree.Config{
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
 		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store.follows(), Host: e.hasHost(),
+		Follow: e.config.Cache.EvictionPolicy == windows.Forecast,
 	})
 }
 
@@ -50,9 +51,10 @@ func (e *Engine) hasHost() bool {
 // same pages.
 func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
-	// A pool of states has no runs of blocks to forecast: a checkpoint serves one length.
-	if e.config.Cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState {
-		return pool.NewForecast(p.Name, pages, pool.Forecast{Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock)}, quotas...)
+	if e.config.Cache.EvictionPolicy == windows.Forecast {
+		return pool.NewForecast(p.Name, pages, pool.Forecast{
+			Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock), States: p.Kind == windows.KindState,
+		}, quotas...)
 	}
 	return pool.New(p.Name, pages, quotas...)
 }
@@ -77,7 +79,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	for i, p := range e.validate.Pools {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
-			Forecast: e.config.Cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState,
+			Forecast: e.config.Cache.EvictionPolicy == windows.Forecast,
 			Name:     p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
 			SparePages: e.config.sparePages(&e.validate, i, save[i]), SavePages: save[i],
 			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),

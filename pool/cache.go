@@ -69,8 +69,11 @@ func (c *cache) unlink(i int32) {
 // piece.
 func (c *cache) forget(i int32) {
 	c.removeTerm(i)
-	if c.pieces != nil {
-		c.pieces.remove(i)
+	if s := c.pieces; s != nil {
+		if s.checkpoints != nil {
+			s.checkpoints.forget(i)
+		}
+		s.remove(i)
 	}
 }
 
@@ -81,11 +84,19 @@ func (c *cache) evict(i int32) {
 	c.forget(i)
 }
 
+// noteVictim notes the piece of a page, which is about to be evicted, as that of the victims up to an index.
+func (c *cache) noteVictim(i int32, end int) {
+	if s := c.pieces; s != nil {
+		s.note(s.member(&s.all[s.of(i)]), end)
+	}
+}
+
 // reset empties the cache of a pool with these pages.
 func (c *cache) reset(pages []page) {
 	c.n = 0
 	if c.pieces != nil {
 		c.pieces.empty()
+		c.pieces.checkpoints.resize(len(pages))
 	}
 	c.orders.reset(pages)
 }
@@ -108,6 +119,9 @@ func (c *cache) resize(pages int) {
 // move takes along what is known of a page beside its record, which has been moved.
 func (c *cache) move(from, to int) {
 	c.orders.move(from, to)
+	if s := c.pieces; s != nil {
+		s.checkpoints.move(int32(from), int32(to))
+	}
 }
 
 // next is the cached page that is evicted when a tenant takes one, or none; of a pool with
@@ -139,6 +153,9 @@ func (c *cache) forCheckpoint(t protocol.Tenant, floor messages.Priority) int32 
 	// In order of preference: the tenant's own page if it is full, those of tenants over
 	// their quotas, and all others. If one is worth too much the next is tried, whereas Take
 	// must have a page at any price and looks no further than accounts.next.
+	if c.pieces != nil {
+		return c.pieces.checkpoints.replaced(t, floor)
+	}
 	candidates := [3]int32{c.whole.first(), none, none}
 	if a := c.accounts; a != nil {
 		own := &a.list[t]

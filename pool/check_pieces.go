@@ -6,7 +6,8 @@ package pool
 //  1. a piece counts the pages that belong to it, and its list has those that are cached, the deepest first;
 //  2. it counts the pieces that hang on it, and it is in the leaves or the inner pieces of its level accordingly,
 //     once, as long as it has cached pages, with its features and its last use;
-//  3. a page that caches nothing belongs to no piece.
+//  3. a page that caches nothing belongs to no piece;
+//  4. in a pool of states checkpoints follow shorter ones, which list them, and their pieces have the blocks that they save.
 //
 // Forecasts and branches are not checked: they decide which piece is evicted first, and no
 // structure depends on them.
@@ -26,6 +27,9 @@ func (c *checking) piecesOf() int {
 		if q := &s.all[n]; q.pages > 0 {
 			children[q.parent]++ // of no piece if it never had a parent
 		}
+	}
+	if s.checkpoints != nil {
+		c.checkpoints(s)
 	}
 	cached, unused := 0, 0
 	for n := s.free; n != noPiece && unused < len(s.all); n = s.all[n].parent {
@@ -83,4 +87,34 @@ func (c *checking) piece(n int32, q *piece) int {
 		c.say("piece %d with %d children and %d cached pages is not at %d of its set", n, q.children, count, q.spot)
 	}
 	return count
+}
+
+// checkpoints checks which checkpoints follow which.
+func (c *checking) checkpoints(s *pieces) {
+	listed := 0
+	for i := range s.checkpoints.of {
+		l := &s.checkpoints.of[i]
+		if front := l.front; front != none {
+			listed--
+			if !s.pages[i].stored() || !s.pages[front].stored() || s.pages[i].depth <= s.pages[front].depth {
+				c.say("checkpoint %d of depth %d follows checkpoint %d of depth %d", i, s.pages[i].depth, front, s.pages[front].depth)
+			}
+		}
+		last := none
+		for k := l.behind; k != none && listed <= len(s.pages); k = s.checkpoints.of[k].next {
+			if b := &s.checkpoints.of[k]; b.front != int32(i) || b.prev != last {
+				c.say("checkpoint %d is behind %d and %d, and says %d and %d", k, i, last, b.front, b.prev)
+			}
+			last = k
+			listed++
+		}
+		if n := s.of(int32(i)); n != noPiece {
+			if f := s.member(&s.all[n]).features; s.policy.Saves(f, s.checkpoints.saved(int32(i))) != f {
+				c.say("checkpoint %d saves %d blocks, its piece %d does not say so", i, s.checkpoints.saved(int32(i)), n)
+			}
+		}
+	}
+	if listed != 0 {
+		c.say("%d checkpoints are listed behind others, or the other way round", listed)
+	}
 }

@@ -53,7 +53,7 @@ func TestEvictedPieces(t *testing.T) {
 // TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more than all else, and of that what
 // was awaited last the most, until too many requests have ended.
 func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
-	p := NewForecast("awaited", 20, Forecast{1, 1})
+	p := NewForecast("awaited", 20, Forecast{Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
 	for d := range uint64(4) {
 		cached.request(&traceRequest{IDs: document(d, 5)})

@@ -85,8 +85,8 @@ func TestForecastIsNotWorseThanLRU(t *testing.T) {
 	for name, m := range madeTraces() {
 		t.Run(name, func(t *testing.T) {
 			lru := replayed(t, New("lru", m.pages), m.requests, realTime)
-			forecast := replayed(t, NewForecast("forecast", m.pages, Forecast{1, 1}), m.requests, realTime)
-			standing := replayed(t, NewForecast("forecast", m.pages, Forecast{1, 1}), m.requests, standingTime)
+			forecast := replayed(t, NewForecast("forecast", m.pages, Forecast{Seed: 1, Span: 1}), m.requests, realTime)
+			standing := replayed(t, NewForecast("forecast", m.pages, Forecast{Seed: 1, Span: 1}), m.requests, standingTime)
 			t.Logf("LRU %.4f, forecast %.4f, with a standing clock %.4f", lru, forecast, standing)
 			assert.GreaterOrEqual(t, forecast, max(m.least, lru-0.005))
 			assert.GreaterOrEqual(t, standing, max(m.least, lru-0.005))
@@ -112,10 +112,10 @@ func TestForecastOnTraces(t *testing.T) {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)[:c.upTo]
 			lru := replayed(t, New("lru", c.pages), trace, realTime)
-			forecast := replayed(t, NewForecast("forecast", c.pages, Forecast{1, 1}), trace, realTime)
+			forecast := replayed(t, NewForecast("forecast", c.pages, Forecast{Seed: 1, Span: 1}), trace, realTime)
 			t.Logf("LRU %.4f, forecast %.4f", lru, forecast)
 			assert.Greater(t, forecast, lru+c.gain)
-			assert.Equal(t, forecast, replayed(t, NewForecast("forecast", c.pages, Forecast{1, 1}), trace, realTime), "equal seeds decide alike")
+			assert.Equal(t, forecast, replayed(t, NewForecast("forecast", c.pages, Forecast{Seed: 1, Span: 1}), trace, realTime), "equal seeds decide alike")
 		})
 	}
 }
@@ -142,13 +142,13 @@ func TestForecastAllocatesNothing(t *testing.T) {
 	}
 	// A request has 20 blocks. Maps of the stand-in cache grow at random, which moves either
 	// average by less than one.
-	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, Forecast{1, 1})), allocations(New("warm", 256))+1)
+	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, Forecast{Seed: 1, Span: 1})), allocations(New("warm", 256))+1)
 }
 
 // TestForecastKeepsPriorities: a page of a higher priority outlives all of a lower one,
 // whatever is expected of it, and a priority that ends takes its pages down.
 func TestForecastKeepsPriorities(t *testing.T) {
-	p := NewForecast("levels", 12, Forecast{1, 1})
+	p := NewForecast("levels", 12, Forecast{Seed: 1, Span: 1})
 	leave := func(priority messages.Priority, until time.Duration, use protocol.Use) {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
 		p.Do(&take)
@@ -192,7 +192,7 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 	} {
 		for _, end := range []protocol.PoolOpKind{protocol.Unclaim, protocol.Drop} {
 			t.Run(name+" "+opName(end), func(t *testing.T) {
-				p := NewForecast("awaited", 21, Forecast{1, 1})
+				p := NewForecast("awaited", 21, Forecast{Seed: 1, Span: 1})
 				cached := &atomicCache{pool: p, clock: realTime}
 				awaited := &traceRequest{IDs: document(1, 5)}
 				cached.request(awaited)
@@ -233,7 +233,7 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 // TestForecastEvictsAwaitedPagesInOrder: where all that is cached is awaited, what was prefetched first is evicted first. What one
 // work awaits has one place in the order.
 func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
-	p := NewForecast("queue", 20, Forecast{1, 1})
+	p := NewForecast("queue", 20, Forecast{Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
 	for d := range uint64(4) {
 		cached.request(&traceRequest{IDs: document(d, 5)})
@@ -268,7 +268,7 @@ func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
 func BenchmarkForecastChurn(b *testing.B) {
 	policies := map[string]func() *Pool{
 		"priority_lru": func() *Pool { return New("churn", 10_000) },
-		"forecast":     func() *Pool { return NewForecast("churn", 10_000, Forecast{1, 1}) },
+		"forecast":     func() *Pool { return NewForecast("churn", 10_000, Forecast{Seed: 1, Span: 1}) },
 	}
 	for name, open := range policies {
 		b.Run(name, func(b *testing.B) {

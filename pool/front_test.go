@@ -58,7 +58,7 @@ func TestFrontKeepsTheLeast(t *testing.T) {
 
 // TestFirstChoiceComparesAll: the first choice among many pieces finds the one of least value.
 func TestFirstChoiceComparesAll(t *testing.T) {
-	p := NewForecast("first", 200, Forecast{1, 1})
+	p := NewForecast("first", 200, Forecast{Seed: 1, Span: 1})
 	c := &atomicCache{pool: p, answers: true, clock: realTime}
 	for i := range 210 {
 		// The first ten are used again, so that the least value is not among the first of the set.

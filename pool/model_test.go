@@ -23,6 +23,7 @@ type machine struct {
 	timed    bool          // priorities may end
 	forecast bool          // the pool has the policy forecast: the oracle accepts any victim of the right priority
 	span     protocol.Span // of a forecast
+	states   bool          // the forecast is that of a pool of states
 }
 
 // TestModel checks after every batch that pool and oracle agree in everything:
@@ -37,7 +38,8 @@ func checkModel(t *rapid.T) {
 	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...), timed: rapid.Bool().Draw(t, "priorities end")}
 	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
 		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
-		m.pool = NewForecast("test", pages, Forecast{Seed: 1, Span: m.span}, quotas...)
+		m.states = rapid.Bool().Draw(t, "states")
+		m.pool = NewForecast("test", pages, Forecast{Seed: 1, Span: m.span, States: m.states}, quotas...)
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
@@ -59,6 +61,7 @@ var kinds = []protocol.PoolOpKind{
 	protocol.Drop, protocol.Drop, protocol.Drop, protocol.AttachPages, protocol.AttachPages, protocol.AttachPages,
 	protocol.DetachPages, protocol.SetPriority, protocol.AddPins, protocol.EndPin,
 	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims, protocol.TakeForCheckpoint,
+	protocol.FollowCheckpoint,
 }
 
 // batch does up to six operations in one message; the oracle goes ahead, because
@@ -172,8 +175,8 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
 	case protocol.TakeForCheckpoint:
-		if m.forecast {
-			op.Kind = protocol.Inspect // pools of states have no forecast
+		if m.forecast && !m.states {
+			op.Kind = protocol.Inspect // only pools of states have checkpoints
 			return op
 		}
 		op.CoveredByReservation = false // state pools have no reservations
@@ -187,6 +190,10 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 	case protocol.AddPins:
 		op.N = rapid.IntRange(0, 3).Draw(t, "n")
 	}
+	if op.Kind == protocol.FollowCheckpoint {
+		op.Pages = m.drawFollowing(t)
+		return op
+	}
 	var fit []messages.PageID
 	for i, g := range m.oracle.pages {
 		if legal(op, g) {
@@ -198,6 +205,30 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 	}
 	m.name(t, &op)
 	return op
+}
+
+// drawFollowing draws a checkpoint or none, and deeper ones that follow it.
+func (m *machine) drawFollowing(t *rapid.T) []messages.PageID {
+	list, depth := []messages.PageID{messages.NoPage}, int32(-1)
+	var stored []messages.PageID
+	for i, g := range m.oracle.pages {
+		if g.block != protocol.NoBlock {
+			stored = append(stored, messages.PageID(i))
+		}
+	}
+	if len(stored) == 0 {
+		return list
+	}
+	if rapid.Bool().Draw(t, "behind one") {
+		list[0] = rapid.SampledFrom(stored).Draw(t, "front")
+		depth = m.oracle.pages[list[0]].depth
+	}
+	for _, id := range rapid.SliceOfDistinct(rapid.SampledFrom(stored), func(id messages.PageID) messages.PageID { return id }).Draw(t, "behind") {
+		if m.oracle.pages[id].depth > depth {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
 // name fills in blocks where an operation has them.

@@ -141,9 +141,7 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, record page, victims []protoc
 		}
 		i := p.cache.next(op.Tenant)
 		victims = append(victims, p.cache.victim(i))
-		if s := p.cache.pieces; s != nil {
-			s.note(s.member(&s.all[s.of(i)]), len(victims))
-		}
+		p.cache.noteVictim(i, len(victims))
 		p.replace(op, i, record)
 	}
 	return victims
@@ -174,9 +172,6 @@ func (p *Pool) give(op *protocol.PoolOp, i int32, record page) {
 // It either appends one page to op.Pages or nothing, and a caller that gets none makes no
 // checkpoint. A checkpoint only saves computation, so it must never cost more than it saves.
 func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
-	if p.cache.pieces != nil {
-		p.fail("a checkpoint in a pool with the policy forecast")
-	}
 	if p.free.n > 0 {
 		op.N = 1
 		return p.take(op, victims)
@@ -187,6 +182,7 @@ func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim)
 	}
 	p.held++
 	victims = append(victims, p.cache.victim(i))
+	p.cache.noteVictim(i, len(victims))
 	p.replace(op, i, taken(op))
 	return victims
 }

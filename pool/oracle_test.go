@@ -158,6 +158,23 @@ func (o *oracle) next(taker protocol.Tenant) messages.PageID {
 	return v.Page
 }
 
+// choose is the page of some tenants that a forecast has chosen instead of the one that goes by use.
+func (o *oracle) choose(id messages.PageID, group func(protocol.Tenant) bool) messages.PageID {
+	if o.chosen == nil {
+		return id
+	}
+	if len(o.chosen) == 0 {
+		o.illegal = append(o.illegal, fmt.Sprintf("no victim, by use it is page %d, %+v", id, o.pages[id]))
+		return id
+	}
+	v := o.chosen[0]
+	o.chosen = o.chosen[1:]
+	if g := o.pages[v.Page]; !g.cached() || g.priority != o.pages[id].priority || !group(g.tenant) {
+		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g, id, o.pages[id]))
+	}
+	return v.Page
+}
+
 // ownFirst tells whether a tenant that takes a page replaces its own contents.
 func (o *oracle) ownFirst(taker protocol.Tenant) bool {
 	if len(o.quotas) == 0 {
@@ -309,6 +326,7 @@ func (o *oracle) takeForCheckpoint(op protocol.PoolOp) (protocol.PoolOp, []proto
 	for _, group := range groups {
 		for _, id := range o.cachedInOrder() {
 			if group(o.pages[id].tenant) && o.pages[id].priority <= op.Priority {
+				id = o.choose(id, group)
 				victims := []protocol.Victim{o.victim(id)}
 				o.pages[id] = oraclePage{block: protocol.NoBlock, references: 1, tenant: op.Tenant}
 				op.Pages = append(op.Pages, id)

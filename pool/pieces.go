@@ -46,6 +46,8 @@ type pieces struct {
 	peeked  []candidate             // scratch space of peekVictims
 	evicted []protocol.EvictedPiece // the pieces of the victims of the current work
 	config  Forecast
+
+	checkpoints *checkpoints // of a pool of states: each page is a piece, which hangs on none
 }
 
 // noPiece is the piece of a page that caches no block or has not been released yet. It is
@@ -115,10 +117,13 @@ func newPieces(orders *orders, config Forecast) *pieces {
 	for i := range orders.pages {
 		orders.pages[i].child = noPiece // it may have been a hint
 	}
-	return &pieces{
-		pages: orders.pages, orders: orders, policy: forecast.New(len(orders.pages), config.Span, config.Seed),
-		all: make([]piece, 1), details: make([]detail, 1), config: config,
+	s := &pieces{pages: orders.pages, orders: orders, all: make([]piece, 1), details: make([]detail, 1), config: config}
+	if config.States {
+		s.policy, s.checkpoints = forecast.NewCheckpoints(), newCheckpoints(s, len(orders.pages))
+	} else {
+		s.policy = forecast.New(len(orders.pages), config.Span, config.Seed)
 	}
+	return s
 }
 
 // open makes a piece without pages that is used now.
@@ -249,7 +254,13 @@ func (s *pieces) link(o *order, i int32) {
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		// Nothing is known of them, so the forecast is that of a piece used once.
-		n = s.open(s.policy.Piece(forecast.Run{Uses: 1}), 1)
+		var f forecast.Features
+		if s.checkpoints != nil {
+			f = s.checkpoints.fresh(i)
+		} else {
+			f = s.policy.Piece(forecast.Run{Uses: 1})
+		}
+		n = s.open(f, 1)
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the
 		// page that differs leaves the piece.

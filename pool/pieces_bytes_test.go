@@ -39,7 +39,7 @@ func conversations(requests int) (trace []traceRequest) {
 // bytesAfter replays a trace, and is the memory of the pieces for each cached page. There must be few bytes for each of the
 // pieces that there were at a time.
 func bytesAfter(t *testing.T, pages int, trace []traceRequest) float64 {
-	p := NewForecast("bytes", pages, Forecast{1, protocol.SpanOf(max(1, trace[0].Block))})
+	p := NewForecast("bytes", pages, Forecast{Seed: 1, Span: protocol.SpanOf(max(1, trace[0].Block))})
 	replayed(t, p, trace, realTime)
 	require.Equal(t, pages, p.Counts().Cached)
 	s := p.cache.pieces
@@ -91,7 +91,7 @@ func TestPiecesOfTracesTakeFewBytes(t *testing.T) {
 // anywhere and go on by any step.
 func TestLongTimes(t *testing.T) {
 	for _, start := range []time.Duration{0, 50 * 365 * 24 * time.Hour} {
-		p := NewForecast("times", 60, Forecast{1, 1})
+		p := NewForecast("times", 60, Forecast{Seed: 1, Span: 1})
 		c := &atomicCache{pool: p, answers: true, clock: func(ms float64) time.Duration { return start + realTime(ms) }}
 		s, now := p.cache.pieces, 0.0
 		for i := range 30 {

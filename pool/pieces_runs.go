@@ -23,8 +23,8 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	s := c.pieces
 	best := s.first(s.taken)
 	q := &s.all[best]
-	// The pages of a term are counted one by one when they leave it.
-	if s.termOf(best) != 0 {
+	// The pages of a term are counted one by one when they leave it, and checkpoints when they leave the pool.
+	if s.termOf(best) != 0 || s.checkpoints != nil {
 		i := q.head
 		victims = append(victims, c.victim(i))
 		s.note(s.member(q), len(victims))

@@ -46,12 +46,13 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 type Forecast struct {
 	Seed uint64        // decides what the policy samples
 	Span protocol.Span // of the signatures of requests
+	// States: the pages are checkpoints of recurrent states and working pages. Seed and Span mean nothing then.
+	States bool
 }
 
 // NewForecast makes a pool like New whose eviction policy is forecast: among the cached
 // pages of the lowest priority it evicts those that are worth least to keep, by a
-// prediction of their next use, instead of those used least recently. It is not for pools of
-// states.
+// prediction of their next use, instead of those used least recently.
 func NewForecast(name string, pages int, f Forecast, quotas ...windows.Quota) *Pool {
 	p := New(name, pages, quotas...)
 	p.useForecast(f)
@@ -157,6 +158,10 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 		p.detach(op)
 	case protocol.SetPriority:
 		p.setPriority(op)
+	case protocol.FollowCheckpoint:
+		if s := p.cache.pieces; s != nil && s.checkpoints != nil {
+			s.checkpoints.follow(op.Pages)
+		}
 	case protocol.AddPins:
 		p.addPins(op)
 	case protocol.EndPin:
@@ -230,7 +235,8 @@ func opName(k protocol.PoolOpKind) string {
 	return [...]string{
 		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.TakeForCheckpoint: "take for a checkpoint", protocol.Drop: "drop",
 		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
-		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
+		protocol.FollowCheckpoint: "order of checkpoints",
+		protocol.AddPins:          "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
 		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing", protocol.PeekVictims: "look ahead",
 	}[k]
 }

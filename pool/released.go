@@ -18,6 +18,10 @@ import (
 // It runs before the pages are dropped: link needs the piece of each page, and a run
 // that is split must not have pages in the list of the old piece.
 func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
+	if s.checkpoints != nil {
+		s.checkpoints.form(op, now)
+		return
+	}
 	if op.Request == nil {
 		s.formLoose(op)
 		return

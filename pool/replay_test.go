@@ -181,7 +181,7 @@ func TestForecastFigures(t *testing.T) {
 			c := &atomicCache{pool: New("trace", p.pages), answers: os.Getenv("NOANSWER") == "",
 				clock: func(ms float64) time.Duration { return time.Duration(ms * 1e6) }}
 			if forecasting {
-				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{seed, protocol.SpanOf(traceBlocks[p.trace])})
+				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{Seed: seed, Span: protocol.SpanOf(traceBlocks[p.trace])})
 			}
 			start := time.Now()
 			for i := range trace {

@@ -13,7 +13,8 @@ import (
 // holds any more lose their attributes and, unless others follow, leave the tree.
 type holdings struct {
 	forest
-	host bool // there is host memory: the offloader is told what is forgotten
+	host      bool // there is host memory: the offloader is told what is forgotten
+	following bool // pools of states are told which checkpoints follow which
 }
 
 // expire gives the default priority to the watched blocks whose priority ends at or
@@ -111,6 +112,7 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
 		t.base.effect(protocol.Attach, p, m.Block, page)
+		t.follow(p, x, i, page)
 	}
 }
 
@@ -177,6 +179,7 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	// A checkpoint follows no stored block, so it is an event of its own.
 	t.base.log.event = noEvent
 	t.base.effect(protocol.Attach, p, b, page)
+	t.follow(p, x, i, page)
 	t.base.recordStored(segment{x, i, i + 1}, p)
 	if i == 0 {
 		t.base.refreshUpwards(x)

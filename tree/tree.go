@@ -18,6 +18,7 @@ type Config struct {
 	Blocks         int         // how many to have room for from the start, beside their tokens
 	Events         bool        // record changes for the event log
 	Host           bool        // there is host memory: answer with HostForget
+	Follow         bool        // answer with Follow: the eviction policy of pools of states is forecast
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it. It consists of
@@ -46,7 +47,7 @@ func New(c Config) *Tree {
 	t.base.symbols = symbols{index: map[symbol]int32{}}
 	t.base.recording = c.Events
 	t.base.log.changes = &protocol.Changes{}
-	t.host = c.Host
+	t.host, t.following = c.Host, c.Follow
 
 	way := path{siblings: &t.base.siblings}
 	t.matcher = matcher{prefixes: &t.base.prefixes, path: way, clean: make([]int32, len(c.Pools))}

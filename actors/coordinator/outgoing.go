@@ -147,6 +147,8 @@ func (o *outgoing) route(effects []protocol.Effect) {
 			o.pins.forget(pool, e.Blocks)
 		case protocol.Reprioritize:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
+		case protocol.Follow:
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.FollowCheckpoint, Pages: e.Pages})
 		case protocol.HostForget:
 			o.pins.forget(pool, e.Blocks)
 			o.move.effect(e)

@@ -130,7 +130,7 @@ func (t *trace) apply(m *protocol.Apply) {
 var opNames = map[protocol.PoolOpKind]string{
 	protocol.TakeForCheckpoint: "take for a checkpoint",
 	protocol.Claim:             "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
-	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.AddPins: "pin",
+	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.FollowCheckpoint: "follow", protocol.AddPins: "pin",
 	protocol.EndPin: "unpin", protocol.EndCoverage: "end coverage", protocol.Inspect: "inspect",
 	protocol.HeldBlocks: "held blocks", protocol.PeekVictims: "peek",
 }

@@ -11,6 +11,9 @@ import "unsafe"
 //	184 KiB + 0.7 × n bytes   up to 55,999
 //	          4   × n bytes   from 56,000 on
 func (p *Policy) Bytes() int {
+	if p.checkpoints != nil {
+		return int(unsafe.Sizeof(*p) + unsafe.Sizeof(*p.checkpoints))
+	}
 	return int(unsafe.Sizeof(*p)) + p.model.bytes() + p.watch.bytes() + p.sessions.bytes() + p.guard.bytes() + p.filter.bytes()
 }
 

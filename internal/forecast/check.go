@@ -17,6 +17,9 @@ import (
 //  4. The clock is not behind the engine's time, and nothing was watched in the future.
 func (p *Policy) Check() error {
 	var errs []error
+	if p.checkpoints != nil {
+		return p.checkpoints.check()
+	}
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for at, tag := range p.watch.index.tags {
 		if e := &p.watch.ring[at]; tag != 0 && (int32(stamp(p.clock.now)-e.since) < 0 || e.bin >= bins) {

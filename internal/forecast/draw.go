@@ -9,6 +9,9 @@ import (
 // String draws what the policy has learned: the hazard of each bin, and of each value of a feature that was seen with a
 // next use its weight, its part of the expected gap, and how many gaps taught that.
 func (p *Policy) String() string {
+	if p.checkpoints != nil {
+		return p.checkpoints.String()
+	}
 	var b strings.Builder
 	m := p.model
 	fmt.Fprintf(&b, "forecast: %d requests, expected gap e^%.2f s, %d of %d blocks watched, %d of %d session ends, %d KiB",

@@ -45,6 +45,8 @@ type Policy struct {
 	filter   *filter
 	waits    waits
 
+	checkpoints *checkpoints // of a pool of states; nil: of pieces, then all but the clock and the waits is unused
+
 	session session  // of the current request
 	current Features // that all pieces of the current request have
 }
@@ -229,6 +231,9 @@ func (p *Policy) Supersede(f Features, e Entry) Features {
 // It is computed by what the model knows now. A prediction that is made once, at the use,
 // was rejected: most pieces of a large cache would keep what the model said in its first minutes.
 func (p *Policy) Value(f Features, last int64) float32 {
+	if p.checkpoints != nil {
+		return float32(math.Exp(float64(p.Rank(f&(1<<awaitedShift-1), last)) / unit))
+	}
 	return p.model.value(p.model.predict(f), max(0, p.clock.now-last))
 }
 
@@ -236,7 +241,10 @@ func (p *Policy) Value(f Features, last int64) float32 {
 // Awaited pieces are worth more than all others, and among them those more whose latest wait began later. Ranks are equal
 // apart from that while plain LRU decides, so that the last use does.
 func (p *Policy) Rank(f Features, last int64) (rank int32) {
-	if !p.PlainLRU() {
+	switch {
+	case p.checkpoints != nil:
+		rank = p.checkpoints.rank(f, p.clock.now-last)
+	case !p.PlainLRU():
 		t := p.model.sum(f)
 		rank = p.model.rank(t.scale(), t.score(), max(0, p.clock.now-last))
 	}

@@ -77,6 +77,9 @@ const (
 	DetachPages
 	// SetPriority sets the priority of the contents of Pages.
 	SetPriority
+	// FollowCheckpoint says that the checkpoints in Pages[1:] are the next longer ones behind that of Pages[0], NoPage:
+	// that there are no shorter ones.
+	FollowCheckpoint
 	// AddPins adds N pins to each page.
 	AddPins
 	// EndPin removes one pin from each page and records Use.

@@ -212,6 +212,8 @@ const (
 	HostForget       // Blocks are forgotten, contents and clean copies
 	HostReprioritize // the host contents of Blocks have Priority
 	HostAttach       // host pages Pages have the contents of Blocks, as LoadPages wrote them
+	// For pools of states, which know pages.
+	Follow // Pages[1:] are the next longer checkpoints behind the one of Pages[0], NoPage: behind none
 )
 
 // Effect is one change to apply to consecutive blocks. Its slices belong to the tree
@@ -220,7 +222,7 @@ type Effect struct {
 	Kind     EffectKind
 	Pool     messages.PoolID
 	Pages    []messages.PageID // device pages, of Blocks in order; nil for the Host kinds
-	Blocks   []BlockID         // consecutive in one prefix
+	Blocks   []BlockID         // consecutive in one prefix; none of Follow
 	Depth    int32             // index of Blocks[0] in its prefix
 	Priority messages.Priority // of all Blocks
 	// Until, for pools, is when Priority ends. From then on the default priority

@@ -1,0 +1,199 @@
+package forecast
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// checkpoints predicts when a checkpoint of recurrent states is used again.
+//
+// A checkpoint serves requests that agree with its prefix and with no longer one that is cached, so it is used alone, not
+// with all those in front of it as a block of keys and values is. It is a page by itself. What is known of it are its uses and
+// whether a longer one was made behind it. Each such class has its own hazard by age, counted from the checkpoints in the pool:
+// one that is evicted counts for as long as it was there. Of checkpoints that are evicted early little is seen at later
+// ages, so there the hazard is that of all classes, which is a reason to keep one of them now and then.
+//
+// The value is the one of pieces, the hits to be expected for the time that the page is occupied, times the blocks that
+// a hit saves: those from the next shorter checkpoint to this one, which would be computed again without it.
+type checkpoints struct {
+	used, reached [checkpointClasses][ageBins]float64 // observations by age: uses, and checkpoints that got so old
+	table         [checkpointClasses][ageBins]int32   // ln of the value of one block at the start of each bin, in units of 1/unit
+	observed      int
+}
+
+// The features of a checkpoint: its uses, whether requests went on behind it, and the blocks that it saves. The bits of
+// waits are those of pieces.
+const (
+	checkpointUses    = 3      // and more are one
+	checkpointGoesOn  = 1 << 2 // a longer checkpoint was made behind it
+	checkpointClasses = 8
+	savedShift        = 3
+	savedMask         = 1<<30 - 1
+)
+
+const (
+	ageBins  = 40
+	ageStep  = 22938                   // of ln(age + 1 s) in units of 1/unit
+	ageWidth = float64(ageStep) / unit // 0.35: the last bin begins after 10 days
+
+	// What is believed before anything was observed, by class and for all of them: as many observations of such a hazard.
+	hazardPrior = 4.0
+	hazardStart = 0.05
+
+	refreshEvery    = 64           // observations
+	checkpointDecay = 1 - 1.0/1024 // of what was observed, at each refresh: some 65,000 observations count
+)
+
+// NewCheckpoints makes a policy for pages that are checkpoints of recurrent states each. It is told of their uses by Used
+// and Gone instead of Begin and End.
+func NewCheckpoints() *Policy {
+	c := &checkpoints{}
+	c.refresh()
+	return &Policy{checkpoints: c}
+}
+
+// EndRequest takes in that a request has ended.
+func (p *Policy) EndRequest(r *Request) {
+	p.requests++
+	p.waits.end(p.requests, r.Arrived, r.Released)
+	p.clock.request(r.Released)
+}
+
+// Checkpoint gives the features of a new checkpoint that saves so many blocks. GoesOn says whether there is a longer one
+// behind it.
+func (p *Policy) Checkpoint(saved int, goesOn bool) Features {
+	f := p.Saves(0, saved)
+	if goesOn {
+		f = p.GoesOn(f)
+	}
+	return f
+}
+
+// Saves changes how many blocks a checkpoint saves, at least one.
+func (p *Policy) Saves(f Features, blocks int) Features {
+	return f&^(savedMask<<savedShift) | Features(max(1, min(blocks, savedMask)))<<savedShift
+}
+
+// saved is the number of blocks that a checkpoint saves.
+func (f Features) saved() int64 { return int64(f >> savedShift & savedMask) }
+
+// GoesOn notes that a longer checkpoint was made behind one.
+func (p *Policy) GoesOn(f Features) Features { return f | checkpointGoesOn }
+
+// Used teaches that a checkpoint is used now, whose last use was at the given time of Now, and returns its features from
+// then on. It is not awaited any more: those that still wait for it say so when they are tried again.
+func (p *Policy) Used(f Features, last int64) Features {
+	p.checkpoints.observe(f.class(), p.clock.now-last, true)
+	if f&checkpointUses < checkpointUses {
+		f++
+	}
+	return f & (1<<awaitedShift - 1)
+}
+
+// Gone teaches that a checkpoint was not used until now, when it leaves the pool.
+func (p *Policy) Gone(f Features, last int64) {
+	p.checkpoints.observe(f.class(), p.clock.now-last, false)
+}
+
+// class is the class of a checkpoint.
+func (f Features) class() int { return int(f % checkpointClasses) }
+
+// ageBin is the bin of an age in milliseconds, and how far in it the age is, in units of 1/unit.
+func ageBin(ageMillis int64) (k int, rest int64) {
+	z := int64(logSeconds(max(0, ageMillis)))
+	k = int(min(z/ageStep, ageBins-1))
+	return k, min(unit, (z-int64(k)*ageStep)*unit/ageStep)
+}
+
+// observe counts a checkpoint of a class: the bins that it has outlived, and the one in which it was used.
+//
+// A checkpoint that is evicted in a bin has been seen in half of it.
+func (c *checkpoints) observe(class int, ageMillis int64, used bool) {
+	end, _ := ageBin(ageMillis)
+	for k := range end {
+		c.reached[class][k]++
+	}
+	if used {
+		c.used[class][end]++
+		c.reached[class][end]++
+	} else {
+		c.reached[class][end] += 0.5
+	}
+	if c.observed++; c.observed%refreshEvery == 0 {
+		c.refresh()
+	}
+}
+
+// refresh computes the table from what was observed, and makes that count a little less.
+func (c *checkpoints) refresh() {
+	var used, reached [ageBins]float64
+	for class := range c.used {
+		for k := range ageBins {
+			c.used[class][k] *= checkpointDecay
+			c.reached[class][k] *= checkpointDecay
+			used[k] += c.used[class][k]
+			reached[k] += c.reached[class][k]
+		}
+	}
+	for class := range c.used {
+		var hazard [ageBins]float64
+		for k := range hazard {
+			all := (used[k] + hazardPrior*hazardStart) / (reached[k] + hazardPrior)
+			hazard[k] = (c.used[class][k] + hazardPrior*all) / (c.reached[class][k] + hazardPrior)
+		}
+		for k := range hazard {
+			c.table[class][k] = int32(math.Round(math.Log(bestRate(hazard[:], k)) * unit))
+		}
+	}
+}
+
+// bestRate is the value of holding something from the start of a bin on, see the comment of the package, by the hazards
+// of all bins.
+func bestRate(hazard []float64, from int) float64 {
+	used, held, alive, best := 0.0, 0.0, 1.0, 0.0
+	for k := from; k < len(hazard); k++ {
+		width := math.Exp(ageWidth*float64(k+1)) - math.Exp(ageWidth*float64(k))
+		used += alive * hazard[k]
+		held += alive * (1 - hazard[k]/2) * width // a use comes in the middle of its bin
+		alive *= 1 - hazard[k]
+		best = max(best, used/held)
+	}
+	return best
+}
+
+// rank is ln of the value of a checkpoint, in units of 1/unit.
+func (c *checkpoints) rank(f Features, ageMillis int64) int32 {
+	k, rest := ageBin(ageMillis)
+	row := &c.table[f.class()]
+	return between(row[k], row[min(k+1, ageBins-1)], rest) + logSeconds(1000*(f.saved()-1))
+}
+
+// check verifies that no more checkpoints were used than have reached an age.
+func (c *checkpoints) check() error {
+	var errs []error
+	for class := range c.used {
+		for k := range ageBins {
+			if used, reached := c.used[class][k], c.reached[class][k]; !(used >= 0 && used <= reached) {
+				errs = append(errs, fmt.Errorf("checkpoints of class %d: %v of %v were used in bin %d", class, used, reached, k))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String draws the hazards that were observed, by class.
+func (c *checkpoints) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "forecast of checkpoints: %d observations", c.observed)
+	for class := range c.used {
+		fmt.Fprintf(&b, "\n  class %d:", class)
+		for k := range ageBins {
+			if c.reached[class][k] > 0 {
+				fmt.Fprintf(&b, " %d:%.2f(%.0f)", k, c.used[class][k]/c.reached[class][k], c.reached[class][k])
+			}
+		}
+	}
+	return b.String()
+}
