@@ -177,6 +177,41 @@ func TestRecurrentModels(t *testing.T) {
 	require.NoError(t, r.Check(ctx))
 }
 
+// TestForecastOfCheckpoints: with the policy forecast a checkpoint is worth the blocks from the next shorter one of its
+// prefix to it. Of three that are used alike the one that saves a single block goes, not the oldest one.
+func TestForecastOfCheckpoints(t *testing.T) {
+	for policy, want := range map[string][2]int{windows.PriorityLRU: {20, 0}, windows.Forecast: {16, 8}} {
+		r := newRig(t, setup{
+			windows: []int{full, full}, pages: []windows.PageCounts{{Primary: 32}, {Primary: 4}},
+			model: func(m *windows.Model) {
+				m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
+			},
+			change: func(c *windows.Config) { c.EvictionPolicy = policy },
+		})
+		// checkpoint computes a prompt up to the last boundary in front of its end.
+		checkpoint := func(prompt []messages.Token) {
+			s, err := r.Admit(t.Context(), messages.AdmitRequest{Tokens: prompt})
+			require.NoError(t, err)
+			steps, err := r.Commit(t.Context(), []messages.CommitStep{{Sequence: s.Sequence, Computed: len(prompt) - 1}})
+			require.NoError(t, err)
+			require.NoError(t, steps[0].Err)
+			_, err = r.Release(t.Context(), []messages.ReleaseStep{{Sequence: s.Sequence, Discard: true}})
+			require.NoError(t, err)
+		}
+		checkpoint(run(100, 9)) // saves 2 blocks
+		checkpoint(run(0, 17))  // saves 4 blocks
+		checkpoint(run(0, 21))  // saves 1 block, behind 16 tokens
+		checkpoint(run(200, 9)) // takes the page of another
+		for i, prompt := range [][]messages.Token{run(0, 21), run(100, 9)} {
+			found, err := r.Lookup(t.Context(), messages.Prefix{Tokens: prompt})
+			require.NoError(t, err)
+			assert.Equal(t, want[i], found.MatchedTokens, "%v, prompt %d", policy, i)
+		}
+		require.NoError(t, r.Check(t.Context()))
+		r.close()
+	}
+}
+
 // TestResize: the pools grow beyond the memory that they began with and shrink
 // again; running sequences go on, and what is cached stays.
 func TestResize(t *testing.T) {

@@ -141,6 +141,9 @@ func TestStatesOnTraces(t *testing.T) {
 			if os.Getenv("FIGURES") == "" {
 				pages = pages[:1]
 			}
+			if os.Getenv("FIGURES") != "" {
+				t.Logf("room for all: %.4f", replayedStates(t, New("all", 60_000), trace, realTime))
+			}
 			for k, n := range pages {
 				lru, forecast := replayedStates(t, New("lru", n), trace, realTime), replayedStates(t, statePool(n), trace, realTime)
 				t.Logf("%d checkpoints: LRU %.4f, forecast %.4f", n, lru, forecast)

@@ -70,6 +70,7 @@
 //	  orders     one order, or with quotas one for each account; terms; the clock
 //	    order      the levels with their lists, heaps and ranked terms
 //	  pieces     with the policy forecast: the pages by their next use
+//	    checkpoints  in a pool of states: which of them follows which
 //
 // The parts share the records, since a page is in one list at a time; each alone changes its
 // own heads, counts and indices.

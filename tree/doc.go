@@ -110,7 +110,9 @@
 // States are not offered with the tokens: a release gives its working pages to the tree
 // (StoreItem.HandOver), and a commit asks which block its tokens end (FindEnd), copies
 // its working page and attaches the copy (Apply.Checkpoints). "Every pool" of a
-// candidate means every attention pool. See states.go.
+// candidate means every attention pool. See states.go. With Config.Follow the tree says of a
+// checkpoint that comes to the device between which others it lies, for policies that value it
+// by what it saves. See follow.go.
 //
 // # Symbols
 //

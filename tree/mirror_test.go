@@ -47,6 +47,7 @@ type mirrors struct {
 	dprio  []map[messages.PageID]retained           //
 	host   []map[protocol.BlockID]messages.Priority //
 	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
+	fronts []fronts                                 // by pool, of states
 }
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
@@ -56,6 +57,7 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
 		m.dprio = append(m.dprio, map[messages.PageID]retained{})
 		m.host = append(m.host, map[protocol.BlockID]messages.Priority{})
+		m.fronts = append(m.fronts, fronts{})
 	}
 	return m
 }
@@ -160,6 +162,7 @@ func (m *mirrors) move(v protocol.BlockMove, priority messages.Priority) (back b
 			now = m.dprio[v.Pool][page]
 			delete(m.device[v.Pool], page)
 			delete(m.dprio[v.Pool], page)
+			m.fronts[v.Pool].move(page, v.To)
 		}
 	}
 	delete(m.host[v.Pool], v.Block)
@@ -178,6 +181,10 @@ func (m *mirrors) move(v protocol.BlockMove, priority messages.Priority) (back b
 func (m *mirrors) follow(effects []protocol.Effect) {
 	m.forgot = map[[2]int32]bool{}
 	for _, e := range effects {
+		if e.Kind == protocol.Follow {
+			m.fronts[e.Pool].follow(e.Pages)
+			continue
+		}
 		forDevice := e.Kind <= protocol.Reprioritize
 		require.NotEmpty(m.t, e.Blocks)
 		if forDevice {
@@ -199,6 +206,7 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				delete(m.device[p], e.Pages[i])
 				delete(m.dprio[p], e.Pages[i])
+				m.fronts[p].move(e.Pages[i], protocol.Nowhere)
 			case protocol.Reprioritize:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				require.NotEqual(m.t, retained{e.Priority, e.Until}, m.dprio[p][e.Pages[i]])
@@ -332,6 +340,7 @@ func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 		}
 		require.Equal(m.t, b.session, session, b.key())
 	}
+	require.Equal(m.t, o.fronts(), m.fronts)
 	require.Equal(m.t, len(o.blocks), m.tree.Blocks())
 	for key := range keys {
 		behind := slices.ContainsFunc(o.blocks, func(b *oblock) bool {

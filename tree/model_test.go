@@ -59,7 +59,7 @@ func newModel(t *rapid.T) *model {
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
 	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
-	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true})
+	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true, Follow: true})
 	m.tree.base.arena.shared.allowed = rapid.SampledFrom([]int{0, 20, sparseTokens}).Draw(t, "allowed")
 	m.mirrors = newMirrors(t, m.tree)
 	if !events {
@@ -382,7 +382,7 @@ func (m *model) Look(*rapid.T) {
 	m.tree.Snapshot(&s)
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
-	fresh.device, fresh.dprio, fresh.host = m.mirrors.device, m.mirrors.dprio, m.mirrors.host
+	fresh.device, fresh.dprio, fresh.host, fresh.fronts = m.mirrors.device, m.mirrors.dprio, m.mirrors.host, m.mirrors.fronts
 	if !m.tree.base.recording {
 		require.Empty(m, s.Keys.List)
 		fresh.events = nil

@@ -42,6 +42,11 @@
 // A guard compares the policy with LRU on a thirty-second of the blocks and returns to
 // LRU for a time where that would have hit clearly more.
 //
+// # Checkpoints of recurrent states
+//
+// A pool of states has a policy that NewCheckpoints makes: its pieces are single pages with hazards that are counted, and
+// values in proportion to what a use saves. See checkpoints.
+//
 // # Bounds and determinism
 //
 // The memory is bounded when a policy is made, for n pages by 4 × n bytes from 56,000 pages on, and below by 184 KiB + 0.7 × n

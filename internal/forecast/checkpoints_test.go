@@ -1,0 +1,76 @@
+package forecast
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// learned is a policy that has seen checkpoints used after a minute, and those with a longer one behind them never.
+func learned(t *testing.T) *Policy {
+	p := NewCheckpoints()
+	for range 2000 {
+		last := p.Now()
+		p.Advance(time.Duration(p.Now()+60_000) * time.Millisecond)
+		p.Used(p.Checkpoint(10, false), last)
+		p.Gone(p.Checkpoint(10, true), last)
+	}
+	require.NoError(t, p.Check())
+	return p
+}
+
+// TestCheckpointsAreWorthTheirUses: the value of a checkpoint rises until the use that is expected and falls behind it; one that was
+// never used is worth less.
+func TestCheckpointsAreWorthTheirUses(t *testing.T) {
+	p := learned(t)
+	value := func(goesOn bool, age time.Duration) float32 {
+		return p.Value(p.Checkpoint(10, goesOn), p.Now()-age.Milliseconds())
+	}
+	assert.Greater(t, value(false, 50*time.Second), 1.5*value(false, 0))
+	assert.Greater(t, value(false, 50*time.Second), 1.5*value(false, time.Hour))
+	assert.Greater(t, value(false, 50*time.Second), 10*value(true, 50*time.Second))
+}
+
+// TestCheckpointsAreWorthWhatTheySave: the value is in proportion to the blocks that a use saves.
+func TestCheckpointsAreWorthWhatTheySave(t *testing.T) {
+	p := learned(t)
+	f := p.Checkpoint(3, true)
+	for _, blocks := range []int{1, 2, 100, 1_000_000, savedMask + 1} {
+		g := p.Saves(f, blocks)
+		assert.Equal(t, f.class(), g.class())
+		want := math.Log(float64(min(blocks, savedMask)) / 3)
+		assert.InDelta(t, want, float64(p.Rank(g, p.Now())-p.Rank(f, p.Now()))/unit, 0.001, "%d blocks", blocks)
+	}
+	assert.Equal(t, p.Saves(f, 1), p.Saves(f, 0))
+}
+
+// TestCheckpointsAwaited: a checkpoint that a request waits for is worth more than all others until it is used, or many
+// requests have ended.
+func TestCheckpointsAwaited(t *testing.T) {
+	p := learned(t)
+	p.BeginWait()
+	f := p.Await(p.Checkpoint(1, true))
+	best := p.Rank(p.Checkpoint(savedMask, false), p.Now())
+	assert.Greater(t, p.Rank(f, p.Now()), best)
+	assert.Less(t, p.Rank(p.Used(f, p.Now()), p.Now()), best)
+	for range awaitedRequests {
+		p.EndRequest(&Request{})
+	}
+	assert.Less(t, p.Rank(f, p.Now()), best)
+	assert.Contains(t, p.String(), "forecast of checkpoints")
+	assert.Less(t, p.Bytes(), 20<<10)
+}
+
+// TestCheckpointsAllocateNothing: what is learned has its place from the start.
+func TestCheckpointsAllocateNothing(t *testing.T) {
+	p := learned(t)
+	f := p.Checkpoint(5, false)
+	assert.Zero(t, testing.AllocsPerRun(200, func() {
+		f = p.Used(f, p.Now())
+		p.Gone(f, p.Now())
+		p.Rank(f, p.Now())
+	}))
+}

@@ -1,0 +1,94 @@
+package tree
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// fronts are, by page, the pages of the next shorter checkpoints of a pool of states, as a pool follows them by effects.
+type fronts map[messages.PageID]messages.PageID
+
+// follow does what an effect says.
+func (f fronts) follow(pages []messages.PageID) {
+	for _, page := range pages[1:] {
+		f[page] = pages[0]
+	}
+}
+
+// move gives the checkpoint of a page another one, or takes it out of the others if it leaves the device.
+func (f fronts) move(from messages.PageID, to protocol.Location) {
+	front, ok := f[from]
+	if !ok {
+		return
+	}
+	delete(f, from)
+	now := front
+	if page, tier, held := to.Page(); held && tier == messages.Primary {
+		now = page
+		f[now] = front
+	}
+	for page, before := range f {
+		if before == from {
+			f[page] = now
+		}
+	}
+}
+
+// fronts are those of all pools, searched for among all blocks.
+func (o *oracle) fronts() []fronts {
+	list := make([]fronts, len(o.pools))
+	for p, shape := range o.pools {
+		list[p] = fronts{}
+		for _, b := range o.blocks {
+			page, ok := b.onDevice(p)
+			if !ok || !shape.State {
+				continue
+			}
+			list[p][page] = messages.NoPage
+			length := 0
+			for _, other := range o.blocks {
+				n := len(other.full)
+				if front, ok := other.onDevice(p); ok && other.ns == b.ns && n < len(b.full) && n > length && slices.Equal(other.full, b.full[:n]) && n%o.tpb == 0 {
+					list[p][page], length = front, n
+				}
+			}
+		}
+	}
+	return list
+}
+
+// onDevice is the page of a block in a pool, if it has one there.
+func (b *oblock) onDevice(p int) (messages.PageID, bool) {
+	page, tier, ok := b.places[p].Page()
+	return page, ok && tier == messages.Primary
+}
+
+// TestFollowIsBounded: a checkpoint of a prefix of many prompts is not told of all of them.
+func TestFollowIsBounded(t *testing.T) {
+	const prompts = 1000
+	tree := New(Config{TokensPerBlock: 2, Pools: []PoolShape{{}, {State: true}}, Follow: true})
+	var a protocol.Apply
+	for i := range prompts {
+		page := messages.PageID(2 * i)
+		a.Stores = []protocol.StoreItem{{
+			Tokens: []messages.Token{1, 2, 3, messages.Token(i)}, To: 4, Tables: [][]messages.PageID{{page, page + 1}}, Prompt: 4,
+			FindEnd: true, HandOver: []messages.PageID{messages.NoPage, messages.PageID(i)},
+		}}
+		tree.Apply(&a)
+		require.Equal(t, []messages.PageID{messages.NoPage, messages.PageID(i)}, a.Effects[len(a.Effects)-1].Pages)
+	}
+	m := protocol.Match{Items: []protocol.MatchItem{{Tokens: []messages.Token{1, 2, 3, 0, 5}, Limit: 5}}}
+	tree.Match(&m)
+	a = protocol.Apply{Checkpoints: []protocol.Checkpoint{{Pool: 1, Block: m.Items[0].IDs[0], Page: prompts}}}
+	tree.Apply(&a)
+	last := a.Effects[len(a.Effects)-1]
+	require.Equal(t, protocol.Follow, last.Kind)
+	require.Equal(t, messages.PageID(prompts), last.Pages[0])
+	require.Greater(t, len(last.Pages), followLimit/2)
+	require.LessOrEqual(t, len(last.Pages), followLimit+1)
+}
