@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // stateCache replays a trace against a pool of states, in the atomic model of atomicCache: a request reuses the longest
@@ -204,4 +205,107 @@ func TestCheckpointSaves(t *testing.T) {
 	c.do(protocol.PoolOp{Kind: protocol.DetachPages, Pages: pages[2:3]})
 	assert.Equal(t, []int{70, 95}, []int{saves()[1], saves()[3]}, "without the one in front")
 	require.NoError(t, p.Check())
+}
+
+// filled takes all pages of a pool of states as checkpoints of equal depth and priority, one for each of some tenants in turn.
+func filled(c *stateCache, priority messages.Priority, tenants ...protocol.Tenant) (pages []messages.PageID) {
+	for k, tenant := range tenants {
+		page := c.do(protocol.PoolOp{Kind: protocol.Take, N: 1, Tenant: tenant})[0].Pages
+		c.do(
+			protocol.PoolOp{Kind: protocol.AttachPages, Pages: page, Blocks: []protocol.BlockID{protocol.BlockID(k)}, Depth: 9, Priority: priority},
+			protocol.PoolOp{Kind: protocol.Drop, Pages: page, Use: protocol.Use(2 * k)},
+		)
+		pages = append(pages, page[0])
+	}
+	return pages
+}
+
+// TestCheckpointReplacesWhatIsWorthNoMore: a checkpoint takes no page of a higher priority. With quotas a tenant that has
+// reached its own replaces one of its own, and otherwise one of a tenant over its quota.
+func TestCheckpointReplacesWhatIsWorthNoMore(t *testing.T) {
+	take := func(c *stateCache, tenant protocol.Tenant, priority messages.Priority) []messages.PageID {
+		return c.do(protocol.PoolOp{Kind: protocol.TakeForCheckpoint, Tenant: tenant, Priority: priority})[0].Pages
+	}
+	c := newStateCache(statePool(2))
+	pages := filled(c, 50, 0, 0)
+	assert.Empty(t, take(c, 0, 49))
+	assert.Equal(t, pages[:1], take(c, 0, 50))
+
+	half := windows.NoQuota / 2
+	divided := func() *stateCache {
+		return newStateCache(NewForecast("divided", 4, Forecast{States: true}, half, half))
+	}
+	c = divided()
+	pages = filled(c, 50, 0, 0, 1, 1)
+	assert.Empty(t, take(c, 1, 49))
+	assert.Equal(t, pages[2:3], take(c, 1, 50), "of its own, although another tenant's is older")
+	c = divided()
+	pages = filled(c, 50, 1, 0, 0, 0)
+	assert.Empty(t, take(c, 1, 49))
+	assert.Equal(t, pages[1:2], take(c, 1, 50), "of the tenant over its quota")
+}
+
+// TestCheckpointVictimsArePieces: host memory is told what the policy knows of each checkpoint that it may keep.
+func TestCheckpointVictimsArePieces(t *testing.T) {
+	p := statePool(1)
+	filled(newStateCache(p), 35, 0)
+	w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.TakeForCheckpoint, Priority: 35}}}
+	p.Do(&w)
+	require.Len(t, w.Victims, 1)
+	require.Len(t, w.Pieces, 1)
+	assert.Equal(t, 1, w.Pieces[0].End)
+	assert.Equal(t, w.Ranking.Rank(uint64(p.cache.pieces.policy.Checkpoint(10, false)), 0), w.Ranking.Rank(w.Pieces[0].Features, 0))
+}
+
+// TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.
+func TestCheckpointsMove(t *testing.T) {
+	p := statePool(8)
+	c := newStateCache(p)
+	spare := c.do(protocol.PoolOp{Kind: protocol.Take, N: 4})[0].Pages
+	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 3})[0].Pages
+	ids := document(7, 32)
+	for i, n := range []int{10, 16, 30} {
+		c.attach(pages[i], ids[:n])
+	}
+	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2}, protocol.PoolOp{Kind: protocol.Drop, Pages: spare})
+	r := Resizing{Pages: 4}
+	p.Resize(&r)
+	require.Len(t, r.Moves, 3)
+	saves := map[protocol.BlockID]int{}
+	for _, at := range p.Attached() {
+		saves[at.Block] = p.cache.pieces.checkpoints.saved(int32(at.Page))
+	}
+	assert.Equal(t, map[protocol.BlockID]int{protocol.BlockID(ids[9]): 10, protocol.BlockID(ids[15]): 6, protocol.BlockID(ids[29]): 14}, saves)
+	require.NoError(t, p.Check())
+}
+
+// TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others.
+func TestAwaitedCheckpointStays(t *testing.T) {
+	c := newStateCache(statePool(2))
+	pages := filled(c, 35, 0, 0)
+	c.do(
+		protocol.PoolOp{Kind: protocol.Claim, Pages: pages[:1]},
+		protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:1], Awaited: true},
+	)
+	assert.Equal(t, pages[1:], c.do(protocol.PoolOp{Kind: protocol.Take, N: 1})[0].Pages)
+}
+
+// TestSupersededCheckpointIsKnown: the policy tells a checkpoint with a longer one behind it from others, whenever that came.
+func TestSupersededCheckpointIsKnown(t *testing.T) {
+	p := statePool(3)
+	c := newStateCache(p)
+	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 3})[0].Pages
+	ids := document(7, 30)
+	goesOn := func(page messages.PageID) bool {
+		s := p.cache.pieces
+		f := s.member(&s.all[s.of(int32(page))]).features
+		return f == s.policy.GoesOn(f)
+	}
+	for i, n := range []int{20, 30, 10} {
+		c.attach(pages[i], ids[:n])
+		c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages[i : i+1], Use: 2})
+	}
+	assert.True(t, goesOn(pages[0]), "it came before")
+	assert.False(t, goesOn(pages[1]))
+	assert.True(t, goesOn(pages[2]), "it came after")
 }

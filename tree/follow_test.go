@@ -92,3 +92,26 @@ func TestFollowIsBounded(t *testing.T) {
 	require.Greater(t, len(last.Pages), followLimit/2)
 	require.LessOrEqual(t, len(last.Pages), followLimit+1)
 }
+
+// TestFollowBack: a checkpoint that comes back from host memory is told between which others it lies.
+func TestFollowBack(t *testing.T) {
+	tree := New(Config{TokensPerBlock: 1, Pools: []PoolShape{{}, {State: true}}, Host: true, Follow: true})
+	var a protocol.Apply
+	for n := 1; n <= 3; n++ {
+		a.Stores = []protocol.StoreItem{{
+			Tokens: []messages.Token{1, 2, 3}[:n], To: n, Tables: [][]messages.PageID{[]messages.PageID{0, 1, 2}[:n]}, Prompt: n,
+			FindEnd: true, HandOver: []messages.PageID{messages.NoPage, messages.PageID(n)},
+		}}
+		tree.Apply(&a)
+	}
+	move := func(to protocol.Location) []protocol.Effect {
+		a = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 1, To: to}}}
+		tree.Apply(&a)
+		return a.Effects
+	}
+	require.Empty(t, move(protocol.OnHost(0)))
+	effects := move(protocol.OnDevice(9))
+	require.Len(t, effects, 3)
+	require.Equal(t, []messages.PageID{1, 9}, effects[1].Pages)
+	require.Equal(t, []messages.PageID{9, 3}, effects[2].Pages)
+}

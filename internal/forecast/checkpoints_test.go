@@ -74,3 +74,16 @@ func TestCheckpointsAllocateNothing(t *testing.T) {
 		p.Rank(f, p.Now())
 	}))
 }
+
+// TestCheckpointsCountUses: what was used once is told from what was not, up to three uses.
+func TestCheckpointsCountUses(t *testing.T) {
+	p := NewCheckpoints()
+	f := p.Checkpoint(5, false)
+	seen := map[int]bool{f.class(): true}
+	for range 5 {
+		f = p.Used(f, p.Now())
+		seen[f.class()] = true
+	}
+	assert.Len(t, seen, 1+checkpointUses)
+	assert.EqualValues(t, 5, f.saved())
+}
