@@ -279,10 +279,13 @@ func TestCheckpointsMove(t *testing.T) {
 	require.NoError(t, p.Check())
 }
 
-// TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others.
+// TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others that save more.
 func TestAwaitedCheckpointStays(t *testing.T) {
 	c := newStateCache(statePool(2))
-	pages := filled(c, 35, 0, 0)
+	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 2})[0].Pages
+	c.attach(pages[0], document(1, 5))
+	c.attach(pages[1], document(2, 30))
+	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2})
 	c.do(
 		protocol.PoolOp{Kind: protocol.Claim, Pages: pages[:1]},
 		protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:1], Awaited: true},
