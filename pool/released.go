@@ -28,7 +28,7 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 	}
 	r := forecast.Request{
 		Arrived: op.Request.Arrived, Released: now, Signatures: op.Request.Signatures,
-		Blocks: op.Request.Blocks, Prompt: op.Request.Prompt, Tokens: op.Request.Tokens, Answer: op.Request.Answer,
+		Blocks: op.Request.Blocks, Prompt: op.Request.Prompt, Found: op.Request.Found, Tokens: op.Request.Tokens, Answer: op.Request.Answer,
 	}
 	path := s.storedPath(op.Pages)
 	r.Cached = min(s.cachedRuns(path), r.Prompt)

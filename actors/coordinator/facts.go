@@ -36,7 +36,7 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 	if answer == 0 {
 		answer = int(s.Length() - s.Prompt)
 	}
-	r.Arrived, r.Answer = s.Arrived, answer
+	r.Arrived, r.Found, r.Answer = s.Arrived, int(s.ReusedBlocks()), answer
 	// A sequence may end before its prompt is computed.
 	r.Tokens = min(int(s.Prompt), len(tokens))
 	r.Blocks, r.Prompt = len(tokens)/tokensPerBlock, r.Tokens/tokensPerBlock

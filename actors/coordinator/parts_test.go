@@ -198,3 +198,18 @@ func TestSequencesLoseTheSymbolsThatTheTreeHasLost(t *testing.T) {
 		assert.Equal(t, holds, s.Stores())
 	}
 }
+
+// TestFactsOfARequest: pools learn of a request what it was, as far as it was computed, and what its admission has reused.
+func TestFactsOfARequest(t *testing.T) {
+	c := New(Config{Pools: []windows.Pool{{Name: "full", TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 8}}, TokensPerBlock: 4}, nil)
+	s := c.sequences.Open(1)
+	s.Begin(sequence.Origin{Prompt: 18, Arrived: 7}, make([]messages.Token, 18), 0)
+	s.Plan(3, 12)
+	s.Text.Extend(make([]messages.Token, 6))
+	var facts requestFacts
+	got := *facts.of(s, 4, 23, 0)
+	got.Signatures = nil
+	assert.Equal(t, protocol.RequestFacts{Arrived: 7, Blocks: 5, Prompt: 4, Found: 3, Tokens: 18, Answer: 6}, got)
+	assert.Equal(t, 90, facts.of(s, 4, 23, 90).Answer, "what the host says")
+	assert.Equal(t, 2, facts.of(s, 4, 8, 0).Prompt, "the rest of the prompt was not computed")
+}

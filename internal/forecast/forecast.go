@@ -18,7 +18,8 @@ type Request struct {
 	Blocks     int // full blocks
 	Prompt     int // full blocks of the prompt
 	Tokens     int // of the prompt
-	Cached     int // leading blocks that were cached at admission
+	Cached     int // leading blocks that the pool had cached at admission
+	Found      int // leading blocks that any tier had
 	Answer     int // tokens of the answer
 }
 
@@ -105,7 +106,8 @@ func (p *Policy) Begin(r *Request) {
 	p.session = session
 	added := uint8(0)
 	if p.session.turn == 0 {
-		known = r.Cached
+		// What comes back from host memory is not new to the traffic, though it is to the pool.
+		known = max(r.Cached, min(r.Found, r.Prompt))
 	} else {
 		known = p.span.Block(known-1) + 1
 		added = max(1, logFeature(2*(r.Tokens-int(p.session.tokens)), featureAdded))

@@ -148,6 +148,15 @@ func TestAddedTokens(t *testing.T) {
 	require.NoError(t, p.Check())
 }
 
+// TestFoundBlocksAreNotNew: of a session's first prompt those blocks are new that neither the pool nor host memory had.
+func TestFoundBlocksAreNotNew(t *testing.T) {
+	for _, c := range []struct{ cached, found, want int }{{2, 0, 6}, {2, 4, 4}, {4, 2, 4}, {0, 9, 0}, {0, 0, 8}} {
+		p := New(1000, 1, 1)
+		p.Begin(&Request{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13, 15}, Blocks: 8, Prompt: 8, Tokens: 8, Cached: c.cached, Found: c.found})
+		assert.EqualValues(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).at(featureNew), "%+v", c)
+	}
+}
+
 // TestEqualSeedsDecideAlike: the state is a function of requests and seed.
 func TestEqualSeedsDecideAlike(t *testing.T) {
 	a, b, c := New(500, 1, 7), New(500, 1, 7), New(500, 1, 8)

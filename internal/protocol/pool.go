@@ -131,6 +131,7 @@ type RequestFacts struct {
 	Signatures []uint64
 	Blocks     int // full blocks
 	Prompt     int // full blocks of the prompt, Blocks at most
+	Found      int // blocks that its admission has reused, from either tier
 	Tokens     int // of the prompt
 	Answer     int // tokens of the answer
 }
