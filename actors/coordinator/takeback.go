@@ -38,8 +38,15 @@ func (e *extension) takeBackFailed() bool {
 		}
 	}
 	e.out.reset()
+	// Pages are claimed again before lost sequences drop theirs: a page that both hold would be free in between.
+	lost := undo[:0]
 	for _, it := range undo {
-		e.takeBack(it, taken)
+		if !e.takeBack(it, taken) {
+			lost = append(lost, it)
+		}
+	}
+	for _, it := range lost {
+		e.dropLost(it)
 	}
 	return true
 }
@@ -76,10 +83,10 @@ func (e *extension) copyFailed(it *step) bool {
 	return false
 }
 
-// takeBack takes one step back. A sequence is lost if its old page has gone to
+// takeBack takes one step back, or returns false: the sequence is lost if its old page has gone to
 // another step meanwhile, or is written to by another one that holds it alone now,
 // or if its beams have followed their parents.
-func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
+func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) bool {
 	s := it.sequence
 	// Refused from here on, so the commit that follows leaves it out.
 	it.refused, it.computed = true, 0
@@ -93,8 +100,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		}
 	}
 	if lost {
-		e.dropLost(it)
-		return
+		return false
 	}
 	e.stats.RefusedSteps.Note(it.result.Err)
 	for p := range it.pools {
@@ -121,6 +127,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	// asks again.
 	s.ShareAll()
 	s.Usage.SetUse(it.use)
+	return true
 }
 
 // writtenByOthers tells whether another step holds the page alone since this one
