@@ -109,6 +109,7 @@ func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 		k.Use = a.core.UseOf(k.Page, k.Block)
 	}
 	a.core = a.core.Rebuilt(m.Pages, m.Kept)
+	a.core.Do(&protocol.PoolWork{Ops: m.Follow})
 	m.Counts = a.core.Counts()
 }
 

@@ -178,15 +178,20 @@ func TestRecurrentModels(t *testing.T) {
 }
 
 // TestForecastOfCheckpoints: with the policy forecast a checkpoint is worth the blocks from the next shorter one of its
-// prefix to it. Of three that are used alike the one that saves a single block goes, not the oldest one.
+// prefix to it. Of three that are used alike the one that saves a single block goes, not the oldest one, also if the pool has failed in
+// between.
 func TestForecastOfCheckpoints(t *testing.T) {
-	for policy, want := range map[string][2]int{windows.PriorityLRU: {20, 0}, windows.Forecast: {16, 8}} {
+	for _, c := range []struct {
+		policy string
+		fails  bool
+		want   [2]int
+	}{{windows.PriorityLRU, false, [2]int{20, 0}}, {windows.Forecast, false, [2]int{16, 8}}, {windows.Forecast, true, [2]int{16, 8}}} {
 		r := newRig(t, setup{
 			windows: []int{full, full}, pages: []windows.PageCounts{{Primary: 32}, {Primary: 4}},
 			model: func(m *windows.Model) {
 				m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
 			},
-			change: func(c *windows.Config) { c.EvictionPolicy = policy },
+			change: func(config *windows.Config) { config.EvictionPolicy = c.policy },
 		})
 		// checkpoint computes a prompt up to the last boundary in front of its end.
 		checkpoint := func(prompt []messages.Token) {
@@ -201,12 +206,20 @@ func TestForecastOfCheckpoints(t *testing.T) {
 		checkpoint(run(100, 9)) // saves 2 blocks
 		checkpoint(run(0, 17))  // saves 4 blocks
 		checkpoint(run(0, 21))  // saves 1 block, behind 16 tokens
+		if c.fails {
+			require.NoError(t, r.points.Arm("pool:state"))
+			_, err := r.Lookup(t.Context(), messages.Prefix{Tokens: run(0, 9)})
+			require.NoError(t, err)
+		}
 		checkpoint(run(200, 9)) // takes the page of another
 		for i, prompt := range [][]messages.Token{run(0, 21), run(100, 9)} {
 			found, err := r.Lookup(t.Context(), messages.Prefix{Tokens: prompt})
 			require.NoError(t, err)
-			assert.Equal(t, want[i], found.MatchedTokens, "%v, prompt %d", policy, i)
+			assert.Equal(t, c.want[i], found.MatchedTokens, "%+v, prompt %d", c, i)
 		}
+		stats, err := r.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, c.fails, stats.Restarts == 1)
 		require.NoError(t, r.Check(t.Context()))
 		r.close()
 	}

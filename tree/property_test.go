@@ -45,6 +45,18 @@ func (m *model) List(*rapid.T) {
 		require.False(m, h.Lost)
 	}
 	require.Equal(m, before, m.tree.base.symbols.refs)
+	listed := make([]fronts, len(m.oracle.pools))
+	for p := range listed {
+		listed[p] = fronts{}
+	}
+	for _, b := range list.Blocks {
+		if page, tier, _ := b.At.Page(); tier == messages.Primary && m.oracle.pools[b.Pool].State {
+			listed[b.Pool][page] = b.Front
+		} else {
+			require.Equal(m, messages.NoPage, b.Front)
+		}
+	}
+	require.Equal(m, m.oracle.fronts(), listed)
 }
 
 // A recovery forgets the symbols that no block and no sequence holds, and says of a prompt

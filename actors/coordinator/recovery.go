@@ -310,7 +310,7 @@ func (r *recovery) rebuild() {
 	r.pools = make([]protocol.RebuildPool, 0, n)
 	for p := range n {
 		r.pools = append(r.pools, protocol.RebuildPool{
-			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p),
+			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p), Follow: r.following(p),
 		})
 	}
 	for i := range r.list.Blocks {
@@ -329,6 +329,17 @@ func (r *recovery) rebuild() {
 		r.kernel.rebuildPool(&r.pools[p])
 	}
 	r.kernel.toOffloader(r.host)
+}
+
+// following says of the checkpoints of a pool which follow which.
+func (r *recovery) following(p int) (list []protocol.PoolOp) {
+	for i := range r.list.Blocks {
+		b := &r.list.Blocks[i]
+		if page, _, _ := b.At.Page(); int(b.Pool) == p && b.Front != messages.NoPage {
+			list = append(list, protocol.PoolOp{Kind: protocol.FollowCheckpoint, Pages: []messages.PageID{b.Front, page}})
+		}
+	}
+	return list
 }
 
 func (r *recovery) pinsOf(b *protocol.BlockLocation) int32 {

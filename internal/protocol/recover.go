@@ -40,6 +40,8 @@ type BlockLocation struct {
 	Priority messages.Priority
 	Until    time.Duration // when the priority ends; 0: never
 	Salt     string        // of its namespace
+	// Front, of a checkpoint on the device, is the page of the next shorter one there. NoPage: there is none, or no policy asks.
+	Front messages.PageID
 }
 
 // Quiesce asks the offloader to answer when every transfer, and every kernel that it
@@ -74,6 +76,8 @@ type RebuildPool struct {
 	Pool  messages.PoolID
 	Pages int
 	Kept  []KeptPage
+	// Follow says of the checkpoints of a pool of states which follow which, as FollowCheckpoint does.
+	Follow []PoolOp
 
 	Counts PoolPages
 }
