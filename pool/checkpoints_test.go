@@ -279,6 +279,15 @@ func TestCheckpointsMove(t *testing.T) {
 	require.NoError(t, p.Check())
 }
 
+// TestBytesOfCheckpoints holds the memory of a pool of states that docs/policies.md states.
+func TestBytesOfCheckpoints(t *testing.T) {
+	p := statePool(1000)
+	filled(newStateCache(p), 35, make([]protocol.Tenant, 1000)...)
+	bytes := float64(p.cache.pieces.bytes()) / 1000
+	t.Logf("%.1f bytes a checkpoint", bytes)
+	assert.Less(t, bytes, 100.0)
+}
+
 // TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others that save more.
 func TestAwaitedCheckpointStays(t *testing.T) {
 	c := newStateCache(statePool(2))

@@ -23,6 +23,9 @@ func (s *pieces) bytes() int {
 			n += bytesOf(o.terms.all[k].pieces)
 		}
 	})
+	if s.checkpoints != nil {
+		n += bytesOf(s.checkpoints.of)
+	}
 	return n + bytesOf(s.runs) + bytesOf(s.ends) + bytesOf(s.peeked) + bytesOf(s.evicted)
 }
 
