@@ -84,6 +84,14 @@ func (c *cache) evict(i int32) {
 	c.forget(i)
 }
 
+// front is the page of the checkpoint that the one of a page follows, for policies that ask for it; else NoPage.
+func (c *cache) front(i int32) messages.PageID {
+	if c.pieces == nil || c.pieces.checkpoints == nil {
+		return messages.NoPage
+	}
+	return messages.PageID(c.pieces.checkpoints.of[i].front)
+}
+
 // noteVictim notes the piece of a page, which is about to be evicted, as that of the victims up to an index.
 func (c *cache) noteVictim(i int32, end int) {
 	if s := c.pieces; s != nil {
@@ -154,7 +162,7 @@ func (c *cache) forCheckpoint(t protocol.Tenant, floor messages.Priority) int32 
 	// their quotas, and all others. If one is worth too much the next is tried, whereas Take
 	// must have a page at any price and looks no further than accounts.next.
 	if c.pieces != nil {
-		return c.pieces.checkpoints.replaced(t, floor)
+		return c.pieces.checkpoints.victimFor(t, floor)
 	}
 	candidates := [3]int32{c.whole.first(), none, none}
 	if a := c.accounts; a != nil {

@@ -184,8 +184,8 @@ func (c *checkpoints) form(op *protocol.PoolOp, now time.Duration) {
 	}
 }
 
-// replaced is the page that a checkpoint of a tenant replaces, see cache.forCheckpoint.
-func (c *checkpoints) replaced(t protocol.Tenant, floor messages.Priority) int32 {
+// victimFor is the page that a checkpoint of a tenant replaces, see cache.forCheckpoint.
+func (c *checkpoints) victimFor(t protocol.Tenant, floor messages.Priority) int32 {
 	s := c.pieces
 	a := s.orders.accounts
 	if a == nil {

@@ -21,12 +21,12 @@ func (p *Pool) Counts() protocol.PoolPages {
 	}
 }
 
-// Attached lists the blocks that pages cache, by page number.
+// Attached lists the blocks that pages cache, by page number, and which checkpoint follows which.
 func (p *Pool) Attached() []protocol.PageBlock {
 	var list []protocol.PageBlock
 	for i := range p.pages {
 		if g := &p.pages[i]; g.stored() {
-			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block})
+			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block, Front: p.cache.front(int32(i))})
 		}
 	}
 	return list

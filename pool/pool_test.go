@@ -55,7 +55,7 @@ func TestAttached(t *testing.T) {
 		{Kind: protocol.Claim, Pages: []messages.PageID{1}},
 		{Kind: protocol.DetachPages, Pages: []messages.PageID{2}},
 	}})
-	assert.Equal(t, []protocol.PageBlock{{Page: 0, Block: 0}, {Page: 1, Block: 1}}, p.Attached())
+	assert.Equal(t, []protocol.PageBlock{{Page: 0, Block: 0, Front: messages.NoPage}, {Page: 1, Block: 1, Front: messages.NoPage}}, p.Attached())
 }
 
 // full makes a pool whose pages are all cached, page n−1 to be evicted first.

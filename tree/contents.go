@@ -60,13 +60,9 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 				// priority that has ended.
 				t.base.expireNow(b)
 				until, _ := t.base.timers.of(b)
-				front := messages.NoPage
-				if _, tier, _ := at.Page(); tier == messages.Primary && t.following && t.base.arena.pools[p].State {
-					front = t.shorter(p, x, int32(i))
-				}
 				m.Blocks = append(m.Blocks, protocol.BlockLocation{
 					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.base.arena.nodes[x].depth + int32(i), Priority: t.base.blocks.priority[b],
-					Until: until, Salt: salt, Front: front,
+					Until: until, Salt: salt, Front: t.frontOf(p, x, int32(i)),
 				})
 			}
 		}

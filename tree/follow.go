@@ -32,6 +32,15 @@ func (t *holdings) follow(p int, x, i int32, page messages.PageID) {
 	}
 }
 
+// frontOf is the page of the checkpoint that the one of block i of node x follows on the device; NoPage: it follows none, or is
+// not there, or pools are not told.
+func (t *holdings) frontOf(p int, x, i int32) messages.PageID {
+	if _, tier, _ := t.base.arena.locations(x, p)[i].Page(); !t.following || !t.base.arena.pools[p].State || tier != messages.Primary {
+		return messages.NoPage
+	}
+	return t.shorter(p, x, i)
+}
+
 // shorter is the page of the longest checkpoint on the device in front of block i of node x.
 func (t *holdings) shorter(p int, x, i int32) messages.PageID {
 	for {
@@ -53,6 +62,7 @@ func (t *holdings) shorter(p int, x, i int32) messages.PageID {
 // appendLonger appends the pages of the first checkpoints on the device from block i of node x on, in every branch.
 func (t *holdings) appendLonger(p int, x, i int32, left *int) {
 	if *left--; *left < 0 {
+		t.untold = true
 		return
 	}
 	if *t.base.arena.count(x, p, messages.Primary) > 0 {
@@ -68,7 +78,11 @@ func (t *holdings) appendLonger(p int, x, i int32, left *int) {
 
 // appendLongerOf is appendLonger for the siblings from x down.
 func (t *holdings) appendLongerOf(p int, x int32, left *int) {
-	if x == none || *left <= 0 {
+	if x == none {
+		return
+	}
+	if *left <= 0 {
+		t.untold = true
 		return
 	}
 	e := t.base.elements[x]

@@ -73,6 +73,12 @@ func TestFollowIsBounded(t *testing.T) {
 	const prompts = 1000
 	tree := New(Config{TokensPerBlock: 2, Pools: []PoolShape{{}, {State: true}}, Follow: true})
 	var a protocol.Apply
+	fronts := func() (list []messages.PageID) {
+		for _, at := range tree.Attached()[1] {
+			list = append(list, at.Front)
+		}
+		return list
+	}
 	for i := range prompts {
 		page := messages.PageID(2 * i)
 		a.Stores = []protocol.StoreItem{{
@@ -82,6 +88,7 @@ func TestFollowIsBounded(t *testing.T) {
 		tree.Apply(&a)
 		require.Equal(t, []messages.PageID{messages.NoPage, messages.PageID(i)}, a.Effects[len(a.Effects)-1].Pages)
 	}
+	require.NotContains(t, fronts(), protocol.AnyPage)
 	m := protocol.Match{Items: []protocol.MatchItem{{Tokens: []messages.Token{1, 2, 3, 0, 5}, Limit: 5}}}
 	tree.Match(&m)
 	a = protocol.Apply{Checkpoints: []protocol.Checkpoint{{Pool: 1, Block: m.Items[0].IDs[0], Page: prompts}}}
@@ -91,6 +98,7 @@ func TestFollowIsBounded(t *testing.T) {
 	require.Equal(t, messages.PageID(prompts), last.Pages[0])
 	require.Greater(t, len(last.Pages), followLimit/2)
 	require.LessOrEqual(t, len(last.Pages), followLimit+1)
+	require.Contains(t, fronts(), protocol.AnyPage, "an audit does not compare what the pool was not told")
 }
 
 // TestFollowBack: a checkpoint that comes back from host memory is told between which others it lies.

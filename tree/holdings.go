@@ -15,6 +15,7 @@ type holdings struct {
 	forest
 	host      bool // there is host memory: the offloader is told what is forgotten
 	following bool // pools of states are told which checkpoints follow which
+	untold    bool // not of all, see followLimit
 }
 
 // expire gives the default priority to the watched blocks whose priority ends at or

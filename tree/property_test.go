@@ -57,6 +57,15 @@ func (m *model) List(*rapid.T) {
 		}
 	}
 	require.Equal(m, m.oracle.fronts(), listed)
+	for p, list := range m.tree.Attached() {
+		for _, at := range list {
+			if front, ok := listed[p][at.Page]; ok {
+				require.Equal(m, front, at.Front)
+			} else {
+				require.Equal(m, messages.NoPage, at.Front)
+			}
+		}
+	}
 }
 
 // A recovery forgets the symbols that no block and no sequence holds, and says of a prompt

@@ -154,7 +154,11 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 		for p := range t.base.arena.pools {
 			for i, l := range t.base.arena.locations(x, p) {
 				if page, tier, ok := l.Page(); ok && tier == messages.Primary {
-					list[p] = append(list[p], protocol.PageBlock{Page: page, Block: ids[i]})
+					front := t.frontOf(p, x, int32(i))
+					if t.untold && front != messages.NoPage {
+						front = protocol.AnyPage
+					}
+					list[p] = append(list[p], protocol.PageBlock{Page: page, Block: ids[i], Front: front})
 				}
 			}
 		}

@@ -127,10 +127,10 @@ func (a *audit) compareAttached(p int) error {
 	var problems []error
 	// The tree says which block is on which page; the pool says what each page caches. Both
 	// must say the same, in both directions.
-	inTree := map[messages.PageID]protocol.BlockID{}
+	inTree := map[messages.PageID]protocol.PageBlock{}
 	if p < len(a.tree.Attached) {
 		for _, at := range a.tree.Attached[p] {
-			inTree[at.Page] = at.Block
+			inTree[at.Page] = at
 		}
 	}
 	// What the pool has and the tree has not is found in this loop; what is left in inTree
@@ -138,14 +138,18 @@ func (a *audit) compareAttached(p int) error {
 	name := a.config.Pools[p].Name
 	if len(a.pools[p].Attached) > 0 {
 		for _, at := range a.pools[p].Attached[0] {
-			if block, ok := inTree[at.Page]; !ok || block != at.Block {
-				problems = append(problems, fmt.Errorf("pool %s: page %d caches block %d, the tree says %d", name, at.Page, at.Block, block))
+			known, ok := inTree[at.Page]
+			if !ok || known.Block != at.Block {
+				problems = append(problems, fmt.Errorf("pool %s: page %d caches block %d, the tree says %d", name, at.Page, at.Block, known.Block))
+			}
+			if ok && known.Front != protocol.AnyPage && known.Front != at.Front {
+				problems = append(problems, fmt.Errorf("pool %s: the checkpoint of page %d follows that of page %d, the tree says %d", name, at.Page, at.Front, known.Front))
 			}
 			delete(inTree, at.Page)
 		}
 	}
-	for page, block := range inTree {
-		problems = append(problems, fmt.Errorf("pool %s: the tree has block %d on page %d, the pool has not", name, block, page))
+	for page, at := range inTree {
+		problems = append(problems, fmt.Errorf("pool %s: the tree has block %d on page %d, the pool has not", name, at.Block, page))
 	}
 	return errors.Join(problems...)
 }

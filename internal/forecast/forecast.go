@@ -46,7 +46,7 @@ type Policy struct {
 	filter   *filter
 	waits    waits
 
-	checkpoints *checkpoints // of a pool of states; nil: of pieces, then all but the clock and the waits is unused
+	checkpoints *checkpoints // in a pool of states, where beside it only the clock and the waits are used; else nil
 
 	session session  // of the current request
 	current Features // that all pieces of the current request have

@@ -32,7 +32,12 @@ type Audit struct {
 type PageBlock struct {
 	Page  messages.PageID
 	Block BlockID
+	// Front, of a checkpoint, is the page of the next shorter one, as BlockLocation.Front. AnyPage is not compared.
+	Front messages.PageID
 }
+
+// AnyPage is the front of the tree's checkpoints if it has not told the pool of all of them.
+const AnyPage messages.PageID = -2
 
 // Content is one stored block, as ReadContents lists it. The list includes blocks that
 // no pool holds any more but that stored blocks follow.

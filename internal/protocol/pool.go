@@ -115,8 +115,8 @@ type PoolOp struct {
 	// Awaited, with Unclaim and Drop, says that a request which waits is going to use the
 	// contents of the pages, for policies that predict the next use.
 	Awaited bool
-	// Request, with Drop, says that the pages are the whole path of a request that ends,
-	// for policies that learn from it; nil otherwise.
+	// Request, with Drop, says that the pages are the whole path of a request that ends, or in a pool of
+	// states its working page, for policies that learn from it; nil otherwise.
 	Request *RequestFacts
 
 	Count  int     // answered by Claim and PeekVictims
