@@ -105,13 +105,6 @@ func (s *pieces) cut(set *[]member, spot int32) member {
 	return m
 }
 
-// changed compares a piece with cached pages after its features have changed, if it is a leaf.
-func (s *pieces) changed(q *piece, m *member) {
-	if q.children == 0 {
-		s.offer(s.levelOf(q), m)
-	}
-}
-
 // addToLevel adds a piece, which has cached pages now, to its level, as a leaf or an inner piece.
 func (s *pieces) addToLevel(o *order, q *piece) {
 	l := o.ensureLevel(q.priority)

@@ -12,6 +12,7 @@ import (
 type candidate struct {
 	rank  int32  // by the value
 	last  uint32 // its last use, as member.last
+	at    uint32 // when it had this value, in the same unit
 	piece int32
 }
 
@@ -24,7 +25,7 @@ func (c candidate) before(d candidate) bool {
 
 // candidate gives a piece its value of this moment.
 func (s *pieces) candidate(m *member) candidate {
-	return candidate{piece: m.piece, last: m.last, rank: s.policy.Rank(m.features, s.lastOf(m.last))}
+	return candidate{piece: m.piece, last: m.last, at: s.now(), rank: s.policy.Rank(m.features, s.lastOf(m.last))}
 }
 
 // candidates is the set that the victims of a level are chosen from.
@@ -63,8 +64,8 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 	if f.due += due; f.due >= sweepGroup || f.n == 0 {
 		s.compare(f, set)
 	}
-	// The least one gets its value of this moment, as often as it changes its place.
-	for !s.update(f, f.n-1, set) {
+	// The least one gets its value of this moment, unless it had one a short time ago, as often as it changes its place.
+	for !s.update(f, set) {
 		if f.n == 0 {
 			s.compare(f, set)
 		}
@@ -102,18 +103,37 @@ func (s *pieces) compare(f *front, set []member) {
 	f.due = max(0, f.due-sweepGroup)
 }
 
-// update gives a candidate its value of this moment, and removes it if it is no longer in the set.
+// update gives the least candidate its value of this moment, and removes it if it is no longer in the set.
 // It tells whether the candidate has kept its place.
-func (s *pieces) update(f *front, k int, set []member) bool {
-	n := f.list[k].piece
-	spot := s.all[n].spot
+func (s *pieces) update(f *front, set []member) bool {
+	k := f.n - 1
+	c := &f.list[k]
+	spot := s.all[c.piece].spot
 	// Another set has something else at this index.
-	if int(spot) >= len(set) || set[spot].piece != n {
+	if int(spot) >= len(set) || set[spot].piece != c.piece {
 		f.n--
-		copy(f.list[k:f.n], f.list[k+1:f.n+1])
 		return false
 	}
-	return f.put(k, s.candidate(&set[spot])) == k
+	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
+		return f.put(k, s.candidate(m)) == k
+	}
+	return true
+}
+
+// fresh tells whether the value of a candidate is nearly that of a moment.
+func (c *candidate) fresh(now uint32) bool {
+	return float32(now-c.at) <= freshShare*float32(now-c.last)
+}
+
+// changed compares a piece with cached pages after its features have changed, if it is a leaf.
+func (s *pieces) changed(q *piece, m *member) {
+	if q.children > 0 {
+		return
+	}
+	if f := s.levelOf(q).front; f != nil {
+		f.remove(m.piece)
+		f.add(s.candidate(m))
+	}
 }
 
 // offer compares a leaf of a level whose value may be little.
