@@ -65,6 +65,9 @@ func (c *checking) piecesOf() int {
 // level; used pages of it may have another until they are linked (moveToPriority).
 func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
+	if q.marks.has(withEnd) && (q.children > 0 || !c.pool.cache.pieces.member(q).features.HasLast()) {
+		c.say("piece %d with the last block of a prompt has %d children and the features of others", n, q.children)
+	}
 	if q.branches < 0 || q.branches > q.children {
 		c.say("piece %d with %d children has %d branches", n, q.children, q.branches)
 	}

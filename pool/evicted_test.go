@@ -91,6 +91,7 @@ func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
 	}
 	of = ranks()
 	for d := range of {
-		assert.InDelta(t, slices.Max(of[1]), slices.Max(of[d]), 1000, "document %d: worth as much as the others again", d)
+		// The last block of a prompt, which documents 1 and 3 have apart, is worth more after 100 prompts of one block.
+		assert.InDelta(t, slices.Min(of[1]), slices.Min(of[d]), 1000, "document %d: worth as much as the others again", d)
 	}
 }

@@ -24,6 +24,9 @@ import (
 // B and C are leaves of no use any more: prompt 2 has left the run of A and B in its
 // middle, so B and C are superseded.
 //
+// The last block of a prompt is rarely used again, and worth less than those in front. As long as nothing follows it, it is in one
+// piece with them, which takes one record instead of two: E is in D (see withEnd).
+//
 // The pieces know the pages' records and their orders, in whose levels they have their places.
 type pieces struct {
 	pages   []page // the pool's
@@ -88,12 +91,15 @@ func (q *piece) cached() bool { return q.head != none }
 type marks uint8
 
 const (
-	mostUses marks = 1<<6 - 1
+	mostUses marks = 1<<5 - 1
 	// superseded: a request has gone on from the block in front with other blocks, so this piece is not
 	// expected to be used; its parent's branches leaves it out.
-	superseded marks = 1 << 6
+	superseded marks = 1 << 5
 	// promptEnd: the piece was the last block of a prompt when its parent's detail named it as its end.
-	promptEnd marks = 1 << 7
+	promptEnd marks = 1 << 6
+	// withEnd: the first page in the list is the last block of a prompt, and the features are its own. It is evicted alone, and the
+	// piece then has the features of its other blocks, see endLeaves. Such a piece is a leaf.
+	withEnd marks = 1 << 7
 )
 
 // has tells whether a mark is set.
@@ -292,6 +298,9 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
 		// pages of one operation need not be neighbours.
 		m := *s.member(&s.all[from])
+		if s.all[from].marks.has(withEnd) {
+			m.features = s.beforeLast(&s.all[from], m.features)
+		}
 		to = s.open(m.features, s.all[from].marks.uses())
 		s.member(&s.all[to]).last = m.last
 		s.moved.from, s.moved.to = from, to

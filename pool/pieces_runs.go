@@ -36,6 +36,9 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	}
 	pages := c.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
+	if q.marks.has(withEnd) {
+		n = 1 // the others are worth more
+	}
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
 	tail := none
 	if int(q.pages) <= n {
@@ -52,12 +55,14 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	s.taken = min(k, sweepGroup)
 	if q.head = at; at != none {
 		pages[at].prev = none
+		s.endLeaves(q)
 		return victims
 	}
 	q.tail = none
 	// Pages of the piece that are used keep it.
 	if m := s.removeFromLevel(&c.whole, q); q.pages > 0 {
 		s.put(&s.used, m)
+		s.endLeaves(q)
 	} else {
 		s.end(best)
 	}
@@ -149,6 +154,9 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 	if q.head == none {
 		s.leaveTerm(o, r.piece)
 		s.put(&s.used, s.removeFromLevel(o, q))
+	}
+	if r.prev == none {
+		s.endLeaves(q)
 	}
 }
 

@@ -50,10 +50,11 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		} else {
 			end = s.runEnd(path, i)
 		}
-		if end == len(path) && end-i > 1 && s.of(int32(id)) == noPiece {
-			end-- // the last block is a piece of its own: it is rarely used again
+		last := end == len(path)
+		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: last && end-i == 1}, !last, parent)
+		if last && end-i > 1 && s.all[parent].children == 0 {
+			s.addEnd(parent, end-1)
 		}
-		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent)
 		if s.all[parent].branches > 1 && end < len(path) {
 			from = end // a branch point: the blocks up to it belong to other prompts too
 		}
@@ -186,8 +187,8 @@ func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
 }
 
 // useRun makes a run of pages of a request's path one piece that is used once more, and
-// returns it. The run says where it begins and whether it ends the path.
-func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int32 {
+// returns it. The run says where it begins and whether it is the last block alone; goesOn that the path does behind it.
+func (s *pieces) useRun(run []messages.PageID, r forecast.Run, goesOn bool, parent int32) int32 {
 	old := s.of(int32(run[0]))
 	r.Uses = 1
 	if old != noPiece {
@@ -201,6 +202,9 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 	if old != noPiece {
 		f = s.policy.StillAwaited(f, s.member(&s.all[old]).features)
 	}
+	if q := &s.all[old]; q.marks.has(withEnd) && int(q.pages) == len(run)+1 && q.cached() {
+		s.detachEnd(old, goesOn)
+	}
 	n := old
 	switch {
 	case old == noPiece:
@@ -213,12 +217,12 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
 		m := s.member(q)
-		m.last, m.features, q.marks = s.now(), f, q.marks.withUses(r.Uses)
+		m.last, m.features, q.marks = s.now(), f, q.marks.withUses(r.Uses)&^withEnd
 		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
-		n = s.split(old, run, !r.Last)
+		n = s.split(old, run, goesOn)
 		q := &s.all[n]
 		s.member(q).features, q.marks = f, q.marks.withUses(r.Uses)
 	}
@@ -230,6 +234,61 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32) int
 		}
 	}
 	return n
+}
+
+// addEnd makes the last page of a piece, which the current request has used, the last block of a prompt: the block at an index.
+func (s *pieces) addEnd(n int32, block int) {
+	q := &s.all[n]
+	uses := q.marks.uses()
+	s.runs = append(s.runs, forecast.Run{From: block, Uses: 1, Front: uses, Last: true})
+	m := s.member(q)
+	m.features = m.features.AsLast(uses)
+	q.marks |= withEnd
+}
+
+// endLeaves gives a piece the features of its other blocks after its first page has left the list, if that was the last block of a
+// prompt.
+//
+// A request that claims the page and then does not use it, as one that waits, leaves the block without a value of its own.
+func (s *pieces) endLeaves(q *piece) {
+	if !q.marks.has(withEnd) {
+		return
+	}
+	q.marks &^= withEnd
+	m := s.member(q)
+	if m.features = s.beforeLast(q, m.features); q.cached() {
+		s.changed(q, m)
+	}
+}
+
+// beforeLast gives the features of the other blocks of a piece that has those of the last block of a prompt.
+func (s *pieces) beforeLast(q *piece, f forecast.Features) forecast.Features {
+	front := 0
+	if parent := s.parentOf(q); parent != noPiece {
+		front = s.all[parent].marks.uses()
+	}
+	return f.BeforeLast(q.marks.uses(), front)
+}
+
+// detachEnd makes the last block of a prompt, the only page of piece n that the current request has not used, a piece of its
+// own behind it. The block is superseded if the request goes on with another one.
+func (s *pieces) detachEnd(n int32, goesOn bool) {
+	i := s.all[n].head
+	m := *s.member(&s.all[n])
+	o := s.orders.of(i)
+	s.all[n].marks &^= withEnd
+	s.unlink(o, i)
+	s.all[n].pages--
+	e := s.open(m.features, 1)
+	s.member(&s.all[e]).last = m.last
+	s.assign(i, e)
+	s.hang(e, n)
+	s.all[e].marks |= promptEnd
+	s.details[n].end = e
+	if goesOn {
+		s.supersede(e, n)
+	}
+	s.link(o, i)
 }
 
 // revive undoes that a piece is superseded: it was used after all.

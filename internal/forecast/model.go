@@ -42,6 +42,23 @@ func (f Features) with(feature int, value uint8) Features {
 	return f | Features(value)<<(featureBits*feature)
 }
 
+// AsLast gives a piece that was used so often the features of its last block, which is that of a prompt and was used once.
+func (f Features) AsLast(uses int) Features { return f.used(1, uses) | 1<<(featureBits*featureLast) }
+
+// BeforeLast gives the features of the blocks in front of the last one: of a piece that was used so often behind one used front times.
+func (f Features) BeforeLast(uses, front int) Features {
+	return f.used(uses, front) &^ (1 << (featureBits * featureLast))
+}
+
+// used replaces the uses of a piece and of the one in front.
+func (f Features) used(uses, front int) Features {
+	const both = featureMask<<(featureBits*featureUses) | featureMask<<(featureBits*featureFront)
+	return f&^both | Features(min(uses, 9))<<(featureBits*featureUses) | Features(min(front, 9))<<(featureBits*featureFront)
+}
+
+// HasLast tells whether the features are those of the last block of a prompt.
+func (f Features) HasLast() bool { return f>>(featureBits*featureLast)&1 != 0 }
+
 // prediction is what the model says of the next use of a piece. The scale is ln of the expected gap in seconds, the
 // score the log odds that are added to every hazard.
 type prediction struct{ scale, score float32 }
