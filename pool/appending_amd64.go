@@ -16,3 +16,16 @@ func (r *run) append(pages []page, ids []messages.PageID, tail int32) (last int3
 //
 //go:noescape
 func appendListed(pages []page, ids []messages.PageID, r *run, tail int32) (last int32, n int)
+
+// append is appendEach, in assembly for all but short runs.
+func (r *pieceRun) append(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
+	if len(ids) < 8 {
+		return r.appendEach(pages, ids, tail)
+	}
+	return appendOfPiece(pages, ids, r, tail)
+}
+
+// appendOfPiece is pieceRun.appendEach in assembly.
+//
+//go:noescape
+func appendOfPiece(pages []page, ids []messages.PageID, r *pieceRun, tail int32) (last int32, n int)

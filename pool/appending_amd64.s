@@ -87,3 +87,67 @@ done:
 	MOVL DX, last+64(FP)
 	MOVQ AX, n+72(FP)
 	RET
+
+// func appendOfPiece(pages []page, ids []messages.PageID, r *pieceRun, tail int32) (last int32, n int)
+//
+// The fields are compared as in appendListed, and no hints are set.
+TEXT ·appendOfPiece(SB), NOSPLIT, $0-80
+	MOVQ    pages_base+0(FP), DI
+	MOVQ    pages_len+8(FP), R8
+	MOVQ    ids_base+24(FP), SI
+	MOVQ    ids_len+32(FP), CX
+	MOVQ    r+48(FP), R9
+	MOVLQZX tail+56(FP), DX
+	MOVQ    pieceRun_opUse(R9), R10
+	MOVL    pieceRun_piece(R9), R11
+	MOVL    pieceRun_depth(R9), R12
+	MOVBQZX pieceRun_priority(R9), R13
+	DECQ    CX                         // the index of the page
+	MOVL    (SI)(CX*4), AX
+
+next:
+	// The page must belong to the piece, and be used, by one reference alone, and of its priority.
+	CMPQ AX, R8
+	JCC  done
+	MOVQ AX, BX
+	SHLQ $5, BX
+	ADDQ DI, BX
+	CMPQ page_prev(BX), $1
+	JNE  done
+	CMPL page_child(BX), R11
+	JNE  done
+	CMPL page_priority(BX), R13
+	JNE  done
+
+	// It must not be deeper than the one before.
+	MOVL page_depth(BX), R14
+	CMPL R14, R12
+	JGT  done
+	MOVL R14, R12
+
+	// The later one of two uses, and the link to the page behind, if there is one.
+	MOVQ    page_use(BX), R14
+	CMPQ    R14, R10
+	CMOVQCS R10, R14
+	MOVL    $-1, R15
+	TESTQ   CX, CX
+	JEQ     link
+	MOVL    -4(SI)(CX*4), R15
+
+link:
+	MOVQ R14, page_use(BX)
+	MOVL DX, page_prev(BX)
+	MOVL R15, page_next(BX)
+	MOVB $const_listed, page_state(BX)
+	MOVL AX, DX
+	MOVL R15, AX
+	DECQ CX
+	JMP  next
+
+done:
+	MOVQ ids_len+32(FP), AX
+	DECQ AX
+	SUBQ CX, AX
+	MOVL DX, last+64(FP)
+	MOVQ AX, n+72(FP)
+	RET

@@ -8,3 +8,8 @@ import "github.com/kvactor/kvactor/messages"
 func (r *run) append(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
 	return r.appendEach(pages, ids, tail)
 }
+
+// append is appendEach: there is assembly for amd64 alone.
+func (r *pieceRun) append(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
+	return r.appendEach(pages, ids, tail)
+}

@@ -174,38 +174,60 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	if n == noPiece || priority == timed || cached && (q.priority != priority || c.pieces.termOf(n) != 0) {
 		return 0
 	}
-	tail, last := q.tail, &page{depth: math.MaxInt32} // after which any page may come
-	if tail != none {
-		last = &pages[tail]
+	r := pieceRun{opUse: opUse, piece: n, depth: math.MaxInt32, priority: priority} // after none any page may come
+	if q.tail != none {
+		r.depth = pages[q.tail].depth
 	}
-	lastDepth := last.depth
-	for left := len(ids); left > 0; left-- {
-		i := int32(ids[left-1])
-		if i == none {
-			break
-		}
-		g := &pages[i]
-		if g.child != n || g.state != used || g.prev != 1 || g.next != 0 || g.covered != 0 || g.priority != priority || lastDepth < g.depth {
-			break
-		}
-		last.next = i
-		g.use = max(g.use, opUse)
-		g.state, g.prev, g.next = listed, tail, none
-		tail, last, lastDepth = i, g, g.depth
-		k++
-	}
+	last, k := r.append(pages, ids, q.tail)
 	if k == 0 {
 		return 0
 	}
+	pages[last].next = none
 	if q.tail == none {
 		q.head = first
+	} else {
+		pages[q.tail].next = first
 	}
-	q.tail = tail
+	q.tail = last
 	if !cached {
 		q.priority = priority
 		c.pieces.addToLevel(&c.whole, q)
 	}
 	return k
+}
+
+// pieceRun is what the pages of a run that is appended to a piece have in common.
+type pieceRun struct {
+	opUse    protocol.Use
+	piece    int32
+	depth    int32 // of the last page of the list
+	priority messages.Priority
+}
+
+// appendEach links pages of a piece behind a tail, from the last one on, and returns the new tail and how many there are. It ends before a
+// page that is not of the run. The caller links the first page to the old tail, and ends the list with the new one, whose
+// link may lead on.
+func (r *pieceRun) appendEach(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
+	depth := r.depth
+	for left := len(ids); left > 0; left-- {
+		i := int32(ids[left-1])
+		if uint(uint32(i)) >= uint(len(pages)) { // NoPage
+			break
+		}
+		g := &pages[i]
+		if g.child != r.piece || g.state != used || g.prev != 1 || g.next != 0 || g.covered != 0 || g.priority != r.priority || depth < g.depth {
+			break
+		}
+		next := none
+		if left > 1 {
+			next = int32(ids[left-2])
+		}
+		g.use = max(g.use, r.opUse)
+		g.state, g.prev, g.next = listed, tail, next
+		tail, depth = i, g.depth
+		n++
+	}
+	return tail, n
 }
 
 // note notes the piece of the victims up to an index.

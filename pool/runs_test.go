@@ -93,6 +93,50 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// TestAppendToPiece: a run of a piece is appended up to the first page that is not of it, as by appendEach.
+func TestAppendToPiece(t *testing.T) {
+	faults := map[string]func(ids []messages.PageID, k int, g *page){
+		"none":             func([]messages.PageID, int, *page) {},
+		"no page":          func(ids []messages.PageID, k int, _ *page) { ids[k] = messages.NoPage },
+		"another piece":    func(_ []messages.PageID, _ int, g *page) { g.child++ },
+		"a shared page":    func(_ []messages.PageID, _ int, g *page) { g.prev = 2 },
+		"no references":    func(_ []messages.PageID, _ int, g *page) { g.prev = 0 },
+		"a pin":            func(_ []messages.PageID, _ int, g *page) { g.next = 1 },
+		"covered":          func(_ []messages.PageID, _ int, g *page) { g.covered = 1 },
+		"a listed page":    func(_ []messages.PageID, _ int, g *page) { g.state = listed },
+		"another priority": func(_ []messages.PageID, _ int, g *page) { g.priority++ },
+		"a term":           func(_ []messages.PageID, _ int, g *page) { g.priority = timed },
+		"too deep":         func(_ []messages.PageID, _ int, g *page) { g.depth += 1000 },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(8, uint64(len(name))))
+			for range 300 {
+				n := 1 + dice.IntN(70)
+				pages, ids, of, tail := appendable(dice, n)
+				for i := range pages {
+					pages[i].child = 9
+					pages[i].use = protocol.Use(dice.IntN(10))
+				}
+				r := pieceRun{opUse: protocol.Use(dice.IntN(10)), piece: 9, priority: of.priority, depth: int32(2*n + 100)}
+				k := dice.IntN(n)
+				fault(ids, k, &pages[ids[k]&math.MaxInt32%messages.PageID(len(pages))])
+				want := slices.Clone(pages)
+				last, done := r.appendEach(want, ids, tail)
+				gotLast, gotDone := r.append(pages, ids, tail)
+				require.Equal(t, done, gotDone)
+				require.Equal(t, last, gotLast)
+				require.Equal(t, want, pages)
+				if name == "none" {
+					require.Equal(t, n, done)
+				} else {
+					require.Equal(t, n-1-k, done)
+				}
+			}
+		})
+	}
+}
+
 // TestUnknownPage: of any number of entries, a wrong one is found wherever it is, and none
 // where there is none.
 func TestUnknownPage(t *testing.T) {
