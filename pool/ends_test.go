@@ -1,0 +1,118 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// ending is a pool with prompts of 6 blocks, each of which is one piece with its last block.
+func ending(t *testing.T, prompts ...uint64) (*atomicCache, *pieces) {
+	p := NewForecast("ends", 24, Forecast{Seed: 1, Span: 1})
+	c := &atomicCache{pool: p, clock: realTime}
+	for _, d := range prompts {
+		c.request(&traceRequest{IDs: document(d, 6)})
+		require.NoError(t, p.Check())
+	}
+	return c, p.cache.pieces
+}
+
+// pieceOf is the piece of a block.
+func (c *atomicCache) pieceOf(block uint64) *piece {
+	s := c.pool.cache.pieces
+	return &s.all[s.of(int32(c.pageOf[block]))]
+}
+
+// TestLastBlockIsInThePieceInFront: the last block of a prompt has no piece of its own, but the features of one, and its piece those
+// of the other blocks once it is evicted, which it is before them, alone.
+func TestLastBlockIsInThePieceInFront(t *testing.T) {
+	c, s := ending(t, 1, 2, 3, 4)
+	ids := document(1, 6)
+	q := c.pieceOf(ids[0])
+	require.Equal(t, int32(6), q.pages)
+	assert.True(t, q.marks.has(withEnd))
+	assert.True(t, s.member(q).features.HasLast())
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
+	c.pool.Do(&take)
+	require.NoError(t, c.pool.Check())
+	for k, v := range take.Victims {
+		assert.Equal(t, int32(5), v.Depth, "the last blocks of all prompts go first: victim %d", k)
+	}
+	require.Len(t, take.Pieces, 4)
+	assert.Equal(t, int32(5), q.pages)
+	assert.False(t, q.marks.has(withEnd))
+	assert.False(t, s.member(q).features.HasLast())
+}
+
+// TestLastBlockIsDetached: a prompt that goes on from the block in front of the last one supersedes the last one, which is then a piece
+// behind the others. One that ends there leaves it as it is.
+func TestLastBlockIsDetached(t *testing.T) {
+	for name, goesOn := range map[string]bool{"goes on": true, "ends there": false} {
+		t.Run(name, func(t *testing.T) {
+			c, s := ending(t, 1)
+			ids := document(1, 6)
+			next := ids[:5:5]
+			if goesOn {
+				next = append(next, document(2, 3)...)
+			}
+			c.request(&traceRequest{Timestamp: 1000, IDs: next})
+			require.NoError(t, c.pool.Check())
+			front, last := c.pieceOf(ids[0]), c.pieceOf(ids[5])
+			require.NotSame(t, front, last)
+			assert.Equal(t, int32(5), front.pages)
+			assert.Equal(t, 2, front.marks.uses())
+			assert.Equal(t, int32(1), last.pages)
+			assert.Equal(t, front, &s.all[last.parent])
+			assert.Equal(t, goesOn, last.marks.has(superseded))
+			assert.True(t, s.member(last).features.HasLast())
+			assert.Less(t, s.member(last).last, s.member(front).last, "it was not used again")
+			assert.False(t, front.marks.has(withEnd), "blocks hang on it")
+			// Later requests supersede it as well.
+			c.request(&traceRequest{Timestamp: 2000, IDs: append(ids[:5:5], document(3, 3)...)})
+			require.NoError(t, c.pool.Check())
+			assert.True(t, c.pieceOf(ids[5]).marks.has(superseded))
+		})
+	}
+}
+
+// TestLastBlockIsUsedAgain: a prompt that goes on behind the last block makes it one of the others; one that is repeated keeps it.
+func TestLastBlockIsUsedAgain(t *testing.T) {
+	c, s := ending(t, 1, 1)
+	ids := document(1, 6)
+	q := c.pieceOf(ids[0])
+	assert.Equal(t, int32(6), q.pages)
+	assert.Equal(t, 2, q.marks.uses())
+	assert.True(t, q.marks.has(withEnd))
+	c.request(&traceRequest{Timestamp: 1000, IDs: append(ids, document(2, 3)...)})
+	require.NoError(t, c.pool.Check())
+	q = c.pieceOf(ids[0])
+	assert.Equal(t, int32(6), q.pages)
+	assert.Equal(t, 3, q.marks.uses())
+	assert.False(t, q.marks.has(withEnd))
+	assert.False(t, s.member(q).features.HasLast())
+	assert.True(t, c.pieceOf(document(2, 3)[0]).marks.has(withEnd))
+}
+
+// TestClaimedLastBlock: a claim that is given back leaves the last block among the others.
+func TestClaimedLastBlock(t *testing.T) {
+	c, s := ending(t, 1)
+	var pages []messages.PageID
+	for _, id := range document(1, 6) {
+		pages = append(pages, c.pageOf[id])
+	}
+	c.pool.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Claim, Pages: pages}, {Kind: protocol.Unclaim, Pages: pages}}})
+	require.NoError(t, c.pool.Check())
+	q := c.pieceOf(document(1, 1)[0])
+	assert.Equal(t, int32(6), q.pages)
+	assert.False(t, q.marks.has(withEnd))
+	assert.False(t, s.member(q).features.HasLast())
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 24}}}
+	c.pool.Do(&take)
+	require.NoError(t, c.pool.Check())
+	require.Len(t, take.Victims, 6)
+	assert.Len(t, take.Pieces, 1)
+}
