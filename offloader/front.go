@@ -11,7 +11,6 @@ type front struct {
 	list  [frontSize]candidate
 	n     int
 	sweep int    // index of the member that is compared next
-	due   int    // members that are to be compared
 	round uint64 // of the decisions that the values belong to
 }
 
@@ -19,8 +18,8 @@ const (
 	// frontSize is how many pieces of least value a level keeps from one choice to the next. A level of no more is
 	// compared as a whole.
 	frontSize = 16
-	// sweepGroup is how many members are compared at a time, and then again after as many choices.
-	sweepGroup = 4
+	// sweepSize is how many members each choice compares in turn.
+	sweepSize = 4
 	// surveyLimit is about how many members are compared where none is kept.
 	surveyLimit = 1024
 )
@@ -67,15 +66,12 @@ func (s *pieces) choose(l *level) int32 {
 			s.add(f, s.candidate(l.members[k]))
 		}
 	}
-	if f.due++; f.due >= sweepGroup {
-		f.due = 0
-		for range sweepGroup {
-			if f.sweep >= len(l.members) {
-				f.sweep = 0
-			}
-			s.add(f, s.candidate(l.members[f.sweep]))
-			f.sweep++
+	for range sweepSize {
+		if f.sweep >= len(l.members) {
+			f.sweep = 0
 		}
+		s.add(f, s.candidate(l.members[f.sweep]))
+		f.sweep++
 	}
 	return f.list[f.n-1].piece
 }
