@@ -63,6 +63,25 @@ func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use pro
 // use makes the last use of a page, which is in no order, this moment.
 func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
 
+// await notes that a request which waits is going to use contents of host memory. Their features change, so they become
+// pieces of their own.
+//
+// Where nothing predicts the next use waits do not count, as in the device pools.
+func (h *hostPool) await(pm *protocol.PoolMove) {
+	if h.pieces == nil || pm.Ranking == nil || len(pm.Awaited) == 0 {
+		return
+	}
+	h.pieces.rankBy(pm.Ranking)
+	for _, b := range pm.Awaited {
+		p := h.mustSole(b, "wait")
+		h.dequeue(p)
+		f := &h.pieces.places[p]
+		f.features = pm.Ranking.Await(f.features)
+		h.enqueue(p)
+	}
+	h.pieces.rankBy(nil)
+}
+
 // rankBy makes the values those of a ranking, or none. A ranking is lent for the decisions of one Move.
 func (s *pieces) rankBy(r protocol.Ranking) {
 	s.round++

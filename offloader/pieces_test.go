@@ -16,6 +16,7 @@ type byFeatures struct{}
 
 func (byFeatures) Now() int64                             { return 0 }
 func (byFeatures) Rank(features uint64, last int64) int32 { return int32(features) }
+func (byFeatures) Await(features uint64) uint64           { return features }
 
 // manyPieces is a pool of host pages with a piece each, worth the given features.
 func manyPieces(features []uint64) *hostPool {

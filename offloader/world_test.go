@@ -259,7 +259,15 @@ func (w *world) pieces(pool messages.PoolID) {
 	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
 		return
 	}
-	pm.Ranking = &ranking{now: int64(w.stamp) + 10}
+	r := &ranking{now: int64(w.stamp) + 10}
+	pm.Ranking = r
+	for _, b := range w.pools[pool].host.soles() {
+		if w.chance(8) {
+			pm.Awaited = append(pm.Awaited, b)
+			e := w.pools[pool].host.find(b)
+			e.features = r.Await(e.features)
+		}
+	}
 	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
 		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
 	}
