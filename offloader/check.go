@@ -214,7 +214,7 @@ func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages 
 		if pg.state != sole || pg.heapIndex != 0 || pg.priority != q.level.priority || h.orderOf(p) != r {
 			e.add("host page %d of piece %d is %s at %d with priority %d", p, n, stateNames[pg.state], pg.heapIndex, pg.priority)
 		}
-		if f.piece != n || f.features != q.features || f.last != q.last || f.prev != before {
+		if f.piece != n || f.last != q.last || f.prev != before {
 			e.add("host page %d of piece %d is of piece %d behind page %d", p, n, f.piece, f.prev)
 		}
 		if before != messages.NoPage && s.pageBefore(p, before) {

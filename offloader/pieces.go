@@ -28,9 +28,9 @@ type pieces struct {
 
 // place is what the device pool knew of a sole page when it evicted it, and where the page is in its piece.
 type place struct {
-	features   uint64
-	last       int64 // use, by the clock of the device pool's policy
-	piece      int32 // of a page that is in no order: the one that it was in, which may be gone
+	features   uint64 // of a page that is in a piece: when it came there
+	last       int64  // use, by the clock of the device pool's policy
+	piece      int32  // of a page that is in no order: the one that it was in, which may be gone
 	next, prev messages.PageID
 }
 
@@ -63,23 +63,31 @@ func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use pro
 // use makes the last use of a page, which is in no order, this moment.
 func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
 
-// await notes that a request which waits is going to use contents of host memory. Their features change, so they become
-// pieces of their own.
+// await notes that a request which waits is going to use contents of host memory. As on the device, a piece of which it will use
+// only a part is kept as a whole: its pages are displaced from the end, so the part in front is the last to go.
 //
-// Where nothing predicts the next use waits do not count, as in the device pools.
+// Where nothing predicts the next use waits do not count, as in the device pools. Making pieces of their own of these pages
+// was rejected: a batch of refused prompts took half a millisecond for each.
 func (h *hostPool) await(pm *protocol.PoolMove) {
-	if h.pieces == nil || pm.Ranking == nil || len(pm.Awaited) == 0 {
+	s := h.pieces
+	if s == nil || pm.Ranking == nil {
 		return
 	}
-	h.pieces.rankBy(pm.Ranking)
+	before := int32(0)
 	for _, b := range pm.Awaited {
 		p := h.mustSole(b, "wait")
-		h.dequeue(p)
-		f := &h.pieces.places[p]
-		f.features = pm.Ranking.Await(f.features)
-		h.enqueue(p)
+		f := &s.places[p]
+		switch {
+		case h.pages[p].heapIndex < 0:
+			f.features = pm.Ranking.Await(f.features)
+		case f.piece != before:
+			before = f.piece
+			q := &s.all[before]
+			q.features = pm.Ranking.Await(q.features)
+			// It is worth more than all others now, and is compared when its turn comes.
+			q.level.front.remove(before)
+		}
 	}
-	h.pieces.rankBy(nil)
 }
 
 // rankBy makes the values those of a ranking, or none. A ranking is lent for the decisions of one Move.
@@ -155,6 +163,7 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 func (s *pieces) remove(p messages.PageID) {
 	f := &s.places[p]
 	q := &s.all[f.piece]
+	f.features = q.features // a wait may have changed them
 	if f.prev == messages.NoPage {
 		q.head = f.next
 	} else {
