@@ -1,6 +1,7 @@
 package offloader
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -98,4 +99,45 @@ func TestTenantsArePickedByValue(t *testing.T) {
 	}
 	h.pieces.rankBy(byFeatures{})
 	assert.Equal(t, messages.PageID(1), h.firstOf(sole, false))
+}
+
+// pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
+func (w *world) pieces(pool messages.PoolID) {
+	pm := &w.move.Pools[pool]
+	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
+		return
+	}
+	r := &ranking{now: int64(w.stamp) + 10}
+	pm.Ranking = r
+	// Effects and pins of the same Move would change pieces before.
+	if len(pm.Pins)+len(pm.Unpins)+len(pm.Touches) == 0 && !w.affected(pool) {
+		for _, b := range w.pools[pool].host.soles() {
+			if w.chance(8) {
+				pm.Awaited = append(pm.Awaited, b)
+				w.awaits(pool, b, r)
+			}
+		}
+	}
+	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
+	}
+}
+
+// affected tells whether the Move has effects on a pool.
+func (w *world) affected(pool messages.PoolID) bool {
+	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
+}
+
+// awaits makes the oracle keep the contents of a block and what is in one piece with them, which it does not know.
+func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
+	h, e := &w.o.hosts[pool], w.pools[pool].host.find(b)
+	p := h.find(b)
+	if h.pages[p].heapIndex < 0 {
+		e.features = r.Await(e.features)
+		return
+	}
+	for p = h.pieces.all[h.pieces.places[p].piece].head; p != messages.NoPage; p = h.pieces.places[p].next {
+		e = w.pools[pool].host.find(h.pages[p].block)
+		e.features = r.Await(e.features)
+	}
 }
