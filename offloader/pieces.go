@@ -63,31 +63,53 @@ func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use pro
 // use makes the last use of a page, which is in no order, this moment.
 func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
 
-// await notes that a request which waits is going to use contents of host memory. As on the device, a piece of which it will use
-// only a part is kept as a whole: its pages are displaced from the end, so the part in front is the last to go.
+// await notes that a request which waits is going to use contents of host memory. The part of a piece up to the deepest of them
+// becomes a piece of its own, unless it is the whole.
 //
-// Where nothing predicts the next use waits do not count, as in the device pools. Making pieces of their own of these pages
-// was rejected: a batch of refused prompts took half a millisecond for each.
+// Where nothing predicts the next use waits do not count, as in the device pools. Taking each page to a piece of its facts
+// was rejected: pages of several prompts come together there, and to find the places of a prompt's pages took half a millisecond.
+// So was keeping whole pieces, as the device does: agents hit half a point less.
 func (h *hostPool) await(pm *protocol.PoolMove) {
-	s := h.pieces
+	s, blocks := h.pieces, pm.Awaited
 	if s == nil || pm.Ranking == nil {
 		return
 	}
-	before := int32(0)
-	for _, b := range pm.Awaited {
-		p := h.mustSole(b, "wait")
+	for i := 0; i < len(blocks); {
+		p := h.mustSole(blocks[i], "wait")
+		i++
 		f := &s.places[p]
-		switch {
-		case h.pages[p].heapIndex < 0:
+		if h.pages[p].heapIndex < 0 {
 			f.features = pm.Ranking.Await(f.features)
-		case f.piece != before:
-			before = f.piece
-			q := &s.all[before]
-			q.features = pm.Ranking.Await(q.features)
-			// It is worth more than all others now, and is compared when its turn comes.
-			q.level.front.remove(before)
+			continue
 		}
+		for n := f.piece; i < len(blocks); i++ {
+			next := h.mustSole(blocks[i], "wait")
+			if h.pages[next].heapIndex < 0 || s.places[next].piece != n {
+				break
+			}
+			if s.pageBefore(next, p) {
+				p = next
+			}
+		}
+		q := &s.all[s.cut(f.piece, p)]
+		q.features = pm.Ranking.Await(q.features)
 	}
+}
+
+// cut makes the pages of a piece from one on a piece of their own, unless they are all, and returns it. It is in no front.
+func (s *pieces) cut(n int32, from messages.PageID) int32 {
+	q := &s.all[n]
+	if q.head == from {
+		q.level.front.remove(n)
+		return n
+	}
+	m := s.newPiece(piece{features: q.features, last: q.last, head: from, tail: q.tail, level: q.level})
+	before := s.places[from].prev
+	s.all[n].tail, s.places[before].next, s.places[from].prev = before, messages.NoPage, messages.NoPage
+	for p := from; p != messages.NoPage; p = s.places[p].next {
+		s.places[p].piece = m
+	}
+	return m
 }
 
 // rankBy makes the values those of a ranking, or none. A ranking is lent for the decisions of one Move.
@@ -147,15 +169,21 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 			return n
 		}
 	}
+	s.latest = s.newPiece(piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l})
+	return s.latest
+}
+
+// newPiece adds a piece to its level.
+func (s *pieces) newPiece(q piece) int32 {
 	n := int32(len(s.all))
 	if k := len(s.unused); k > 0 {
 		n, s.unused = s.unused[k-1], s.unused[:k-1]
 	} else {
 		s.all = append(s.all, piece{})
 	}
-	s.all[n] = piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l, spot: int32(len(l.members))}
-	l.members = append(l.members, n)
-	s.latest = n
+	q.spot = int32(len(q.level.members))
+	s.all[n] = q
+	q.level.members = append(q.level.members, n)
 	return n
 }
 

@@ -128,15 +128,15 @@ func (w *world) affected(pool messages.PoolID) bool {
 	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
 }
 
-// awaits makes the oracle keep the contents of a block and what is in one piece with them, which it does not know.
+// awaits makes the oracle keep the contents of a block and what is in front of them in one piece, which it does not know.
 func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
 	h, e := &w.o.hosts[pool], w.pools[pool].host.find(b)
 	p := h.find(b)
+	e.features = r.Await(e.features)
 	if h.pages[p].heapIndex < 0 {
-		e.features = r.Await(e.features)
 		return
 	}
-	for p = h.pieces.all[h.pieces.places[p].piece].head; p != messages.NoPage; p = h.pieces.places[p].next {
+	for p = h.pieces.places[p].next; p != messages.NoPage; p = h.pieces.places[p].next {
 		e = w.pools[pool].host.find(h.pages[p].block)
 		e.features = r.Await(e.features)
 	}

@@ -18,7 +18,7 @@ import (
 //	              no page   ▼  │  │           victims      into the   knows what  memory follow
 //	              left: refusing  │           named        pages      moved          │
 //	                              ▼                                                  ▼
-//	                           parking ─▶ (admission queue)      (answer) ◀─ completing
+//	                           parking ─▶ awaiting ─▶ (queue)    (answer) ◀─ completing
 //	                                                                  references of beams and
 //	                                                                  of shared onboards
 //
