@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // forecasting is a rig with the policy forecast and host memory, both much smaller than what is asked for.
-func forecasting(t *testing.T, device, host int) *rig {
+func forecasting(t *testing.T, device, host int, options ...actors.Option) *rig {
 	return newRig(t, setup{
 		windows: []int{full}, pages: []windows.PageCounts{{Primary: device, Secondary: host}},
 		change: func(c *windows.Config) { c.EvictionPolicy = windows.Forecast },
-	})
+	}, options...)
 }
 
 // Prompts that come again, with twice as many between them that never do, are more than both tiers have pages for, so that LRU has
@@ -53,7 +54,16 @@ func TestForecastInBothTiers(t *testing.T) {
 
 // Hosts at once, more than there are pages for: the offloader ranks what it has while other calls wait for the pool.
 func TestForecastWithManyHosts(t *testing.T) {
-	r := forecasting(t, 32, 16)
+	manyHosts(t, forecasting(t, 32, 16))
+}
+
+// The same with too few pages for all hosts, so that admissions wait whose blocks are in host memory.
+func TestForecastWithWaitingHosts(t *testing.T) {
+	manyHosts(t, forecasting(t, 7, 48, actors.WithWaitingRoom(8)))
+}
+
+// manyHosts serves four hosts at once, each of which repeats some prompts.
+func manyHosts(t *testing.T, r *rig) {
 	var running sync.WaitGroup
 	for h := range 4 {
 		w := r.newWriter(fmt.Sprintf("host %d", h))

@@ -3,6 +3,7 @@ package offloader
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -22,7 +23,8 @@ import (
 //  8. A record has at most one read of each stream, and every spilled read belongs to
 //     one record or is unused.
 //  9. A piece has pages of one priority, one tenant and its facts, in the order of displacement, and is in its level once;
-//     every page of an order with pieces is in a piece of the order, and every piece in use has pages.
+//     every page of an order with pieces is in a piece of the order, and every piece in use has pages. The front of a level has
+//     members of it, each once.
 //  10. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
@@ -168,6 +170,7 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 			}
 			listed += s.checkPiece(e, h, r, n)
 		}
+		s.checkFront(e, l)
 		members += len(l.members)
 	}
 	queued := 0
@@ -190,6 +193,19 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 	}
 }
 
+// checkFront verifies that the pieces of a front are members of its level, each once.
+func (s *pieces) checkFront(e *problems, l *level) {
+	f := &l.front
+	for k, c := range f.list[:f.n] {
+		if s.all[c.piece].level != l {
+			e.add("piece %d at index %d of the front of level %d is no member", c.piece, k, l.priority)
+		}
+		if slices.ContainsFunc(f.list[:k], func(d candidate) bool { return d.piece == c.piece }) {
+			e.add("piece %d is in the front of level %d twice", c.piece, l.priority)
+		}
+	}
+}
+
 // checkPiece verifies one piece and counts its pages.
 func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages int) {
 	q, before := &s.all[n], messages.NoPage
@@ -198,7 +214,7 @@ func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages 
 		if pg.state != sole || pg.heapIndex != 0 || pg.priority != q.level.priority || h.orderOf(p) != r {
 			e.add("host page %d of piece %d is %s at %d with priority %d", p, n, stateNames[pg.state], pg.heapIndex, pg.priority)
 		}
-		if f.piece != n || f.features != q.features || f.last != q.last || f.prev != before {
+		if f.piece != n || f.last != q.last || f.prev != before {
 			e.add("host page %d of piece %d is of piece %d behind page %d", p, n, f.piece, f.prev)
 		}
 		if before != messages.NoPage && s.pageBefore(p, before) {

@@ -37,7 +37,8 @@
 // With PoolConfig.Forecast the pages of one priority have another order. The device pool
 // says which victims were one piece, a run of blocks of one prefix, and ranks pieces by a
 // prediction of their next use. The piece of least rank loses its deepest page. Ranks
-// change with time, so each choice compares some pieces, see pieces.
+// change with time, so each choice compares some pieces, see front. Contents that a request waits for
+// are displaced last of their priority, in the order of waits.
 //
 // With Config.Quotas host memory is divided between tenants, see accounts.
 //
@@ -87,7 +88,7 @@
 // # Cost
 //
 // A Move allocates nothing once its records have grown. A victim costs O(log host
-// pages), with PoolConfig.Forecast a comparison of at most 36 pieces. A transfer and a mark cost one ledger record for each page that they touch, a
-// page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
+// pages), with PoolConfig.Forecast a comparison of at most 16 pieces, and of 16 for each Move. A transfer and a mark cost one
+// ledger record for each page that they touch, a page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
 // chunks of 64 pages with something under way, and a record 88 bytes.
 package offloader

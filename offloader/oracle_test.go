@@ -48,8 +48,16 @@ func (r *ranking) Rank(features uint64, last int64) int32 {
 	if r == nil {
 		return 0
 	}
+	if features >= awaited {
+		return int32(features)
+	}
 	return int32((int64(features) + r.now - last) % 7)
 }
+
+// awaited is the least features of contents that a request waits for. Those of a later wait are greater.
+const awaited = 100
+
+func (r *ranking) Await(uint64) uint64 { return awaited + uint64(r.now) }
 
 // tenant is the tenant of a block on a page of the device. Any fixed choice will do in which a
 // block that is onboarded to another page may get another tenant.

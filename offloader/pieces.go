@@ -22,14 +22,15 @@ type pieces struct {
 	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
 	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
-	now     int64 // the clock of ranking, when it was last known
+	now     int64  // the clock of ranking, when it was last known
+	round   uint64 // of the decisions under way: values do not change within one
 }
 
 // place is what the device pool knew of a sole page when it evicted it, and where the page is in its piece.
 type place struct {
-	features   uint64
-	last       int64 // use, by the clock of the device pool's policy
-	piece      int32 // of a page that is in no order: the one that it was in, which may be gone
+	features   uint64 // of a page that is in a piece: when it came there
+	last       int64  // use, by the clock of the device pool's policy
+	piece      int32  // of a page that is in no order: the one that it was in, which may be gone
 	next, prev messages.PageID
 }
 
@@ -62,22 +63,74 @@ func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use pro
 // use makes the last use of a page, which is in no order, this moment.
 func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
 
+// await notes that a request which waits is going to use contents of host memory. The part of a piece up to the deepest of them
+// becomes a piece of its own, unless it is the whole.
+//
+// Where nothing predicts the next use waits do not count, as in the device pools. Taking each page to a piece of its facts
+// was rejected: pages of several prompts come together there, and to find the places of a prompt's pages took half a millisecond.
+// So was keeping whole pieces, as the device does: agents hit half a point less.
+func (h *hostPool) await(pm *protocol.PoolMove) {
+	s, blocks := h.pieces, pm.Awaited
+	if s == nil || pm.Ranking == nil {
+		return
+	}
+	for i := 0; i < len(blocks); {
+		p := h.mustSole(blocks[i], "wait")
+		i++
+		f := &s.places[p]
+		if h.pages[p].heapIndex < 0 {
+			f.features = pm.Ranking.Await(f.features)
+			continue
+		}
+		for n := f.piece; i < len(blocks); i++ {
+			next := h.mustSole(blocks[i], "wait")
+			if h.pages[next].heapIndex < 0 || s.places[next].piece != n {
+				break
+			}
+			if s.pageBefore(next, p) {
+				p = next
+			}
+		}
+		q := &s.all[s.cut(f.piece, p)]
+		q.features = pm.Ranking.Await(q.features)
+	}
+}
+
+// cut makes the pages of a piece from one on a piece of their own, unless they are all, and returns it. It is in no front.
+func (s *pieces) cut(n int32, from messages.PageID) int32 {
+	q := &s.all[n]
+	if q.head == from {
+		q.level.front.remove(n)
+		return n
+	}
+	m := s.newPiece(piece{features: q.features, last: q.last, head: from, tail: q.tail, level: q.level})
+	before := s.places[from].prev
+	s.all[n].tail, s.places[before].next, s.places[from].prev = before, messages.NoPage, messages.NoPage
+	for p := from; p != messages.NoPage; p = s.places[p].next {
+		s.places[p].piece = m
+	}
+	return m
+}
+
 // rankBy makes the values those of a ranking, or none. A ranking is lent for the decisions of one Move.
 func (s *pieces) rankBy(r protocol.Ranking) {
+	s.round++
 	if s.ranking = r; r != nil {
 		s.now = r.Now()
 	}
 }
 
-// push adds a page to the level of its priority among some.
+// push adds a page to the level of its priority among some, and compares the piece if it is new.
 //
 // The page goes to its place among those of the piece by a search from either end. A piece has few pages, and its order is the
 // depth alone, so a heap of them would be slower.
 func (s *pieces) push(levels *levels, p messages.PageID) {
-	n := s.pieceFor(levels.of(s.pages[p].priority), p)
+	l := levels.of(s.pages[p].priority)
+	n := s.pieceFor(l, p)
 	f, q := &s.places[p], &s.all[n]
 	f.piece = n
 	s.pages[p].heapIndex = 0
+	isNew := q.head == messages.NoPage
 	// Victims of one piece come from the deepest on, and pages whose priority changes from the first on.
 	before := q.tail
 	if q.head != messages.NoPage && s.pageBefore(p, q.head) {
@@ -97,6 +150,9 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 	} else {
 		s.places[f.next].prev = p
 	}
+	if isNew && s.ranking != nil {
+		s.offer(l, n)
+	}
 }
 
 // pageBefore tells whether page a of a piece is displaced before page b.
@@ -113,18 +169,21 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 			return n
 		}
 	}
+	s.latest = s.newPiece(piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l})
+	return s.latest
+}
+
+// newPiece adds a piece to its level.
+func (s *pieces) newPiece(q piece) int32 {
 	n := int32(len(s.all))
 	if k := len(s.unused); k > 0 {
 		n, s.unused = s.unused[k-1], s.unused[:k-1]
 	} else {
 		s.all = append(s.all, piece{})
 	}
-	s.all[n] = piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l, spot: int32(len(l.members))}
-	l.members = append(l.members, n)
-	if len(l.front) < frontSize+freshSize {
-		l.front = append(l.front, n)
-	}
-	s.latest = n
+	q.spot = int32(len(q.level.members))
+	s.all[n] = q
+	q.level.members = append(q.level.members, n)
 	return n
 }
 
@@ -132,6 +191,7 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 func (s *pieces) remove(p messages.PageID) {
 	f := &s.places[p]
 	q := &s.all[f.piece]
+	f.features = q.features // a wait may have changed them
 	if f.prev == messages.NoPage {
 		q.head = f.next
 	} else {
@@ -152,6 +212,7 @@ func (s *pieces) remove(p messages.PageID) {
 func (s *pieces) end(n int32) {
 	q := &s.all[n]
 	l := q.level
+	l.front.remove(n)
 	last := len(l.members) - 1
 	moved := l.members[last]
 	l.members[q.spot], s.all[moved].spot = moved, q.spot
@@ -167,28 +228,14 @@ type levels struct{ list []*level }
 type level struct {
 	priority messages.Priority
 	members  []int32
-	// front is the pieces that a choice compares beside some that it takes in turn: those that were worth least at
-	// the last choice, and those that have come since. They may be gone.
-	front []int32
-	sweep int // index of the member that is compared next
+	front    front
 }
-
-const (
-	// frontSize is how many pieces of least value a level keeps from one choice to the next. A level of no more is
-	// compared as a whole.
-	frontSize = 16
-	// freshSize is how many pieces that have come since the last choice are compared by the next one; of more the others
-	// wait for their turn.
-	freshSize = 16
-	// sweepSize is how many others each choice compares in turn.
-	sweepSize = 4
-)
 
 // of is the level of a priority, which is made if there is none.
 func (r *levels) of(priority messages.Priority) *level {
 	i, ok := slices.BinarySearchFunc(r.list, priority, func(l *level, p messages.Priority) int { return cmp.Compare(l.priority, p) })
 	if !ok {
-		r.list = slices.Insert(r.list, i, &level{priority: priority, front: make([]int32, 0, frontSize+freshSize+sweepSize)})
+		r.list = slices.Insert(r.list, i, &level{priority: priority})
 	}
 	return r.list[i]
 }
@@ -201,88 +248,4 @@ func (s *pieces) first(levels *levels) messages.PageID {
 		}
 	}
 	return messages.NoPage
-}
-
-// candidate is a piece with what it is compared by.
-type candidate struct {
-	last  int64
-	rank  int32 // by the value
-	piece int32
-}
-
-// candidate gives a piece its value of this moment. Without a ranking all are worth the same, and the last use decides.
-func (s *pieces) candidate(n int32) candidate {
-	q := &s.all[n]
-	c := candidate{piece: n, last: q.last}
-	if s.ranking != nil {
-		c.rank = s.ranking.Rank(q.features, q.last)
-	}
-	return c
-}
-
-// candidateBefore tells whether candidate c is displaced before candidate d.
-func (s *pieces) candidateBefore(c, d candidate) bool {
-	if c.rank != d.rank {
-		return c.rank < d.rank
-	}
-	if c.last != d.last {
-		return c.last < d.last
-	}
-	return s.pageBefore(s.all[c.piece].head, s.all[d.piece].head)
-}
-
-// choose is the piece of a level, which has some, that loses the next page: of those that are compared the one of
-// least value.
-//
-// A piece that is worth little is found when it comes or at its turn, and then stays in the front until it is gone, so a choice
-// need not look at all pieces, of which there may be ten thousands. The pool has the same rule for the device; its leaves come before inner
-// pieces, which are not told apart here, since the pieces of one prefix come to host memory one by one.
-func (s *pieces) choose(l *level) int32 {
-	if len(l.members) <= frontSize {
-		best := s.candidate(l.members[0])
-		for _, n := range l.members[1:] {
-			if c := s.candidate(n); s.candidateBefore(c, best) {
-				best = c
-			}
-		}
-		return best.piece
-	}
-	var found [frontSize + freshSize + sweepSize]candidate // an array, so that nothing is allocated
-	list := found[:0]
-	for _, n := range l.compared() {
-		if s.all[n].level == l {
-			list = s.insert(list, s.candidate(n))
-		}
-	}
-	l.front = l.front[:0]
-	for _, c := range list[:min(len(list), frontSize)] {
-		l.front = append(l.front, c.piece)
-	}
-	return list[0].piece
-}
-
-// compared is the front with the members whose turn it is. Pieces of the front may be gone, and the same number may be there
-// twice, since numbers are used again.
-func (l *level) compared() []int32 {
-	list := l.front
-	for range sweepSize {
-		if l.sweep >= len(l.members) {
-			l.sweep = 0
-		}
-		list = append(list, l.members[l.sweep])
-		l.sweep++
-	}
-	return list
-}
-
-// insert adds a candidate to a list in the order of displacement, unless it is there.
-func (s *pieces) insert(list []candidate, c candidate) []candidate {
-	i := len(list)
-	for i > 0 && s.candidateBefore(c, list[i-1]) {
-		i--
-	}
-	if i > 0 && list[i-1].piece == c.piece {
-		return list
-	}
-	return slices.Insert(list, i, c)
 }

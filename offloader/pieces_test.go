@@ -1,6 +1,7 @@
 package offloader
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,7 @@ type byFeatures struct{}
 
 func (byFeatures) Now() int64                             { return 0 }
 func (byFeatures) Rank(features uint64, last int64) int32 { return int32(features) }
+func (byFeatures) Await(features uint64) uint64           { return features }
 
 // manyPieces is a pool of host pages with a piece each, worth the given features.
 func manyPieces(features []uint64) *hostPool {
@@ -34,19 +36,19 @@ func manyPieces(features []uint64) *hostPool {
 // TestEveryPieceIsCompared: among more pieces than a choice compares, the least valuable one is found once the choices have
 // gone round all of them, and the next ones after it.
 func TestEveryPieceIsCompared(t *testing.T) {
-	const n = 500
+	const n = 3 * surveyLimit
 	var features []uint64
 	for i := range uint64(n) {
-		features = append(features, 1000+i*7919%n)
+		features = append(features, n+i*7919%n)
 	}
-	for i, low := range []int{137, 499, 321} {
+	for i, low := range []int{137, n - 1, 321} {
 		features[low] = uint64(i)
 	}
 	h := manyPieces(features)
-	for range n / sweepSize {
+	for range n {
 		h.orders[sole].first()
 	}
-	for i, low := range []messages.PageID{137, 499, 321} {
+	for i, low := range []messages.PageID{137, n - 1, 321} {
 		p := h.orders[sole].first()
 		require.Equal(t, low, p, "choice %d", i)
 		h.freePage(p)
@@ -76,15 +78,11 @@ func TestNewPiecesAreCompared(t *testing.T) {
 // TestFrontHasNoPieceTwice: a piece whose turn comes while it is in the front takes no second place there.
 func TestFrontHasNoPieceTwice(t *testing.T) {
 	h := manyPieces(make([]uint64, 20))
-	l := h.orders[sole].levels.list[0]
 	for range 30 {
 		h.orders[sole].first()
-		require.Len(t, l.front, frontSize)
-		seen := map[int32]bool{}
-		for _, n := range l.front {
-			require.False(t, seen[n], "piece %d", n)
-			seen[n] = true
-		}
+		e := &problems{}
+		h.checkOrders(e)
+		require.Empty(t, e.errs)
 	}
 }
 
@@ -101,4 +99,45 @@ func TestTenantsArePickedByValue(t *testing.T) {
 	}
 	h.pieces.rankBy(byFeatures{})
 	assert.Equal(t, messages.PageID(1), h.firstOf(sole, false))
+}
+
+// pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
+func (w *world) pieces(pool messages.PoolID) {
+	pm := &w.move.Pools[pool]
+	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
+		return
+	}
+	r := &ranking{now: int64(w.stamp) + 10}
+	pm.Ranking = r
+	// Effects and pins of the same Move would change pieces before.
+	if len(pm.Pins)+len(pm.Unpins)+len(pm.Touches) == 0 && !w.affected(pool) {
+		for _, b := range w.pools[pool].host.soles() {
+			if w.chance(8) {
+				pm.Awaited = append(pm.Awaited, b)
+				w.awaits(pool, b, r)
+			}
+		}
+	}
+	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
+	}
+}
+
+// affected tells whether the Move has effects on a pool.
+func (w *world) affected(pool messages.PoolID) bool {
+	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
+}
+
+// awaits makes the oracle keep the contents of a block and what is in front of them in one piece, which it does not know.
+func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
+	h, e := &w.o.hosts[pool], w.pools[pool].host.find(b)
+	p := h.find(b)
+	e.features = r.Await(e.features)
+	if h.pages[p].heapIndex < 0 {
+		return
+	}
+	for p = h.pieces.places[p].next; p != messages.NoPage; p = h.pieces.places[p].next {
+		e = w.pools[pool].host.find(h.pages[p].block)
+		e.features = r.Await(e.features)
+	}
 }

@@ -30,7 +30,7 @@ type script struct {
 //	draw
 //
 // Lines of a move: victim, onboard, copy, mark, ready, pin, unpin, yield,
-// forget, reprioritize; of ahead: victim.
+// await, forget, reprioritize; of ahead: victim.
 func TestScripts(t *testing.T) {
 	scripttest.Walk(t, func(t *testing.T) scripttest.Serve { return (&script{t: t}).serve })
 }
@@ -161,6 +161,8 @@ func (f fields) add(m *protocol.Move) {
 		pm.Pins = append(pm.Pins, f.first())
 	case "unpin":
 		pm.Unpins = append(pm.Unpins, protocol.Touch{Block: f.first(), Use: protocol.Use(f.num("use"))})
+	case "await":
+		pm.Awaited = append(pm.Awaited, f.first())
 	case "yield", "forget", "reprioritize":
 		e := protocol.Effect{Blocks: []protocol.BlockID{f.first()}}
 		switch f.word {
@@ -177,17 +179,20 @@ func (f fields) add(m *protocol.Move) {
 	}
 }
 
-// scriptRanking is a policy by which a piece is worth its features until 100 after its last use, and nothing from then on.
+// scriptRanking is a policy by which a piece is worth its features until 100 after its last use, and nothing from then on,
+// unless it is awaited: then it is worth 1,000 and the time at which the wait began.
 type scriptRanking struct{ now int64 }
 
 func (r scriptRanking) Now() int64 { return r.now }
 
 func (r scriptRanking) Rank(features uint64, last int64) int32 {
-	if r.now >= last+100 {
+	if r.now >= last+100 && features < 1000 {
 		return 0
 	}
 	return int32(features)
 }
+
+func (r scriptRanking) Await(uint64) uint64 { return uint64(1000 + r.now) }
 
 func (s *script) move(d *datadriven.TestData) string {
 	m := protocol.Move{Pools: make([]protocol.PoolMove, 1)}

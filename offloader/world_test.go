@@ -253,18 +253,6 @@ func (w *world) traffic(pool messages.PoolID) {
 	}
 }
 
-// pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
-func (w *world) pieces(pool messages.PoolID) {
-	pm := &w.move.Pools[pool]
-	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
-		return
-	}
-	pm.Ranking = &ranking{now: int64(w.stamp) + 10}
-	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
-		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
-	}
-}
-
 func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for _, b := range p.host.soles() {

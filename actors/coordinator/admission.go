@@ -18,7 +18,7 @@ import (
 //	              no page   ▼  │  │           victims      into the   knows what  memory follow
 //	              left: refusing  │           named        pages      moved          │
 //	                              ▼                                                  ▼
-//	                           parking ─▶ (admission queue)      (answer) ◀─ completing
+//	                           parking ─▶ awaiting ─▶ (queue)    (answer) ◀─ completing
 //	                                                                  references of beams and
 //	                                                                  of shared onboards
 //
@@ -85,6 +85,7 @@ const (
 	admissionClaiming                              // the batch is being matched and claimed
 	admissionRefusing                              // pools take the claims of a refused prompt back
 	admissionParking                               // pools take all claims back
+	admissionAwaiting                              // the offloader learns what they were of in host memory
 	admissionTaking                                // pools take pages and name victims
 	admissionMoving                                // the offloader submits copies
 	admissionApplying                              // the tree learns what moved and what is claimed
@@ -97,7 +98,7 @@ const (
 // String names the stage.
 func (s admissionStage) String() string {
 	return [...]string{
-		"idle", "claiming", "refusing", "parking", "taking", "moving", "applying", "following", "completing", "releasing symbols",
+		"idle", "claiming", "refusing", "parking", "awaiting", "taking", "moving", "applying", "following", "completing", "releasing symbols",
 		"following the release of symbols",
 	}[s]
 }
@@ -144,6 +145,9 @@ func (a *admission) resume() {
 		a.decide()
 	case admissionParking:
 		a.unclaimed()
+	case admissionAwaiting:
+		a.out.move.received()
+		a.endParked()
 	case admissionTaking:
 		a.stage = admissionMoving
 		a.taking.taken()
@@ -257,17 +261,6 @@ func (a *admission) park(refusal *messages.Refusal, pool int) {
 	}
 	a.stage = admissionParking
 	a.out.pools.send()
-}
-
-// unclaimed ends the sequences of a batch that waits; when it is tried again, it
-// begins with its first stage.
-func (a *admission) unclaimed() {
-	a.out.pools.received()
-	for i := range a.batch.items {
-		a.endRefused(&a.batch.items[i])
-	}
-	a.batch.items = a.batch.items[:0]
-	a.releaseSymbols()
 }
 
 // moved tells the tree what moved and what was claimed. A prompt whose transfer

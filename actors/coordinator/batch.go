@@ -46,6 +46,7 @@ type promptBatch struct {
 	sources []sourcePages // by pool
 	users   sourceUsers
 	claims  pageClaims
+	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
 }
 
 // batchStage is what the batch waits for.
@@ -68,7 +69,7 @@ func (s batchStage) String() string {
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
-	return &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n)}
+	return &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n), waits: make(hostWaits, n)}
 }
 
 // reset empties the batch. Prompts and match items keep their arrays.
@@ -82,6 +83,7 @@ func (b *promptBatch) reset(storedOnly bool) {
 func (b *promptBatch) forgetDecisions() {
 	b.next, b.rejecting = 0, false
 	b.claims.clear()
+	b.waits.clear()
 	for p := range b.sources {
 		b.sources[p].clear()
 	}
@@ -288,11 +290,17 @@ func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 // unclaim takes the claims of a prompt in some pools back as if they had never been.
 //
 // An admission that lacks pages will be tried again, so the pools are told that its pages are awaited: it waits here, or the
-// host sends it again. A prefetch need not be.
+// host sends it again. A prefetch need not be. Where all that was found is in host memory there are no claims, and the operation
+// begins the wait.
 func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 	awaited := it.refused != nil && !it.refused.Never && !b.storedOnly
 	for p := pools.first; p < pools.end; p++ {
-		if it.plans[p].claimed > 0 {
+		part := it.self
+		if p >= b.cross.first {
+			part = it.cross
+		}
+		waits := awaited && b.config.Forecast && it.plans[p].whole > it.plans[p].claimed && b.waits.note(p, &b.match.Items[part])
+		if waits || it.plans[p].claimed > 0 {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p), Awaited: awaited})
 		}
 	}

@@ -146,7 +146,7 @@ func (m *moveBatch) reset() {
 		// Victims and what belongs to them are lent from the records of the pools, which keep their arrays.
 		q.Victims, q.Pieces, q.Ranking = nil, nil, nil
 		q.Outcomes, q.Copies, q.Onboards = q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
-		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
+		q.Pins, q.Unpins, q.Touches, q.Awaited = q.Pins[:0], q.Unpins[:0], q.Touches[:0], q.Awaited[:0]
 	}
 }
 
@@ -249,7 +249,7 @@ func (m *moveBatch) needed() bool {
 		if len(q.Victims) > 0 && m.counts.hasHost(p) {
 			return true
 		}
-		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Touches) > 0 {
+		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Touches)+len(q.Awaited) > 0 {
 			return true
 		}
 	}

@@ -160,6 +160,9 @@ func (s *script) open(d *datadriven.TestData) {
 				c.EnableBlockReuse = arg.Vals[0] != "reuse"
 			}
 		}
+		if d.HasArg("forecast") {
+			c.EvictionPolicy = windows.Forecast
+		}
 		c.SecondaryOffloadMinPriority = s.number(d, "onlyabove", c.SecondaryOffloadMinPriority)
 	}
 	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")

@@ -156,6 +156,7 @@ func (b promptTaking) taken() {
 		}
 	}
 	b.fillStates()
+	b.batch.waits.tell(&b.batch.out.move, &b.batch.out.pools)
 	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
 	if b.batch.out.move.ordered {
 		for i := range b.batch.items {

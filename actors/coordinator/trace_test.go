@@ -203,6 +203,9 @@ func (t *trace) move(m *protocol.Move) {
 		for _, touch := range q.Touches {
 			add(false, "touch block %d", touch.Block)
 		}
+		if len(q.Awaited) > 0 {
+			add(false, "await %v", q.Awaited)
+		}
 		if len(q.Pins)+len(q.Unpins) > 0 {
 			add(false, "pin %v unpin %v", q.Pins, q.Unpins)
 		}

@@ -129,7 +129,7 @@ func newWorld(t testing, s setup) *world {
 			return windows.Divide(own, model, c, bytes)
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
-		Store: s.store, RebalanceEvery: s.every,
+		Store: s.store, RebalanceEvery: s.every, Forecast: cache.EvictionPolicy == windows.Forecast,
 		OnRebalance: func(m messages.Rebalanced) {
 			if w.moved != nil {
 				w.moved(m)
@@ -157,10 +157,15 @@ func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Confi
 	hosted := false
 	for i, p := range pools {
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
-		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
+		forecast := cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState
+		if forecast {
+			c.Pools = append(c.Pools, pool.NewForecast(p.Name, pages[i].Primary, pool.Forecast{Seed: 1, Span: protocol.SpanOf(tpb)}, cache.Quotas()...))
+		} else {
+			c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
+		}
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb,
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb, Forecast: forecast,
 		})
 		hosted = hosted || pages[i].Secondary > 0
 	}

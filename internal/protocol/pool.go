@@ -36,6 +36,8 @@ type Ranking interface {
 	Rank(features uint64, last int64) int32
 	// Now is the policy's clock.
 	Now() int64
+	// Await changes the features of pages that the request is going to use whose wait has begun last.
+	Await(features uint64) uint64
 }
 
 // PoolPages counts the device pages of a pool.
