@@ -147,8 +147,7 @@ func (g *guard) use(signatures []uint64, drawn []int32) {
 	}
 }
 
-// exceeded tells whether the list without its least recently used entry would weigh nearer to the capacity. An entry that
-// is used now stays: it is the latest, or the only one.
+// exceeded tells whether the list would weigh nearer to the capacity without its least recently used entry.
 func (g *guard) exceeded() bool {
 	return g.head >= 0 && g.weights-g.capacity > int(g.weight[g.head])/2
 }
