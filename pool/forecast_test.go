@@ -120,6 +120,27 @@ func TestForecastOnTraces(t *testing.T) {
 	}
 }
 
+// TestForecastWithOtherSamples: the guard samples blocks by their hash, and whatever the hash, the sample does not mislead
+// it to return to LRU.
+func TestForecastWithOtherSamples(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
+	const name, pages = "claude_code_agentic_dev", 8192
+	trace := readTrace(t, name)[:1500]
+	lru := replayed(t, New("lru", pages), trace, realTime)
+	for start := range uint64(8) {
+		p := NewForecast("forecast", pages, Forecast{Seed: 1, Span: protocol.SpanOf(traceBlocks[name])})
+		c := &atomicCache{pool: p, answers: true, start: start, clock: realTime}
+		for i := range trace {
+			c.request(&trace[i])
+		}
+		forecast := float64(c.hits) / float64(c.looked)
+		t.Logf("start %d: LRU %.4f, forecast %.4f", start, lru, forecast)
+		assert.Greater(t, forecast, lru+0.05, "start %d", start)
+	}
+}
+
 // TestForecastAllocatesNothing once its sets have grown: a request costs as many
 // allocations, those of the harness, as with LRU.
 func TestForecastAllocatesNothing(t *testing.T) {

@@ -69,6 +69,7 @@ type atomicCache struct {
 	looked, hits int64
 	answers      bool
 	clock        func(float64) time.Duration
+	start        uint64 // of the hash that signatures are
 }
 
 func (c *atomicCache) request(r *traceRequest) {
@@ -114,7 +115,7 @@ func (c *atomicCache) request(r *traceRequest) {
 		c.facts.Signatures = c.facts.Signatures[:0]
 		span := c.pool.cache.pieces.config.Span
 		for k := range span.Signatures(n) {
-			c.facts.Signatures = append(c.facts.Signatures, signature(r.IDs[span.Block(k)]))
+			c.facts.Signatures = append(c.facts.Signatures, signature(r.IDs[span.Block(k)], c.start))
 		}
 		c.facts.Arrived, c.facts.Blocks, c.facts.Prompt, c.facts.Tokens = c.work.Now, n, n, n*r.Block
 		if c.facts.Answer = r.Answer; !c.answers {
@@ -127,8 +128,9 @@ func (c *atomicCache) request(r *traceRequest) {
 	c.pool.Do(&c.work)
 }
 
-func signature(id uint64) uint64 {
-	x := id + 1
+// signature is a hash of a block, which names all of its prefix. Other starts give other samples of the guard.
+func signature(id, start uint64) uint64 {
+	x := id + 1 + start*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31 | 1

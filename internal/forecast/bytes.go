@@ -31,7 +31,7 @@ func (t *table) bytes() int { return bytesOf(t.heads) + bytesOf(t.next) + bytesO
 
 func (s *sessions) bytes() int { return bytesOf(s.tags) + bytesOf(s.ends) }
 
-func (g *guard) bytes() int { return g.index.bytes() + bytesOf(g.list) }
+func (g *guard) bytes() int { return g.index.bytes() + bytesOf(g.list) + bytesOf(g.weight) }
 
 func (f *filter) bytes() int {
 	return int(unsafe.Sizeof(*f)) + bytesOf(f.words) + bytesOf(f.found) + bytesOf(f.drawn)

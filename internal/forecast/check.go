@@ -11,7 +11,8 @@ import (
 //
 //  1. The tables of watched blocks and the guard's blocks have each entry in one chain. No set of session
 //     ends has a block twice. The filter has the bits of all watched blocks and session ends.
-//  2. The list of the guard has every block once; all other places are free.
+//  2. The list of the guard has every block once; all other places are free. Its entries weigh what the guard says, and
+//     no more than the cache holds, but for the half of one.
 //  3. Weights are finite. Variances are positive and not above those at the start. The terms of
 //     predictions are the weights.
 //  4. The clock is not behind the engine's time, and nothing was watched in the future.
@@ -89,14 +90,21 @@ func (s *sessions) check() error {
 
 // check verifies the list of sampled blocks that LRU would have cached.
 func (g *guard) check() (errs []error) {
-	listed, last := 0, int32(-1)
+	listed, last, weights := 0, int32(-1), 0
 	for at := g.head; at >= 0 && listed <= len(g.list); at = g.list[at].next {
 		e := &g.list[at]
 		if e.prev != last || g.index.tags[at] == 0 {
 			errs = append(errs, fmt.Errorf("guard: block %x at %d follows %d and says %d", g.index.tags[at], at, last, e.prev))
 		}
+		if g.weight[at] == 0 {
+			errs = append(errs, fmt.Errorf("guard: block %x at %d weighs nothing", g.index.tags[at], at))
+		}
 		last = at
 		listed++
+		weights += int(g.weight[at])
+	}
+	if weights != g.weights || g.exceeded() {
+		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d", weights, g.weights, g.capacity))
 	}
 	free := 0
 	for at := g.free; at >= 0 && free <= len(g.list); at = g.list[at].next {

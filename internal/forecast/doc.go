@@ -39,7 +39,7 @@
 // What a waiting request is going to use is not predicted: such pieces are awaited (Await) and worth more than all
 // others, until they are used. Among them the order is that in which the waits began.
 //
-// A guard compares the policy with LRU on a thirty-second of the blocks and returns to
+// A guard compares the policy with LRU on one block in 36 of a large cache and returns to
 // LRU for a time where that would have hit clearly more.
 //
 // # Checkpoints of recurrent states
@@ -51,8 +51,8 @@
 //
 // The memory is bounded when a policy is made, for n pages by 4 × n bytes from 56,000 pages on, and below by 184 KiB + 0.7 × n
 // (see Policy.Bytes, and New for the shares): 34 bytes for each watched block, of which there are 4,096 or one for 48 pages, 18 for
-// each session's end, of which there are 2,048 or what the bound leaves, up to one for 7 pages, 20 for each of the guard's, one for
-// 32 pages, and 13 KB of weights. Of blocks it keeps 32 bits of their hash and the place in a table, so that one
+// each session's end, of which there are 2,048 or what the bound leaves, up to one for 7 pages, 21 for each of the guard's, one for
+// some 34 pages, and 13 KB of weights. Of blocks it keeps 32 bits of their hash and the place in a table, so that one
 // block in 400 million is taken for another one; of times it keeps 16 ms of precision and 397 days of range.
 //
 // A request costs O(1) for the policy and a hash for each block. All decisions are a function of the requests, their times and

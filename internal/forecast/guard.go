@@ -11,13 +11,28 @@ import (
 //
 // All sampled blocks of a prompt are hit or missed together, so a lead of many hits may come from a few prompts. The
 // noise of the lead is therefore measured: it is the root of the sum of the squares of what each request adds.
+//
+// How many blocks of a cache are sampled is a draw as well, by a standard deviation of 6 % with 256 of them. A list of that many would be
+// LRU's cache of 6 % more or fewer pages, which is a false lead where LRU's hit rate is steep in the capacity. So each entry weighs as many
+// signatures as it stands for, and the list holds entries of the cache's weight:
+//
+//	prompt:   a b c d e f g h i j     c was hit, f and i are sampled and new
+//	              c     f     i       i weighs h i j, the half of the gap in front of it and what is behind it
+//
+// Where the new blocks begin between c and f is unknown, so f weighs g and, since one block in m is sampled, m more. Requests of long new
+// runs are weighed nearly exactly by that, and the mean is right for all: n new blocks weigh n, the samples of short ones m each.
 type guard struct {
-	limit uint64
-	index table
-	list  []neighbours // by entry
-	head  int32        // used least recently
-	tail  int32
-	free  int32 // the first of the free entries
+	limit  uint64
+	every  int32 // one block in so many is sampled
+	index  table
+	list   []neighbours // by entry
+	weight []uint8      // by entry of the table: signatures that it stands for
+	head   int32        // used least recently
+	tail   int32
+	free   int32 // the first of the free entries
+
+	weights  int // of all entries of the table
+	capacity int // of the cache in signatures: what the entries may weigh
 
 	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
 	ruling                int64   // requests for which LRU rules on
@@ -31,7 +46,8 @@ type neighbours struct{ prev, next int32 }
 // better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
 const (
 	guardPages  = 256          // sampled blocks that LRU caches, at least
-	guardSample = 32           // one block in so many, at most
+	guardSpare  = 4            // standard deviations of their number that the list has room for
+	guardSample = 36           // one block in so many, at most
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
 	guardNoise  = 1.6          // standard deviations of the lead
@@ -39,12 +55,16 @@ const (
 	guardGrowth = 4
 )
 
-// newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise. LRU on one block in m
-// with capacity/m entries hits what LRU hits with all of them, since the sample is drawn by the hash.
+// newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise.
 func newGuard(capacity int) guard {
 	every := max(1, min(guardSample, capacity/guardPages))
-	n := max(8, capacity/every)
-	g := guard{limit: math.MaxUint64 / uint64(every), index: newTable(n), list: make([]neighbours, n), head: -1, tail: -1, term: guardTerm}
+	capacity = max(8*every, capacity)
+	n := capacity / every
+	n += guardSpare * int(math.Sqrt(float64(n)))
+	g := guard{
+		limit: math.MaxUint64 / uint64(every), every: int32(every), capacity: capacity,
+		index: newTable(n), list: make([]neighbours, n), weight: make([]uint8, n), head: -1, tail: -1, term: guardTerm,
+	}
 	for i := range g.list {
 		g.list[i].next = int32(i) + 1
 	}
@@ -81,14 +101,7 @@ func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) 
 			g.list[at].prev, drawn[k] = moving, ^at
 		}
 	}
-	// The deepest block goes first among those of one request, so it is used first. A block that was in the list keeps its entry.
-	for _, i := range slices.Backward(drawn) {
-		if i < 0 {
-			g.append(^i)
-		} else if h := hashOf(signatures[i]); g.index.find(h) < 0 {
-			g.push(h)
-		}
-	}
+	g.use(signatures, drawn)
 	g.lead += lead
 	g.square += lead * lead
 	if g.ruling > 0 {
@@ -108,23 +121,62 @@ func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) 
 // moving is what an entry has in front of it while it is in the table, but not in the list: its block is used now.
 const moving = -2
 
-// push adds a block as the latest used. A full list loses its least recently used one.
+// use makes the sampled blocks of a request the latest used, and takes out what LRU would evict for them. Drawn has their indexes, or
+// the complements of their entries if they have any, which then are moving.
+//
+// The deepest block goes first among those of one request, so it is used first.
+func (g *guard) use(signatures []uint64, drawn []int32) {
+	end := int32(len(signatures))
+	for k, i := range slices.Backward(drawn) {
+		if i < 0 {
+			g.append(^i)
+			end = 0
+			continue
+		}
+		begin := i + 1 - g.every
+		if k > 0 && drawn[k-1] >= 0 {
+			begin = (i+drawn[k-1])/2 + 1
+		}
+		if h := hashOf(signatures[i]); g.index.find(h) < 0 {
+			g.push(h, uint8(min(max(end, i+1)-begin, math.MaxUint8)))
+			end = begin
+		}
+	}
+	for g.exceeded() {
+		g.evict()
+	}
+}
+
+// exceeded tells whether the list would weigh nearer to the capacity without its least recently used entry.
+func (g *guard) exceeded() bool {
+	return g.head >= 0 && g.weights-g.capacity > int(g.weight[g.head])/2
+}
+
+// push adds a block as the latest used. If no entry is free, the least recently used one becomes so.
 //
 // If all entries are moving, they are appended behind the block, which would be lost to the last of them.
-func (g *guard) push(hash uint64) {
-	at := g.free
-	switch {
-	case at >= 0:
-		g.free = g.list[at].next
-	case g.head < 0:
-		return
-	default:
-		at = g.head
-		g.index.remove(at)
-		g.unlink(at)
+func (g *guard) push(hash uint64, weight uint8) {
+	if g.free < 0 {
+		if g.head < 0 {
+			return
+		}
+		g.evict()
 	}
+	at := g.free
+	g.free = g.list[at].next
+	g.weight[at] = weight
+	g.weights += int(weight)
 	g.append(at)
 	g.index.put(hash, at)
+}
+
+// evict frees the least recently used entry.
+func (g *guard) evict() {
+	at := g.head
+	g.index.remove(at)
+	g.unlink(at)
+	g.weights -= int(g.weight[at])
+	g.list[at].next, g.free = g.free, at
 }
 
 // append makes an entry, which is not in the list, the latest used.
@@ -138,7 +190,7 @@ func (g *guard) append(at int32) {
 	g.tail = at
 }
 
-// unlink takes an entry out of the list; its place and its signature are the caller's to free.
+// unlink takes an entry out of the list; its place and its block are the caller's to free.
 func (g *guard) unlink(at int32) {
 	e := &g.list[at]
 	if e.prev >= 0 {

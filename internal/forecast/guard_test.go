@@ -2,9 +2,12 @@ package forecast
 
 import (
 	"errors"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -14,7 +17,7 @@ import (
 func TestGuardIsLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGuard(1)
-		size := len(g.list)
+		size := g.capacity
 		var oracle []uint64 // the last used is the last
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			signatures := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 20), 0, size+3, rapid.ID).Draw(t, "blocks")
@@ -56,4 +59,71 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 			require.NoError(t, errors.Join(append(g.check(), g.index.check())...))
 		}
 	})
+}
+
+// TestGuardHoldsWhatLRUHolds: the list reaches as far back as LRU's cache, whatever the hash of the blocks is: exactly on average, and with
+// long runs of new blocks nearly so with each hash.
+func TestGuardHoldsWhatLRUHolds(t *testing.T) {
+	const capacity = 8192
+	for name, c := range map[string]struct {
+		requests int
+		request  func(r *rand.Rand, n int) []uint64
+		scatter  float64 // standard deviation of the ratio, at most
+	}{
+		"prompts that come once": {100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
+		"long sessions":          {1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
+		"short prompts":          {12_000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(10_000), 2) }, 0.08},
+		"short behind a long prefix": {8000, func(r *rand.Rand, _ int) []uint64 {
+			return append(prefix(0, 100), prefix(1+r.IntN(10_000), 3)...)
+		}, 0.08},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const starts = 24
+			var sum, square float64
+			for start := range uint64(starts) {
+				ratio := float64(reach(start, capacity, c.requests, c.request)) / capacity
+				sum += ratio
+				square += (ratio - 1) * (ratio - 1)
+			}
+			t.Logf("mean %.4f, standard deviation from 1 %.4f", sum/starts, math.Sqrt(square/starts))
+			assert.InDelta(t, 1, sum/starts, 0.025)
+			assert.Less(t, math.Sqrt(square/starts), c.scatter)
+		})
+	}
+}
+
+// prefix lists the first signatures of a document.
+func prefix(document, n int) []uint64 {
+	signatures := make([]uint64, n)
+	for k := range signatures {
+		signatures[k] = uint64(document)<<32 + uint64(k) + 1
+	}
+	return signatures
+}
+
+// reach is how many blocks were used since the oldest of the guard's list, and that one, after some requests.
+func reach(start uint64, capacity, requests int, request func(r *rand.Rand, n int) []uint64) int {
+	g, r := newGuard(capacity), rand.New(rand.NewPCG(start, 7))
+	used, of := map[uint64]int{}, map[uint32]uint64{}
+	for n := range requests {
+		signatures := request(r, n)
+		var drawn []int32
+		for i := range signatures {
+			random := generator{signatures[i] + start<<56}
+			signatures[i] = random.next()
+			if h := hashOf(signatures[i]); h <= g.limit {
+				drawn = append(drawn, int32(i))
+				of[tagOf(h)] = signatures[i]
+			}
+			used[signatures[i]] = n<<16 - i
+		}
+		g.request(signatures, drawn, len(signatures), 0)
+	}
+	n, oldest := 0, used[of[g.index.tags[g.head]]]
+	for _, at := range used {
+		if at >= oldest {
+			n++
+		}
+	}
+	return n
 }
