@@ -61,6 +61,36 @@ func (f *front) remove(piece int32) {
 	}
 }
 
+// compare compares the next pieces of a set with those that are kept.
+func (f *front) compare(s *pieces, set []member) {
+	if f.sweep >= len(set) {
+		f.sweep = 0
+	}
+	end := min(f.sweep+sweepGroup, len(set))
+	for k := range set[f.sweep:end] {
+		f.add(s.candidate(&set[f.sweep+k]))
+	}
+	f.sweep = end
+	f.due = max(0, f.due-sweepGroup)
+}
+
+// update gives the least candidate its value of this moment, and removes it if it is no longer in the set.
+// It tells whether the candidate has kept its place.
+func (f *front) update(s *pieces, set []member) bool {
+	k := f.n - 1
+	c := &f.list[k]
+	spot := s.all[c.piece].spot
+	// Another set has something else at this index.
+	if int(spot) >= len(set) || set[spot].piece != c.piece {
+		f.n--
+		return false
+	}
+	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
+		return f.put(k, s.candidate(m)) == k
+	}
+	return true
+}
+
 // put replaces candidate k, and returns the index of the new one.
 func (f *front) put(k int, c candidate) int {
 	for k+1 < f.n && c.before(f.list[k+1]) {

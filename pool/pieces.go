@@ -246,7 +246,7 @@ func (s *pieces) removeChild(n int32, q *piece) {
 	case q.cached():
 		l := s.levelOf(q)
 		s.put(&l.leaves, s.cut(&l.inner, q.spot))
-		s.offer(l, &l.leaves[q.spot])
+		l.offer(s, &l.leaves[q.spot])
 	case q.pages == 0:
 		s.release(n, q)
 	}

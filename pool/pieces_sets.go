@@ -111,7 +111,7 @@ func (s *pieces) addToLevel(o *order, q *piece) {
 	o.setOccupied(q.priority)
 	s.put(l.setOf(q), s.cut(&s.used, q.spot))
 	if q.children == 0 {
-		s.offer(l, &l.leaves[q.spot])
+		l.offer(s, &l.leaves[q.spot])
 	}
 }
 

@@ -59,15 +59,15 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 	}
 	f := l.front
 	if lru := s.policy.PlainLRU(); f == nil || f.lru != lru {
-		f = s.survey(l, set)
+		f = l.survey(s, set)
 	}
 	if f.due += due; f.due >= sweepGroup || f.n == 0 {
-		s.compare(f, set)
+		f.compare(s, set)
 	}
 	// The least one gets its value of this moment, unless it had one a short time ago, as often as it changes its place.
-	for !s.update(f, set) {
+	for !f.update(s, set) {
 		if f.n == 0 {
-			s.compare(f, set)
+			f.compare(s, set)
 		}
 	}
 	return f.list[f.n-1]
@@ -77,7 +77,7 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 //
 // Where nearly everything fits, choices are few, and a front that begins empty has its first turn behind it when the trace ends: the
 // mean share of halves of traces is 0.4 and 0.9 points lower. surveyLimit bounds what one choice may take, about 20 µs.
-func (s *pieces) survey(l *level, set []member) *front {
+func (l *level) survey(s *pieces, set []member) *front {
 	if l.front == nil {
 		l.front = &front{}
 	}
@@ -88,36 +88,6 @@ func (s *pieces) survey(l *level, set []member) *front {
 		f.add(s.candidate(&set[k]))
 	}
 	return f
-}
-
-// compare compares the next pieces of a set with those that are kept.
-func (s *pieces) compare(f *front, set []member) {
-	if f.sweep >= len(set) {
-		f.sweep = 0
-	}
-	end := min(f.sweep+sweepGroup, len(set))
-	for k := range set[f.sweep:end] {
-		f.add(s.candidate(&set[f.sweep+k]))
-	}
-	f.sweep = end
-	f.due = max(0, f.due-sweepGroup)
-}
-
-// update gives the least candidate its value of this moment, and removes it if it is no longer in the set.
-// It tells whether the candidate has kept its place.
-func (s *pieces) update(f *front, set []member) bool {
-	k := f.n - 1
-	c := &f.list[k]
-	spot := s.all[c.piece].spot
-	// Another set has something else at this index.
-	if int(spot) >= len(set) || set[spot].piece != c.piece {
-		f.n--
-		return false
-	}
-	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
-		return f.put(k, s.candidate(m)) == k
-	}
-	return true
 }
 
 // fresh tells whether the value of a candidate is nearly that of a moment.
@@ -137,7 +107,7 @@ func (s *pieces) changed(q *piece, m *member) {
 }
 
 // offer compares a leaf of a level whose value may be little.
-func (s *pieces) offer(l *level, m *member) {
+func (l *level) offer(s *pieces, m *member) {
 	if l.front != nil {
 		l.front.add(s.candidate(m))
 	}
