@@ -120,7 +120,14 @@ func (c *cache) drawPiece(i int32) string {
 	n := c.pieces.of(i)
 	q := &c.pieces.all[n]
 	m := c.pieces.member(q)
-	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.marks.uses(), c.pieces.policy.Value(m.features, c.pieces.lastOf(m.last)))
+	f, last := m.features, q.marks.has(withEnd)
+	if last && i != q.head {
+		f = c.pieces.beforeLast(q, f)
+	}
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.marks.uses(), c.pieces.policy.Value(f, c.pieces.lastOf(m.last)))
+	if last && i == q.head {
+		s += " last"
+	}
 	if q.marks.has(superseded) {
 		s += " superseded"
 	}
