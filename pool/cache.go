@@ -184,8 +184,11 @@ func (c *cache) forCheckpoint(t protocol.Tenant, floor messages.Priority) int32 
 // operation's pages and their contents to the victims. There must be so many cached pages.
 func (c *cache) take(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
 	end := len(op.Pages) + n
-	for c.pieces != nil && len(op.Pages) < end {
-		victims = c.takeFromPiece(op, end-len(op.Pages), record, victims)
+	if s := c.pieces; s != nil {
+		for n := end - len(op.Pages); n > 0; n = end - len(op.Pages) - len(s.single) {
+			victims = c.takeFromPiece(op, n, record, victims)
+		}
+		op.Pages, s.single = append(op.Pages, s.single...), s.single[:0]
 	}
 	for len(op.Pages) < end {
 		victims = c.takeFromList(op, end-len(op.Pages), record, victims)

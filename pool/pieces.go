@@ -44,6 +44,7 @@ type pieces struct {
 	fetched int32                   // the piece that fetchNext has prefetched last
 	waiting bool                    // a wait has begun in the current work
 	taken   int                     // pages of the last victim, sweepGroup at most
+	single  []messages.PageID       // scratch space of take: pages of victims that lost no other one
 	runs    []forecast.Run          // of the current request
 	ends    []int                   // of its leading runs that were cached before it
 	peeked  []candidate             // scratch space of peekVictims

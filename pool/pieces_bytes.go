@@ -26,7 +26,7 @@ func (s *pieces) bytes() int {
 	if s.checkpoints != nil {
 		n += bytesOf(s.checkpoints.of)
 	}
-	return n + bytesOf(s.runs) + bytesOf(s.ends) + bytesOf(s.peeked) + bytesOf(s.evicted)
+	return n + bytesOf(s.runs) + bytesOf(s.ends) + bytesOf(s.peeked) + bytesOf(s.evicted) + bytesOf(s.single)
 }
 
 // bytesOf is the memory of a list.

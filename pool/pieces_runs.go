@@ -18,7 +18,9 @@ import (
 // their contents to the victims.
 //
 // The loop ends with the piece: another choice follows for the rest. A piece that loses its
-// last page is gone.
+// last page is gone. Pages that are taken one by one, most of them last blocks of prompts, are left in single: the operation has them
+// behind the others, so that the last block of the next prompt gets them. Among the others they would part pages that adjoin,
+// a few more with each prompt that the pages are used for, until all pages of a piece lie apart.
 func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
 	s := c.pieces
 	best := s.first(s.taken)
@@ -53,6 +55,10 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims [
 	q.pages -= int32(k)
 	// A piece of one page is worth fewer comparisons: what they find is evicted later.
 	s.taken = min(k, sweepGroup)
+	if k == 1 {
+		last := len(op.Pages) - 1
+		op.Pages, s.single = op.Pages[:last], append(s.single, op.Pages[last])
+	}
 	if q.head = at; at != none {
 		pages[at].prev = none
 		s.endLeaves(q)
