@@ -29,7 +29,7 @@ import (
 //
 // Invariant: used is the sum of the tokens of the runs that refer to the array, above
 // 0 for each entry in use but the first, which stands for no array; list[i].array.Index
-// is i.
+// is i; size is the sum of the sizes of the arrays in the table.
 type sharedArrays struct {
 	list    []sharedArray
 	free    []int32
