@@ -56,7 +56,9 @@ func (e *Engine) newPool(i int) *pool.Pool {
 			Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock), States: p.Kind == windows.KindState,
 		}, quotas...)
 	}
-	return pool.New(p.Name, pages, quotas...)
+	core := pool.New(p.Name, pages, quotas...)
+	core.SetBlockTokens(e.validate.TokensPerBlock)
+	return core
 }
 
 // newOffloader makes the core of empty host memory.

@@ -40,6 +40,30 @@ func TestHintsLeadAhead(t *testing.T) {
 	}
 }
 
+// TestPoolsWithHints: it depends on the pages and on the tokens of a block, also of a pool that is resized or rebuilt.
+func TestPoolsWithHints(t *testing.T) {
+	for _, c := range []struct {
+		pages, tokens int
+		hinted        bool
+	}{
+		{hintedPages, 0, true},
+		{hintedPages - 1, 0, false},
+		{hintedPages - 1, 16, false},
+		{10_000, 16, false},
+		{10_000, 64, true},
+		{10_000, 512, true},
+		{fewestHinted, 512, true},
+		{fewestHinted - 1, 1 << 20, false},
+	} {
+		p := New("p", c.pages)
+		p.SetBlockTokens(c.tokens)
+		assert.Equal(t, c.hinted, p.cache.whole.hinted, "%+v", c)
+		assert.Equal(t, c.hinted, p.Rebuilt(c.pages, nil).cache.whole.hinted, "%+v, rebuilt", c)
+		p.Resize(&Resizing{Pages: 100})
+		assert.False(t, p.cache.whole.hinted, "%+v, resized", c)
+	}
+}
+
 // Hints that lead to pages which are no longer listed, or no longer there, are
 // followed and change nothing.
 func TestHintsMayBeStale(t *testing.T) {

@@ -43,6 +43,8 @@ type order struct {
 	n        int       // pages in all levels
 	terms    terms
 	hinted   bool // the pool is large enough for hints
+
+	blockTokens int // tokens of a block; 0: not known
 }
 
 // reset empties the order. The pages keep their terms.
@@ -51,7 +53,8 @@ type order struct {
 // Ended terms keep their pages too, so the default level gets them back when they are
 // linked.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages}
+	*o = order{pages: pages, groups: o.groups, terms: o.terms, blockTokens: o.blockTokens}
+	o.setHinted()
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup

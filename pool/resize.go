@@ -114,6 +114,7 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 // state a panic has left it.
 func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 	q := Rebuild(p.name, pages, kept, p.Quotas()...)
+	q.SetBlockTokens(p.cache.whole.blockTokens)
 	if p.cache.pieces != nil {
 		q.useForecast(p.cache.pieces.config)
 	}

@@ -113,7 +113,7 @@ func (c *checker) arrayPool(pool *arrayPool) {
 
 // sharedArrays checks that the arrays in the table are in use, and how much.
 func (c *checker) sharedArrays() {
-	s, used, sparse := &c.base.arena.shared, make([]int, len(c.base.arena.shared.list)), 0
+	s, used, sparse, size := &c.base.arena.shared, make([]int, len(c.base.arena.shared.list)), 0, 0
 	for x := range c.base.arena.nodes {
 		if nd := &c.base.arena.nodes[x]; nd.shared != noArray {
 			used[nd.shared] += int(nd.n) * c.base.arena.tpb
@@ -127,6 +127,7 @@ func (c *checker) sharedArrays() {
 		if a.array != nil {
 			c.expect(s.find(a.array) == int32(i), "shared array %d is not found", i)
 			sparse += a.unused()
+			size += len(a.array.Tokens)
 		}
 	}
 	free := 0
@@ -136,6 +137,7 @@ func (c *checker) sharedArrays() {
 		}
 	}
 	c.expect(free == len(s.free), "%d shared arrays are free, listed are %d", free, len(s.free))
+	c.expect(size == s.size, "shared arrays have %d tokens, counted as %d", size, s.size)
 	c.expect(sparse == s.sparse && sparse <= s.used/sparseShare+s.allowed, "shared arrays keep %d tokens of no use, counted as %d of %d", sparse, s.sparse, s.used)
 }
 

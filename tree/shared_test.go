@@ -99,6 +99,26 @@ func TestFewTokensAreCopied(t *testing.T) {
 	require.Equal(t, 100-1, f.match(append(counting(50), slices.Repeat([]messages.Token{9}, 50)...)).Matched)
 }
 
+// A prompt of which half is new is referred to as long as all arrays together keep little that is not used.
+func TestHalfOfAnArrayIsReferredTo(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 2})
+	for i := range 10 {
+		tokens := counting(60)
+		tokens[0] = messages.Token(1000 + i)
+		require.True(t, f.lend(arrayOf(tokens), 0).Taken)
+	}
+	half := func(first, old, fresh int) bool {
+		tokens := counting(old)
+		tokens[0] = messages.Token(first)
+		return f.lend(arrayOf(slices.Clip(append(tokens, slices.Repeat([]messages.Token{9}, fresh)...))), 0).Taken
+	}
+	require.False(t, half(1000, 52, 48), "less than half")
+	require.True(t, half(1001, 50, 50))
+	require.False(t, half(1002, 50, 50), "50 of 698 tokens have no use")
+	require.True(t, half(1003, 20, 60), "three quarters")
+	require.NoError(t, f.Check())
+}
+
 // Arrays of which few tokens are left are not kept in memory: all arrays are at most a
 // few times what the tree stores, whatever is evicted.
 func TestArraysAreBounded(t *testing.T) {

@@ -47,10 +47,13 @@ done:
 
 // func disjunctionAVX2(first *messages.Token, n int) int32
 //
-// As disjunctionSSE2, with twice as many tokens in a turn: the last 32 may be left.
+// As disjunctionSSE2, with twice as many tokens in a turn, from the last one back: the first 32 may be left. A prompt that
+// has just been written has its end in the first cache. Read from the front, the rest of it, from the second cache, would
+// displace that end before it is read.
 TEXT ·disjunctionAVX2(SB), NOSPLIT, $0-20
 	MOVQ  first+0(FP), AX
 	MOVQ  n+8(FP), CX
+	LEAQ  (AX)(CX*4), AX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -59,24 +62,24 @@ TEXT ·disjunctionAVX2(SB), NOSPLIT, $0-20
 next:
 	SUBQ $64, CX
 	JLT  rest
-	VPOR (AX), Y0, Y0
-	VPOR 32(AX), Y1, Y1
-	VPOR 64(AX), Y2, Y2
-	VPOR 96(AX), Y3, Y3
-	VPOR 128(AX), Y0, Y0
-	VPOR 160(AX), Y1, Y1
-	VPOR 192(AX), Y2, Y2
-	VPOR 224(AX), Y3, Y3
-	ADDQ $256, AX
+	VPOR -32(AX), Y0, Y0
+	VPOR -64(AX), Y1, Y1
+	VPOR -96(AX), Y2, Y2
+	VPOR -128(AX), Y3, Y3
+	VPOR -160(AX), Y0, Y0
+	VPOR -192(AX), Y1, Y1
+	VPOR -224(AX), Y2, Y2
+	VPOR -256(AX), Y3, Y3
+	SUBQ $256, AX
 	JMP  next
 
 rest:
 	ADDQ $32, CX
 	JLT  done
-	VPOR (AX), Y0, Y0
-	VPOR 32(AX), Y1, Y1
-	VPOR 64(AX), Y2, Y2
-	VPOR 96(AX), Y3, Y3
+	VPOR -32(AX), Y0, Y0
+	VPOR -64(AX), Y1, Y1
+	VPOR -96(AX), Y2, Y2
+	VPOR -128(AX), Y3, Y3
 
 done:
 	VPOR         Y1, Y0, Y0

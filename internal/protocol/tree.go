@@ -109,9 +109,9 @@ type Apply struct {
 // known by its address: the tree may refer to the tokens of many blocks in it.
 type TokenArray struct {
 	Tokens []messages.Token
-	// Lent and InUse are notes of the sequences, which alone read them: the tree may
-	// refer to the array, and a sequence uses it.
-	Lent, InUse bool
+	// Lent, InUse and Given are notes of the sequences, which alone read them: the tree may
+	// refer to the array, a sequence uses it, and the host has made it.
+	Lent, InUse, Given bool
 	// Index is a note of the tree, which alone reads it: where the tree may have
 	// entered the array.
 	Index int32

@@ -17,8 +17,11 @@ import (
 //
 //	sequence ──Lend──▶ sequence and tree ──End──▶ tree ──Returned──▶ spare ──▶ sequence
 //	                           └──────Returned──▶ sequence ──End──────▲
+//
+// The memory of an array that the host has made is not kept: such a host makes the next one, too. Its record is.
 type tokenArrays struct {
-	spare arraypool.Pool[*protocol.TokenArray]
+	spare   arraypool.Pool[*protocol.TokenArray]
+	records []*protocol.TokenArray // without tokens, for arrays of the host's
 }
 
 const (
@@ -27,6 +30,8 @@ const (
 	spareTokens = 1 << 20
 	// minMore is the least room for further tokens that an array gets which must grow.
 	minMore = 16
+	// spareRecords is how many records without tokens are kept at most: those of the arrays that one message returns.
+	spareRecords = 1024
 )
 
 // take returns a spare array with room for n tokens, or nil: one that is little longer,
@@ -43,7 +48,25 @@ func (a *tokenArrays) take(n int) *protocol.TokenArray {
 
 // put takes an array that neither a sequence nor the tree uses.
 func (a *tokenArrays) put(array *protocol.TokenArray) {
+	if array.Given {
+		if array.Tokens = nil; len(a.records) < spareRecords {
+			a.records = append(a.records, array)
+		}
+		return
+	}
 	a.spare.Put(array, len(array.Tokens), spareTokens)
+}
+
+// of returns the array of tokens that the host has made. What is behind the tokens stays the host's to know, so it is not used.
+func (a *tokenArrays) of(tokens []messages.Token) *protocol.TokenArray {
+	var array *protocol.TokenArray
+	if n := len(a.records); n > 0 {
+		array, a.records = a.records[n-1], a.records[:n-1]
+	} else {
+		array = &protocol.TokenArray{Given: true}
+	}
+	array.Tokens = slices.Clip(tokens)
+	return array
 }
 
 // copyOf returns an array that begins with tokens, with room for about more of them.
@@ -97,9 +120,10 @@ func (s *beamTokens) setTokens(tokens []messages.Token) {
 }
 
 // keepTokens makes the array of tokens that of the first beam of a sequence that has
-// none. What is behind the tokens stays the host's to know, so it is not used.
+// none.
 func (s *beamTokens) keepTokens(tokens []messages.Token) {
-	s.array, s.lent, s.given = &protocol.TokenArray{Tokens: slices.Clip(tokens), InUse: true}, 0, true
+	s.array, s.lent, s.given = s.arrays.of(tokens), 0, true
+	s.array.InUse = true
 	s.tokens[0] = s.array.Tokens
 }
 

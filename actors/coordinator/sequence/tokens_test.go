@@ -75,8 +75,8 @@ func TestArraysAreUsedAgain(t *testing.T) {
 	}
 }
 
-// An array that a host gives away is not copied, and is used again after the sequence;
-// one of a sequence that was not admitted is not.
+// An array that a host gives away is not copied. Its memory is not used for another sequence, whether its own was
+// admitted or not.
 func TestGivenTokensAreKept(t *testing.T) {
 	for _, admitted := range []bool{false, true} {
 		a := NewArena([]windows.Pool{{TokensPerBlock: 4}}, 4, 0)
@@ -92,7 +92,39 @@ func TestGivenTokensAreKept(t *testing.T) {
 		a.End(s)
 		next := a.Open(2)
 		next.Begin(Origin{Prompt: 100}, make([]messages.Token, 100), 0)
-		require.Equal(t, admitted, &next.Tokens(0)[0] == &tokens[0])
+		require.NotSame(t, &tokens[0], &next.Tokens(0)[0])
+	}
+}
+
+// The record of a given array is used for the next one, but not before tree and sequence have left it, and it keeps no
+// memory of the host's meanwhile.
+func TestRecordsOfGivenArraysAreUsedAgain(t *testing.T) {
+	a := NewArena([]windows.Pool{{TokensPerBlock: 4}}, 4, 0)
+	give := func() (*Sequence, *protocol.TokenArray) {
+		s := a.Open(1)
+		s.BeginKeeping(Origin{Prompt: 10}, make([]messages.Token, 10), 0)
+		s.Admit(0, 0, func(int) PageCount { return 0 })
+		return s, s.Text.Lend(8)
+	}
+	first, array := give()
+	_, other := give()
+	require.NotSame(t, array, other)
+	a.End(first)
+	_, other = give()
+	require.NotSame(t, array, other, "the tree refers to the first array")
+	a.Returned([]*protocol.TokenArray{array})
+	require.Nil(t, array.Tokens)
+	_, again := give()
+	require.Same(t, array, again)
+	require.Len(t, again.Tokens, 10)
+	require.True(t, again.Lent && again.InUse)
+
+	// A record that a failure has left lent is not used again.
+	lost, array := give()
+	a.End(lost)
+	for range 3 {
+		_, other = give()
+		require.NotSame(t, array, other)
 	}
 }
 
@@ -112,5 +144,10 @@ func TestSpareArraysAreBounded(t *testing.T) {
 		}
 	}
 	require.Zero(t, kept)
+	require.Zero(t, a.spare.Room())
+	for range spareRecords + 1 {
+		a.put(&protocol.TokenArray{Tokens: make([]messages.Token, 8), Given: true})
+	}
+	require.Len(t, a.records, spareRecords)
 	require.Zero(t, a.spare.Room())
 }
