@@ -51,6 +51,7 @@ func (s *pieces) moveEpoch(epoch int64) {
 			if f := l.front; f != nil {
 				for k := range f.list {
 					f.list[k].last -= min(f.list[k].last, by)
+					f.list[k].at -= min(f.list[k].at, by)
 				}
 			}
 			return true
