@@ -15,9 +15,9 @@ import (
 func TestFrontKeepsTheLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, kept := &front{}, map[int32]candidate{}
-		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+		for range rapid.IntRange(1, 4*frontSize).Draw(t, "steps") {
 			c := candidate{
-				piece: rapid.Int32Range(1, 30).Draw(t, "piece"), rank: rapid.Int32Range(-5, 5).Draw(t, "rank"),
+				piece: rapid.Int32Range(1, 2*frontSize).Draw(t, "piece"), rank: rapid.Int32Range(-5, 5).Draw(t, "rank"),
 				last: rapid.Uint32Range(0, 3).Draw(t, "last"),
 			}
 			if f.n > 0 && rapid.IntRange(0, 4).Draw(t, "step") == 0 {
