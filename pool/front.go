@@ -85,7 +85,8 @@ func (f *front) update(s *pieces, set []member) bool {
 		f.n--
 		return false
 	}
-	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
+	// The features may have changed without a use, while the piece was in no level or an inner one: it may be awaited now.
+	if m := &set[spot]; m.last != c.last || m.features != c.features || !c.fresh(s.now()) {
 		return f.put(k, s.candidate(m)) == k
 	}
 	return true

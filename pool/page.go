@@ -87,6 +87,9 @@ func (g *page) stored() bool { return g.block != protocol.NoBlock }
 // unheld tells whether the page has no holders.
 func (g *page) unheld() bool { return g.references() == 0 && g.pins() == 0 }
 
+// heldOnce tells whether one reference alone holds the page.
+func (g *page) heldOnce() bool { return g.references() == 1 && g.pins() == 0 }
+
 // held tells whether the page counts as held. A page whose only holder is one
 // chunked prefill with a reservation does not: the reservation counts it already.
 func (g *page) held() bool {

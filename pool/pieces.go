@@ -44,7 +44,7 @@ type pieces struct {
 	fetched int32                   // the piece that fetchNext has prefetched last
 	waiting bool                    // a wait has begun in the current work
 	taken   int                     // pages of the last victim, sweepGroup at most
-	single  []messages.PageID       // scratch space of take: pages of victims that lost no other one
+	single  []messages.PageID       // scratch space of take: pages of pieces that lost one page only
 	runs    []forecast.Run          // of the current request
 	ends    []int                   // of its leading runs that were cached before it
 	peeked  []candidate             // scratch space of peekVictims
@@ -236,6 +236,9 @@ func (s *pieces) end(n int32) {
 func (s *pieces) release(n int32, q *piece) {
 	*q = piece{head: none, tail: none, parent: s.free}
 	s.free = n
+	if n == s.moved.from || n == s.moved.to {
+		s.moved.from, s.moved.to = noPiece, noPiece
+	}
 }
 
 // removeChild counts one child less. A piece without children is a leaf.

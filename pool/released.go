@@ -52,7 +52,8 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		}
 		last := end == len(path)
 		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: last && end-i == 1}, !last, parent)
-		if last && end-i > 1 && s.all[parent].children == 0 {
+		// Where another holds the last block too, pages in front of it may be in the list alone, as those that have left its window.
+		if last && end-i > 1 && s.all[parent].children == 0 && s.pages[path[end-1]].heldOnce() {
 			s.addEnd(parent, end-1)
 		}
 		if s.all[parent].branches > 1 && end < len(path) {
@@ -334,8 +335,8 @@ func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 // supersedeEnd supersedes the last block of a prompt that hangs on a piece, if a request
 // has gone on from the piece with another one.
 //
-// The last block of a prompt is a piece of its own, since the
-// next turn of the conversation usually replaces it. With more than two branches the piece in front
+// The next turn of a conversation usually replaces the last block of a prompt, which is a piece of its own where something else hangs
+// beside it, or where it was the only new block of its prompt. With more than two branches the piece in front
 // is shared by many prompts, and their ends are left alone.
 func (s *pieces) supersedeEnd(front, next int32) {
 	e := s.endOf(front)

@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // candidate is a piece with the rank of its value at some moment.
 type candidate struct {
-	rank  int32  // by the value
-	last  uint32 // its last use, as member.last
-	at    uint32 // when it had this value, in the same unit
-	piece int32
+	features forecast.Features // that it had then, as member.features
+	rank     int32             // by the value
+	last     uint32            // its last use, as member.last
+	at       uint32            // when it had this value, in the same unit
+	piece    int32
 }
 
 // before tells whether candidate c is evicted before d.
@@ -25,7 +27,7 @@ func (c candidate) before(d candidate) bool {
 
 // candidate gives a piece its value of this moment.
 func (s *pieces) candidate(m *member) candidate {
-	return candidate{piece: m.piece, last: m.last, at: s.now(), rank: s.policy.Rank(m.features, s.lastOf(m.last))}
+	return candidate{piece: m.piece, features: m.features, last: m.last, at: s.now(), rank: s.policy.Rank(m.features, s.lastOf(m.last))}
 }
 
 // candidates is the set that the victims of a level are chosen from.
@@ -42,7 +44,7 @@ func (l *level) candidates() []member {
 // victimOf is the piece of a level that loses the next page: the one of least value among those
 // that were found. Due is how many more are to be compared, sweepGroup at most.
 //
-// A piece is compared when it joins the leaves and when it is superseded: many are worth little from then on. After that
+// A piece is compared when it joins the leaves, when it is superseded or awaited, and when its last block goes. After that
 // it is compared when its turn comes: the choices go round the set, a few pieces each. Draws at random were rejected: of as many
 // pieces they miss some for long. So was a heap by value: values change with time, so that it would be
 // out of order.

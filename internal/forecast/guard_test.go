@@ -127,3 +127,31 @@ func reach(start uint64, capacity, requests int, request func(r *rand.Rand, n in
 	}
 	return n
 }
+
+// TestGuardInAnyOrder: the list is whole after requests of any lengths, also with blocks that come twice.
+func TestGuardInAnyOrder(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		g := newGuard([]int{1, 5, 100, 256, 700, 3000, 9300, 20000}[seed%8])
+		for range 400 {
+			n := 1 + r.IntN(1+r.IntN(1500))
+			sig := make([]uint64, n)
+			base := uint64(r.IntN(40)) << 20
+			var drawn []int32
+			for k := range sig {
+				x := base + uint64(k)
+				if r.IntN(50) == 0 {
+					x = base + uint64(r.IntN(n)) // twice
+				}
+				x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+				x = (x ^ x>>27) * 0x94d049bb133111eb
+				sig[k] = x ^ x>>31 | 1
+				if hashOf(sig[k]) < g.limit {
+					drawn = append(drawn, int32(k))
+				}
+			}
+			g.request(sig, drawn, n, r.IntN(n+1))
+			require.Empty(t, g.check())
+		}
+	}
+}
