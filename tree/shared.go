@@ -20,8 +20,8 @@ import (
 // its last run has left.
 //
 // An array is as large as a prompt, and its runs may become few. The tree therefore
-// takes an array only if at least takeShare of it is stored by reference, or half of it
-// while what all arrays have beside what is used is at most one idleShare of that. It
+// takes an array only if at least takeShare of it is stored by reference, or half of it,
+// as long as the unused rest of all arrays is at most 1/idleShare of what is used. It
 // copies the runs out of arrays that are used by less than half once their unused rest,
 // in all, is more than one sparseShare of what is used, and sparseTokens more. Thus the
 // arrays are at most 2+1/sparseShare times what is used, and sparseTokens more. A

@@ -6,11 +6,11 @@ import (
 )
 
 // hostWaits are the blocks in host memory, by pool, that refused prompts of a batch have matched. They will be tried again, so
-// these blocks are displaced last until then, as the pools evict last what was matched on the device. Only policies that predict
+// these blocks are displaced last until then, or until 64 requests have been released, as the pools evict last what was matched on the device. Only policies that predict
 // the next use have that order.
 //
-// The offloader is told when the pools have begun the wait: with the work that it gets for the prompts that are admitted, and
-// if there are none apart.
+// The offloader is told when the pools have begun the wait: with the work that it gets for the prompts that are admitted, or in a
+// message of its own if no prompt is admitted.
 type hostWaits [][]protocol.BlockID
 
 // note notes what a prompt has matched in a pool, and tells whether any of it is in host memory.

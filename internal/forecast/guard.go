@@ -19,7 +19,8 @@ import (
 //	prompt:   a b c d e f g h i j     c was hit, f and i are sampled and new
 //	              c     f     i       i weighs h i j, the half of the gap in front of it and what is behind it
 //
-// Where the new blocks begin between c and f is unknown, so f weighs g and, since one block in m is sampled, m more. Requests of long new
+// Where the new blocks begin between c and f is unknown, so f stands for g, and for m blocks that end with f: on average as many lie
+// between two samples, if one block in m is sampled. Requests of long new
 // runs are weighed nearly exactly by that, and the mean is right for all: n new blocks weigh n, the samples of short ones m each.
 type guard struct {
 	limit  uint64

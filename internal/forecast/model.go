@@ -42,7 +42,8 @@ func (f Features) with(feature int, value uint8) Features {
 	return f | Features(value)<<(featureBits*feature)
 }
 
-// AsLast gives a piece that was used so often the features of its last block, which is that of a prompt and was used once.
+// AsLast gives a piece that was used so often the features of the last block of a prompt, which counts as used once however often the
+// prompt came.
 func (f Features) AsLast(uses int) Features { return f.used(1, uses) | 1<<(featureBits*featureLast) }
 
 // BeforeLast gives the features of the blocks in front of the last one: of a piece that was used so often behind one used front times.

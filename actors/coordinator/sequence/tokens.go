@@ -18,7 +18,8 @@ import (
 //	sequence ──Lend──▶ sequence and tree ──End──▶ tree ──Returned──▶ spare ──▶ sequence
 //	                           └──────Returned──▶ sequence ──End──────▲
 //
-// The memory of an array that the host has made is not kept: such a host makes the next one, too. Its record is.
+// A host that gives arrays away makes one for each request, so their memory would not be used again, and is not kept. The
+// record (protocol.TokenArray) is kept for the next one.
 type tokenArrays struct {
 	spare   arraypool.Pool[*protocol.TokenArray]
 	records []*protocol.TokenArray // without tokens, for arrays of the host's
