@@ -107,9 +107,7 @@ func (c *checkpoints) follow(list []messages.PageID) {
 		q := &s.all[n]
 		m := s.member(q)
 		m.features = s.policy.GoesOn(m.features)
-		if q.cached() {
-			s.changed(q, m)
-		}
+		s.changed(q, m)
 	}
 }
 
@@ -149,9 +147,7 @@ func (c *checkpoints) resave(i int32) {
 	q := &s.all[n]
 	m := s.member(q)
 	m.features = s.policy.Saves(m.features, c.saved(i))
-	if q.cached() {
-		s.changed(q, m)
-	}
+	s.changed(q, m)
 }
 
 // fresh is the features of the piece of a checkpoint of which nothing is known but its place.

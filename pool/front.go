@@ -85,8 +85,7 @@ func (f *front) update(s *pieces, set []member) bool {
 		f.n--
 		return false
 	}
-	// The features may have changed without a use, while the piece was in no level or an inner one: it may be awaited now.
-	if m := &set[spot]; m.last != c.last || m.features != c.features || !c.fresh(s.now()) {
+	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
 		return f.put(k, s.candidate(m)) == k
 	}
 	return true

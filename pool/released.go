@@ -101,9 +101,8 @@ func (s *pieces) await(pages []messages.PageID) {
 		}
 		q := &s.all[n]
 		m := s.member(q)
-		if m.features = s.policy.Await(m.features); q.cached() {
-			s.changed(q, m)
-		}
+		m.features = s.policy.Await(m.features)
+		s.changed(q, m)
 		before = n
 	}
 }
@@ -257,9 +256,8 @@ func (s *pieces) endLeaves(q *piece) {
 	}
 	q.marks &^= withEnd
 	m := s.member(q)
-	if m.features = s.beforeLast(q, m.features); q.cached() {
-		s.changed(q, m)
-	}
+	m.features = s.beforeLast(q, m.features)
+	s.changed(q, m)
 }
 
 // beforeLast gives the features of the other blocks of a piece that has those of the last block of a prompt.
@@ -367,7 +365,5 @@ func (s *pieces) supersede(n, front int32) {
 	m.features = s.policy.Supersede(m.features, s.details[n].watched)
 	q.marks |= superseded
 	s.all[front].branches--
-	if q.cached() {
-		s.changed(q, m)
-	}
+	s.changed(q, m)
 }
