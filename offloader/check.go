@@ -44,10 +44,12 @@ type problems struct {
 	errs []error
 }
 
+// add notes a violation.
 func (e *problems) add(format string, args ...any) {
 	e.errs = append(e.errs, fmt.Errorf("pool %s: %s", e.pool, fmt.Sprintf(format, args...)))
 }
 
+// check verifies one pool. Busy: a Move is under way, whose victims and sources are protected.
 func (h *hostPool) check(busy bool) []error {
 	e := &problems{pool: h.name}
 	var counts [states]int
@@ -82,6 +84,7 @@ func (h *hostPool) check(busy bool) []error {
 	return e.errs
 }
 
+// checkPage verifies that a page is where its state says: invariants 1, 3 and 4.
 func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	pg := &h.pages[p]
 	empty := pg.state == free || pg.state == loading
@@ -99,6 +102,7 @@ func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	}
 }
 
+// checkRing verifies the ring of free pages: invariant 2.
 func (h *hostPool) checkRing(e *problems) {
 	seen := make([]bool, len(h.pages))
 	for i := range h.size {
@@ -113,6 +117,7 @@ func (h *hostPool) checkRing(e *problems) {
 	}
 }
 
+// checkOrders verifies the orders of all states, of which only sole pages have pieces.
 func (h *hostPool) checkOrders(e *problems) {
 	for s := range h.orders {
 		h.checkOrder(e, pageState(s), &h.orders[s])
@@ -122,6 +127,7 @@ func (h *hostPool) checkOrders(e *problems) {
 	}
 }
 
+// checkOrder verifies the heap of a state, or its pieces: invariants 3 and 9.
 func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 	if r.pieces != nil {
 		r.pieces.check(e, h, r)
@@ -138,6 +144,7 @@ func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 	}
 }
 
+// checkAccounts verifies what tenants have: invariant 6.
 func (h *hostPool) checkAccounts(e *problems) {
 	pages := make([]int, len(h.accounts.list))
 	for p := range h.pages {
@@ -228,6 +235,7 @@ func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages 
 	return pages
 }
 
+// check verifies the records of pages with transfers under way: invariants 8 and 10.
 func (l *ledger) check() []error {
 	var errs []error
 	owners := make([]int, len(l.spill))
@@ -273,6 +281,7 @@ func (l *ledger) check() []error {
 	return errs
 }
 
+// check verifies that the numbers of records and the pages that have one are inverse.
 func (t *recordNumbers) check() error {
 	for i, c := range t.chunks {
 		if c == nil {
@@ -296,6 +305,7 @@ func (t *recordNumbers) check() error {
 	return nil
 }
 
+// checkRecord verifies the reads of one record.
 func (l *ledger) checkRecord(r *record, owners []int) error {
 	var err error
 	for n := r.more; n != 0; n = l.spill[n-1].next {

@@ -41,46 +41,39 @@ func (c *atomicCache) pagesOf(ids []uint64) (pages []messages.PageID) {
 	return pages
 }
 
-// TestValueAfterClaim: a claim that is given back changes the features of a piece while it is in no level.
-func TestValueAfterClaim(t *testing.T) {
-	c, s := manyEnding(t)
-	now := c.work.Now
-	do := working(t, c.pool, now)
-	w := do(protocol.PoolOp{Kind: protocol.Take, N: 1})
-	for _, v := range w.Victims {
-		c.pageOf[v.Block] = messages.NoPage
+// TestValueAfterChange: a piece that is evicted next gets other features while it is in no level, and is worth more then.
+func TestValueAfterChange(t *testing.T) {
+	claim := func(pages []messages.PageID, awaited bool) []protocol.PoolOp {
+		return []protocol.PoolOp{{Kind: protocol.Claim, Pages: pages}, {Kind: protocol.Unclaim, Pages: pages, Awaited: awaited}}
 	}
-	f := s.orders.whole.level(35).front
-	require.NotNil(t, f)
-	least := f.list[f.n-1].piece
-	require.True(t, s.all[least].marks.has(withEnd))
-	doc := uint64(c.pool.pages[s.all[least].head].block) / 32
-	x := c.pagesOf(document(doc, 6))
-	do(protocol.PoolOp{Kind: protocol.Claim, Pages: x}, protocol.PoolOp{Kind: protocol.Unclaim, Pages: x})
-	n := s.of(int32(x[0]))
-	require.False(t, s.all[n].marks.has(withEnd))
-	w = do(protocol.PoolOp{Kind: protocol.Take, N: 1})
-	assert.NotEqual(t, doc, uint64(w.Victims[0].Block)/32, "the whole piece is worth more than the last blocks of all others")
-}
-
-// TestValueAfterPinnedWait: a piece is awaited while a pin holds it, and it is in no level.
-func TestValueAfterPinnedWait(t *testing.T) {
-	c, s := manyEnding(t)
-	now := c.work.Now
-	do := working(t, c.pool, now)
-	w := do(protocol.PoolOp{Kind: protocol.Take, N: 1})
-	for _, v := range w.Victims {
-		c.pageOf[v.Block] = messages.NoPage
+	for name, change := range map[string]func(do func(...protocol.PoolOp) *protocol.PoolWork, pages []messages.PageID, use protocol.Use){
+		"a claim is given back, after which the last block is one of the others": func(do func(...protocol.PoolOp) *protocol.PoolWork, pages []messages.PageID, _ protocol.Use) {
+			do(claim(pages, false)...)
+		},
+		"it is awaited while a pin holds it": func(do func(...protocol.PoolOp) *protocol.PoolWork, pages []messages.PageID, use protocol.Use) {
+			do(protocol.PoolOp{Kind: protocol.AddPins, N: 1, Pages: pages})
+			do(claim(pages, true)...)
+			do(protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := manyEnding(t)
+			do := working(t, c.pool, c.work.Now)
+			w := do(protocol.PoolOp{Kind: protocol.Take, N: 1})
+			for _, v := range w.Victims {
+				c.pageOf[v.Block] = messages.NoPage
+			}
+			f := s.orders.whole.level(messages.DefaultPriority).front
+			require.NotNil(t, f)
+			least := &s.all[f.list[f.n-1].piece]
+			require.True(t, least.marks.has(withEnd))
+			doc := uint64(c.pool.pages[least.head].block) / 32
+			change(do, c.pagesOf(document(doc, 6)), c.use)
+			require.False(t, least.marks.has(withEnd))
+			w = do(protocol.PoolOp{Kind: protocol.Take, N: 1})
+			assert.NotEqual(t, doc, uint64(w.Victims[0].Block)/32)
+		})
 	}
-	f := s.orders.whole.level(35).front
-	least := f.list[f.n-1].piece
-	doc := uint64(c.pool.pages[s.all[least].head].block) / 32
-	x := c.pagesOf(document(doc, 6))
-	do(protocol.PoolOp{Kind: protocol.AddPins, N: 1, Pages: x})
-	do(protocol.PoolOp{Kind: protocol.Claim, Pages: x}, protocol.PoolOp{Kind: protocol.Unclaim, Pages: x, Awaited: true})
-	do(protocol.PoolOp{Kind: protocol.EndPin, Pages: x, Use: c.use})
-	w = do(protocol.PoolOp{Kind: protocol.Take, N: 1})
-	assert.NotEqual(t, doc, uint64(w.Victims[0].Block)/32, "the piece is awaited")
 }
 
 // TestLastBlockHeldByAnother: a fork holds pages of a prompt while the sequence that it was copied from is released.
