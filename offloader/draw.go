@@ -66,6 +66,7 @@ func (s *pieces) draw(b *strings.Builder) {
 	}
 }
 
+// draw draws the records of the pages of one pool with a transfer or a kernel under way, by tier and page.
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
 	for tier := range p.tiers {

@@ -11,7 +11,7 @@ type front struct {
 	list  [frontSize]candidate
 	n     int
 	sweep int    // index of the member that is compared next
-	round uint64 // of the decisions that the values belong to
+	round uint64 // of the decisions that the values belong to: those of one Move have one moment, so their values are comparable
 }
 
 const (

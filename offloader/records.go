@@ -28,6 +28,7 @@ const recordChunk = 128
 // clockSteps is how many records are inspected for each new one.
 const clockSteps = 2
 
+// at is a record by its number. It stays where it is while others are added.
 func (l *records) at(n int32) *record { return &l.chunks[n/recordChunk][n%recordChunk] }
 
 // acquire makes the record of a slot and returns its index + 1.

@@ -70,6 +70,7 @@ type checking struct {
 	problems []error
 }
 
+// say notes what is wrong.
 func (c *checking) say(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf(format, args...))
 }

@@ -179,6 +179,7 @@ func (r *orders) joinAccount(i int32, t protocol.Tenant) {
 	}
 }
 
+// leaveAccount ends that a page counts for its tenant.
 func (r *orders) leaveAccount(i int32) {
 	if r.accounts != nil {
 		r.accounts.remove(i)

@@ -249,8 +249,10 @@ func (s *pieces) note(m *member, end int) {
 // evictedRanking is what host memory may ask the policy.
 type evictedRanking struct{ policy *forecast.Policy }
 
+// Now is the clock of the policy in milliseconds.
 func (r evictedRanking) Now() int64 { return r.policy.Now() }
 
+// Rank orders pieces that were evicted as forecast.Policy.Rank orders those of the pool.
 func (r evictedRanking) Rank(features uint64, last int64) int32 {
 	return r.policy.Rank(forecast.Features(features), last)
 }

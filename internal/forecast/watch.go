@@ -21,6 +21,7 @@ type watched struct {
 	bin      uint8 // the first bin that has not been learned
 }
 
+// newWatch watches n blocks at most.
 func newWatch(n int) watch {
 	return watch{index: newTable(n), ring: make([]watched, n), due: make([]uint32, n)}
 }
