@@ -125,7 +125,7 @@ func TestValueOfAwaitedInnerPiece(t *testing.T) {
 		k--
 	}
 	least := &s.all[f.list[k].piece]
-	require.Greater(t, least.children, int32(0))
+	require.Positive(t, least.children)
 	d := int(p.pages[least.head].block) / 6
 	x := all[d][:4]
 	do(protocol.PoolOp{Kind: protocol.Claim, Pages: x}, protocol.PoolOp{Kind: protocol.Unclaim, Pages: x, Awaited: true})
