@@ -297,7 +297,10 @@ func (c *randomHost) rebalance() {
 	before := c.picture()
 	c.Do(m)
 	if m.Err != nil && !c.failed(m.Err) {
-		require.ErrorIs(c.t, m.Err, messages.ErrOutOfPages)
+		// The shares of a small world may be too small for a page of a pool.
+		if !strings.Contains(m.Err.Error(), "gets no page") {
+			require.ErrorIs(c.t, m.Err, messages.ErrOutOfPages)
+		}
 		require.Equal(c.t, before, c.picture())
 	}
 	c.releaseAllLost()
