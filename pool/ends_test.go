@@ -48,6 +48,26 @@ func TestLastBlockIsInThePieceInFront(t *testing.T) {
 	assert.False(t, s.member(q).features.HasLast())
 }
 
+// TestSinglePagesAreLast: the operation has pages that were taken one by one behind those of other victims, each page once.
+func TestSinglePagesAreLast(t *testing.T) {
+	c, _ := ending(t, 1, 2, 3, 4)
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 24}}}
+	c.pool.Do(&take)
+	require.NoError(t, c.pool.Check())
+	depths, pages := map[messages.PageID]int32{}, take.Ops[0].Pages
+	for _, v := range take.Victims {
+		depths[v.Page] = v.Depth
+	}
+	require.Len(t, depths, 24)
+	require.Len(t, pages, 24)
+	for k, page := range pages {
+		depth, ok := depths[page]
+		require.True(t, ok, "page %d is taken twice, or was no victim", page)
+		assert.Equal(t, k >= 20, depth == 5, "page %d of depth %d is at %d", page, depth, k)
+		delete(depths, page)
+	}
+}
+
 // TestLastBlockIsDetached: a prompt that goes on from the block in front of the last one supersedes the last one, which is then a piece
 // behind the others. One that ends there leaves it as it is.
 func TestLastBlockIsDetached(t *testing.T) {

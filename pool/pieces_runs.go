@@ -18,9 +18,12 @@ import (
 // their contents to the victims.
 //
 // The loop ends with the piece: another choice follows for the rest. A piece that loses its
-// last page is gone. Pages that are taken one by one, most of them last blocks of prompts, are left in single, but those of terms and checkpoints: the operation has them
-// behind the others, so that the last block of the next prompt gets them. Among the others they would part pages that adjoin,
-// a few more with each prompt that the pages are used for, until all pages of a piece lie apart.
+// last page is gone.
+//
+// Pages that are taken one by one, most of them last blocks of prompts, are left in single, but those of terms and
+// checkpoints. The operation has them behind the others, so that the last block of the next prompt gets them. Among the
+// others they would part pages that adjoin, a few more with each prompt that the pages are used for, until all pages of a
+// piece lie apart.
 func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
 	s := c.pieces
 	best := s.first(s.taken)
