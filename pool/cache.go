@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -185,8 +186,9 @@ func (c *cache) forCheckpoint(t protocol.Tenant, floor messages.Priority) int32 
 func (c *cache) take(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
 	end := len(op.Pages) + n
 	if s := c.pieces; s != nil {
-		for n := end - len(op.Pages); n > 0; n = end - len(op.Pages) - len(s.single) {
-			victims = c.takeFromPiece(op, n, record, victims)
+		op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
+		for left := n; left > 0; left = end - len(op.Pages) - len(s.single) {
+			victims = c.takeFromPiece(op, left, &record, victims)
 		}
 		op.Pages, s.single = append(op.Pages, s.single...), s.single[:0]
 	}

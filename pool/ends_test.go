@@ -136,3 +136,34 @@ func TestClaimedLastBlock(t *testing.T) {
 	require.Len(t, take.Victims, 6)
 	assert.Len(t, take.Pieces, 1)
 }
+
+// TestPromptOfNoValueGoesAsAWhole: where the other blocks of a prompt are worth the least as well as its last one, one choice takes
+// both, so that pages that adjoin stay together. Host memory is told of both.
+func TestPromptOfNoValueGoesAsAWhole(t *testing.T) {
+	const docs = 2 * frontSize
+	p := NewForecast("whole", 6*docs, Forecast{Seed: 1, Span: 1})
+	c := &atomicCache{pool: p, clock: realTime}
+	for d := range uint64(docs) {
+		c.request(&traceRequest{Timestamp: float64(1000 * d), IDs: document(d, 6)})
+	}
+	s, l := p.cache.pieces, p.cache.whole.level(messages.DefaultPriority)
+	s.victimOf(l, 0)
+	// The prompt that was used least recently gets less value than all others, whatever the block.
+	for k := range l.front.n {
+		l.front.list[k].rank += 1 << 20
+	}
+	first := c.pieceOf(document(0, 6)[0])
+	l.front.add(s.candidate(s.member(first)))
+	require.True(t, first.marks.has(withEnd))
+	take := protocol.PoolWork{Now: c.work.Now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
+	p.Do(&take)
+	require.NoError(t, p.Check())
+	for k, v := range take.Victims {
+		assert.EqualValues(t, 5-k, v.Block)
+		assert.Equal(t, v.Page, take.Ops[0].Pages[k])
+	}
+	require.Len(t, take.Pieces, 2)
+	assert.Equal(t, []int{1, 4}, []int{take.Pieces[0].End, take.Pieces[1].End})
+	assert.False(t, first.marks.has(withEnd))
+	assert.EqualValues(t, 2, first.pages)
+}

@@ -1,12 +1,16 @@
 package pool
 
 const (
-	// frontSize is how many candidates a level keeps from one choice to the next. A set of no
-	// more pieces is compared as a whole. With 24 the mean share of docs/policies.md is 0.1 points lower.
+	// frontSize is how many candidates a level keeps from one choice to the next. With 24 the mean share of docs/policies.md is
+	// 0.1 points lower.
 	frontSize = 32
 	// sweepGroup is how many pieces are compared at a time, and at most for each choice. With two for each choice the mean share is
 	// 0.2 points lower, with six it is the same.
 	sweepGroup = 4
+	// mostDue is how many comparisons may be left to the end of a request, see compareDue. With fewer than leastFront candidates a
+	// choice makes those that are due.
+	mostDue    = 64
+	leastFront = 8
 	// freshShare is the part of its age for which the value of a candidate counts as that of this moment. A bin of the hazard is
 	// half of an age wide, so the value has barely changed by then. The mean share is 0.1 points lower than with values of each moment.
 	freshShare = 1.0 / 16
@@ -31,21 +35,27 @@ type front struct {
 //
 // Most pieces that are compared are worth more, which takes one comparison.
 func (f *front) add(c candidate) {
-	k := 0
 	if f.n == frontSize && !c.before(f.list[0]) {
 		return
 	}
-	for k < f.n && f.list[k].piece != c.piece {
-		k++
+	for k := range f.list[:f.n] {
+		if f.list[k].piece == c.piece {
+			f.put(k, c)
+			return
+		}
 	}
+	f.insert(c)
+}
+
+// insert is add for a candidate that is not in the list.
+func (f *front) insert(c candidate) {
 	switch {
-	case k < f.n:
-	case f.n == frontSize:
-		k = 0
-	default:
+	case f.n < frontSize:
 		f.n++
+		f.put(f.n-1, c)
+	case c.before(f.list[0]):
+		f.put(0, c)
 	}
-	f.put(k, c)
 }
 
 // remove removes the candidate of a piece, if there is one.
@@ -61,17 +71,34 @@ func (f *front) remove(piece int32) {
 	}
 }
 
-// compare compares the next pieces of a set with those that are kept.
+// drop removes the candidate of a piece that has been chosen: the least one.
+func (f *front) drop(piece int32) {
+	if f != nil && f.n > 0 && f.list[f.n-1].piece == piece {
+		f.n--
+	}
+}
+
+// replace gives the least candidate, which has been chosen, another value, and tells whether it still is the least. Without a front
+// it is not.
+func (f *front) replace(c candidate) bool {
+	if f == nil {
+		return false
+	}
+	f.drop(c.piece)
+	f.insert(c)
+	return f.n > 0 && f.list[f.n-1].piece == c.piece
+}
+
+// compare compares the pieces of a set that are due, sweepGroup at least, with those that are kept.
 func (f *front) compare(s *pieces, set []member) {
-	if f.sweep >= len(set) {
-		f.sweep = 0
+	for range min(max(f.due, sweepGroup), len(set)) {
+		if f.sweep >= len(set) {
+			f.sweep = 0
+		}
+		f.add(s.candidate(&set[f.sweep]))
+		f.sweep++
 	}
-	end := min(f.sweep+sweepGroup, len(set))
-	for k := range set[f.sweep:end] {
-		f.add(s.candidate(&set[f.sweep+k]))
-	}
-	f.sweep = end
-	f.due = max(0, f.due-sweepGroup)
+	f.due = 0
 }
 
 // update gives the least candidate its value of this moment, and removes it if it is no longer in the set.

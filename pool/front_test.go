@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -74,4 +75,59 @@ func TestFirstChoiceComparesAll(t *testing.T) {
 	}
 	require.NotContains(t, []int32{set[0].piece, set[1].piece, set[2].piece, set[3].piece, set[199].piece}, least.piece)
 	require.Equal(t, least.piece, s.first(1))
+}
+
+// TestComparisonsWaitForTheEndOfARequest: what choices leave to compare is compared when a request releases its pages, or when
+// there is too much of it or too few candidates.
+func TestComparisonsWaitForTheEndOfARequest(t *testing.T) {
+	const docs = 8 * frontSize
+	p := NewForecast("due", 4*docs, Forecast{Seed: 1, Span: 1})
+	c := &atomicCache{pool: p, clock: realTime}
+	for d := range docs {
+		c.request(&traceRequest{Timestamp: float64(1000 * d), IDs: document(uint64(d), 4)})
+	}
+	var held []messages.PageID
+	take := func(n int) {
+		w := protocol.PoolWork{Now: c.work.Now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: n}}}
+		p.Do(&w)
+		for _, v := range w.Victims {
+			c.pageOf[v.Block] = messages.NoPage
+		}
+		held = append(held, w.Ops[0].Pages...)
+		require.NoError(t, p.Check())
+	}
+	take(1)
+	f := p.cache.whole.level(messages.DefaultPriority).front
+	require.NotNil(t, f)
+	sweep := f.sweep
+	take(4)
+	require.Positive(t, f.due)
+	require.Equal(t, sweep, f.sweep, "a choice compares nothing")
+	c.request(&traceRequest{Timestamp: 1000 * docs, IDs: document(docs, 1)})
+	require.Zero(t, f.due)
+	require.Greater(t, f.sweep, sweep)
+	for p.Counts().Cached > docs {
+		take(2)
+		require.Less(t, f.due, mostDue+2*sweepGroup)
+		require.Positive(t, f.n)
+	}
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Drop, Pages: held}}})
+	require.Equal(t, len(held), p.Counts().Free)
+}
+
+// TestPrefetchingDecidesNothing: a pool that prefetches records of pieces evicts what one evicts that does not.
+func TestPrefetchingDecidesNothing(t *testing.T) {
+	run := func(prefetch bool) (hits int64) {
+		p := NewForecast("ahead", 1000, Forecast{Seed: 1, Span: 1})
+		if prefetch {
+			p.cache.pieces.fetcher = newFetcher(hintedPages)
+		}
+		c := &atomicCache{pool: p, answers: true, clock: realTime}
+		for _, r := range conversations(1500) {
+			c.request(&r)
+		}
+		require.NoError(t, p.Check())
+		return c.hits
+	}
+	require.Equal(t, run(false), run(true))
 }

@@ -76,6 +76,7 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 		}
 		p.endReference(id, op)
 	}
+	p.cache.compareDue()
 }
 
 // endReference ends one reference: a covered one if the operation says so.

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -44,6 +45,9 @@ type page struct {
 	// The references that belong to chunked prefills and are covered by their reservations, at most all of them.
 	covered uint16
 }
+
+// pageBytes is the size of a record.
+const pageBytes = int(unsafe.Sizeof(page{}))
 
 // references is the number of sequences that hold the page.
 func (g *page) references() int32 {

@@ -41,7 +41,7 @@ type pieces struct {
 	terms []termPlace
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved   struct{ from, to int32 }
-	fetched int32                   // the piece that fetchNext has prefetched last
+	fetcher *fetcher                // nil: nothing is prefetched
 	waiting bool                    // a wait has begun in the current work
 	taken   int                     // pages of the last victim, sweepGroup at most
 	single  []messages.PageID       // scratch space of take: pages of pieces that lost one page only
@@ -124,7 +124,10 @@ func newPieces(orders *orders, config Forecast) *pieces {
 	for i := range orders.pages {
 		orders.pages[i].child = noPiece // it may have been a hint
 	}
-	s := &pieces{pages: orders.pages, orders: orders, all: make([]piece, 1), details: make([]detail, 1), config: config}
+	s := &pieces{
+		pages: orders.pages, orders: orders, all: make([]piece, 1), details: make([]detail, 1), config: config,
+		fetcher: newFetcher(len(orders.pages)),
+	}
 	if config.States {
 		s.policy, s.checkpoints = forecast.NewCheckpoints(), newCheckpoints(s, len(orders.pages))
 	} else {
@@ -375,6 +378,7 @@ func (s *pieces) empty() {
 // The pages are sorted by piece and depth, so that insertByDepth appends each of them.
 func (s *pieces) reset(pages []page) []int32 {
 	s.pages = pages
+	s.fetcher = newFetcher(len(pages))
 	var cached []int32
 	for i := range pages {
 		if g := &pages[i]; g.unheld() && g.stored() {

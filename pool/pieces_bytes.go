@@ -26,6 +26,9 @@ func (s *pieces) bytes() int {
 	if s.checkpoints != nil {
 		n += bytesOf(s.checkpoints.of)
 	}
+	if s.fetcher != nil {
+		n += int(unsafe.Sizeof(*s.fetcher))
+	}
 	return n + bytesOf(s.runs) + bytesOf(s.ends) + bytesOf(s.peeked) + bytesOf(s.evicted) + bytesOf(s.single)
 }
 

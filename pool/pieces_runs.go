@@ -2,7 +2,6 @@ package pool
 
 import (
 	"math"
-	"slices"
 
 	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -24,83 +23,71 @@ import (
 // checkpoints. The operation has them behind the others, so that the last block of the next prompt gets them. Among the
 // others they would part pages that adjoin, a few more with each prompt that the pages are used for, until all pages of a
 // piece lie apart.
-func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
-	s := c.pieces
-	best := s.first(s.taken)
+func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims []protocol.Victim) []protocol.Victim {
+	s, o := c.pieces, &c.whole
+	priority := o.lowest()
+	l := o.level(priority)
+	best := s.victimOf(l, s.taken).piece
 	q := &s.all[best]
+	set := l.setOf(q)
+	m := &(*set)[q.spot]
 	// The pages of a term are counted one by one when they leave it, and checkpoints when they leave the pool.
 	if s.termOf(best) != 0 || s.checkpoints != nil {
 		i := q.head
 		victims = append(victims, c.victim(i))
-		s.note(s.member(q), len(victims))
+		s.note(m, len(victims))
 		c.evict(i)
-		c.pages[i] = record
+		c.pages[i] = *record
 		op.Pages = append(op.Pages, messages.PageID(i))
 		s.taken = 1
 		return victims
 	}
-	pages := c.pages
-	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
+	noted := len(victims)
 	if q.marks.has(withEnd) {
-		n = 1 // the others are worth more
+		noted++
+		s.note(m, noted)
+		q.marks &^= withEnd
+		m.features = s.beforeLast(q, m.features)
+		// The others go with the last block only if they are worth the least as well.
+		if !l.front.replace(s.candidate(m)) {
+			n = 1
+		}
 	}
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
 	tail := none
 	if int(q.pages) <= n {
 		ids, tail = ids[:q.pages], q.tail
 	}
-	s.fetchNext()
-	at, k := takePiece(pages, q.head, tail, ids, evicted, &record)
-	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
-	c.whole.n -= k
+	s.fetcher.fetch(s, l.front)
+	at, k := takePiece(c.pages, q.head, tail, ids, evicted, record)
+	if victims = victims[:len(victims)+k]; len(victims) > noted {
+		s.note(m, len(victims))
+	}
+	if k == 1 {
+		s.single = append(s.single, ids[0])
+	} else {
+		op.Pages = op.Pages[:len(op.Pages)+k]
+	}
+	o.n -= k
 	c.n -= k
-	s.note(s.member(q), len(victims))
 	q.pages -= int32(k)
 	// A piece of one page is worth fewer comparisons: what they find is evicted later.
 	s.taken = min(k, sweepGroup)
-	if k == 1 {
-		last := len(op.Pages) - 1
-		op.Pages, s.single = op.Pages[:last], append(s.single, op.Pages[last])
-	}
 	if q.head = at; at != none {
-		pages[at].prev = none
-		s.endLeaves(q)
+		c.pages[at].prev = none
 		return victims
 	}
 	q.tail = none
+	l.front.drop(best)
+	left := s.cut(set, q.spot)
+	o.clearIfEmpty(priority)
 	// Pages of the piece that are used keep it.
-	if m := s.removeFromLevel(&c.whole, q); q.pages > 0 {
-		s.put(&s.used, m)
-		s.endLeaves(q)
+	if q.pages > 0 {
+		s.put(&s.used, left)
 	} else {
 		s.end(best)
 	}
 	return victims
-}
-
-// fetchNext prefetches the first pages of the piece that is likely to be chosen next, and the record of the one after it:
-// whether they are in the processor's caches decides what a choice costs. The record that it reads has been
-// prefetched before the last choice. Without it 16 pages of 100,000 take a tenth longer.
-func (s *pieces) fetchNext() {
-	o := &s.orders.whole
-	f := o.level(o.lowest()).front
-	if f == nil || f.n < 3 {
-		return
-	}
-	n := f.list[f.n-2].piece
-	q := &s.all[n]
-	if n == s.fetched || !q.cached() {
-		return
-	}
-	s.fetched = n
-	distance, lines := 64, int(min(q.pages, fetchedPages)+1)/2
-	if q.tail < q.head {
-		distance = -64
-	}
-	if max(q.tail-q.head, q.head-q.tail) > 2*q.pages {
-		distance, lines = 32*int(q.tail-q.head), 2 // its pages lie anywhere: the first and the last one
-	}
-	fetchPiece(&s.all[f.list[f.n-3].piece], &s.pages[q.head], distance, lines)
 }
 
 // claimPieces is claimRun in a pool with pieces: it adds a reference to each of the pages,

@@ -19,6 +19,7 @@ TEXT ·takePiece(SB), NOSPLIT, $0-104
 	XORQ    DX, DX              // pages taken
 	XORQ    R14, R14            // from the page before to this one
 	XORQ    R15, R15            // how far to prefetch, in bytes
+	XORQ    R10, R10            // pages taken before the current run
 
 next:
 	CMPQ DX, CX
@@ -57,23 +58,37 @@ other:
 	SUBL    AX, R14
 	MOVL    R13, AX
 	MOVLQSX R14, R15
-	LEAL    1(R14), R12
-	TESTL   $-3, R12
+	MOVQ    DX, R12
+	SUBQ    R10, R12            // pages of the run that ends
+	MOVQ    DX, R10
+	LEAL    1(R14), R13
+	TESTL   $-3, R13
 	JNE     scattered           // neither 1 nor −1
 
-	// Pages that adjoin: prefetch the first ones.
-	MOVQ R15, R13
-	SHLQ $6, R13
-	IMUL3Q $(32*const_fetchedPages), R15, R15
-	MOVQ CX, R12
-	SUBQ DX, R12
+	// Pages that adjoin: prefetch the first ones, four times as many as the run before had. The
+	// first run, which the last block of a prompt may be in front of, may have all pages of the piece.
+	SHLQ $2, R12
+	CMPQ DX, $2
+	JLE  most
 	CMPQ R12, $const_fetchedPages
-	JGT  long
-	XORQ R15, R15               // the piece ends before
-	JMP  burst
+	JLE  some
+
+most:
+	MOVQ $const_fetchedPages, R12
+
+some:
+	MOVQ  R15, R13
+	SHLQ  $6, R13
+	SHLQ  $5, R15
+	IMULQ R12, R15
+	SUBQ  DX, CX
+	CMPQ  CX, R12
+	JGT   long
+	XORQ  R15, R15              // the piece ends before
+	MOVQ  CX, R12
 
 long:
-	MOVQ $const_fetchedPages, R12
+	ADDQ DX, CX
 
 burst:
 	ADDQ       R13, BX
@@ -110,4 +125,12 @@ line:
 	ADDQ       CX, BX
 	DECQ       DX
 	JGT        line
+	RET
+
+// func fetchPages(a, b *page)
+TEXT ·fetchPages(SB), NOSPLIT, $0-16
+	MOVQ       a+0(FP), AX
+	MOVQ       b+8(FP), BX
+	PREFETCHT1 (AX)
+	PREFETCHT1 (BX)
 	RET

@@ -22,3 +22,6 @@ func takePiece(pages []page, at, _ int32, ids []messages.PageID, evicted []proto
 
 // fetchPiece does nothing where it is not implemented.
 func fetchPiece(*piece, *page, int, int) {}
+
+// fetchPages does nothing where it is not implemented.
+func fetchPages(*page, *page) {}

@@ -1,0 +1,80 @@
+package pool
+
+// In a pool beyond the second cache of a processor a victim would wait for the record of each page, one after the other, as the pages of
+// a piece have no hints. So what the next choices are likely to read is prefetched: the record of a piece with its first and last page
+// when it is first seen among the last candidates, and then with each choice, and each request that has ended, the next page from
+// either end.
+//
+//	candidates     … │ D      │ C      │ B        │ A        │ the next victim
+//	its pages          1 … 8    1 … 8    1 2 … 7 8  1 2 3 6 7 8
+//
+// Prefetching decides nothing. A candidate that has been used since leads to pages that are not needed.
+
+const (
+	// aheadPieces is how many of the last candidates are looked at. With eight 16 pages of 100,000 or a million cost 6 % more.
+	aheadPieces = 5
+	// aheadPlaces is a number of places for pieces by their number. With eight, where most of five pieces share one, 16 pages of a million
+	// cost a tenth more.
+	aheadPlaces = 32
+)
+
+// fetcher is how far pages of the last candidates have been prefetched, by place.
+type fetcher [aheadPlaces]ahead
+
+// ahead is how far the pages of a piece have been prefetched from either end of its list; none: no further.
+type ahead struct{ piece, head, tail int32 }
+
+// newFetcher makes the fetcher of a pool with so many pages, nil for a smaller pool than with hints, where it takes more than it saves.
+func newFetcher(pages int) *fetcher {
+	if pages < hintedPages {
+		return nil
+	}
+	return &fetcher{}
+}
+
+// fetch prefetches what the choices among the last candidates of a front will read.
+func (f *fetcher) fetch(s *pieces, front *front) {
+	if f == nil || front == nil {
+		return
+	}
+	for k := max(0, front.n-aheadPieces); k < front.n; k++ {
+		n := front.list[k].piece
+		switch a := &f[n%aheadPlaces]; {
+		case a.piece != n:
+			*a = s.all[n].fetch(n, s.pages)
+		case a.head != none:
+			a.goOn(s.pages)
+		}
+	}
+}
+
+// fetch prefetches the record of a piece and the ends of its list, or most of its pages if they adjoin.
+func (q *piece) fetch(n int32, pages []page) ahead {
+	if !q.cached() {
+		return ahead{n, none, none}
+	}
+	length := q.tail - q.head
+	if max(length, -length) > 2*q.pages {
+		// The pages lie anywhere: two lines, with the first and the last one.
+		fetchPiece(q, &pages[q.head], pageBytes*int(length), 2)
+		return ahead{n, q.head, q.tail}
+	}
+	distance := 2 * pageBytes
+	if length < 0 {
+		distance = -distance
+	}
+	fetchPiece(q, &pages[q.head], distance, int(min(q.pages, fetchedPages)+1)/2)
+	return ahead{n, none, none}
+}
+
+// goOn prefetches the next page from either end. The records before have been asked for the last time.
+func (a *ahead) goOn(pages []page) {
+	head, tail := pages[a.head].next, pages[a.tail].prev
+	// The links of a page that is used are numbers of holders.
+	if uint(uint32(head)) >= uint(len(pages)) || uint(uint32(tail)) >= uint(len(pages)) {
+		a.head = none
+		return
+	}
+	a.head, a.tail = head, tail
+	fetchPages(&pages[head], &pages[tail])
+}
