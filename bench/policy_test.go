@@ -115,7 +115,19 @@ func policy(b *testing.B, name string, pages, tokensPerBlock int) (do, *time.Dur
 // BenchmarkPolicyRequest is a request from admission to release through the actors. Visit: a
 // prompt that is stored and fits. Store: a new prompt for which there are free pages. Full: a
 // new prompt whose pages are all evicted from others.
-func BenchmarkPolicyRequest(b *testing.B) {
+func BenchmarkPolicyRequest(b *testing.B) { policyRequests(b, wholeRequest) }
+
+// BenchmarkPolicyAdmission is the admission alone of the requests of BenchmarkPolicyRequest: the match, and the pages that the
+// prompt gets, before which no token of an answer can be computed. The policy learns from a request when it is released.
+func BenchmarkPolicyAdmission(b *testing.B) { policyRequests(b, admissionOnly) }
+
+// What of a request is measured.
+const (
+	wholeRequest = iota
+	admissionOnly
+)
+
+func policyRequests(b *testing.B, part int) {
 	for _, kind := range []string{"visit", "store", "full"} {
 		for _, tokensPerBlock := range []int{16, 64, 512} {
 			b.Run(fmt.Sprintf("%s/block=%d", kind, tokensPerBlock), func(b *testing.B) {
@@ -124,7 +136,7 @@ func BenchmarkPolicyRequest(b *testing.B) {
 					if measured {
 						name = windows.Forecast
 					}
-					return requests(b, kind, name, tokensPerBlock)
+					return requests(b, kind, name, tokensPerBlock, part)
 				}, scaled(settledRequests))
 			})
 		}
@@ -138,8 +150,20 @@ const (
 )
 
 // requests is one side of BenchmarkPolicyRequest.
-func requests(b *testing.B, kind, name string, tokensPerBlock int) side {
+func requests(b *testing.B, kind, name string, tokensPerBlock, part int) side {
 	engine, now := policy(b, name, prompts*promptBlocks, tokensPerBlock)
+	admission := time.Duration(0)
+	if whole := engine; part == admissionOnly {
+		engine = func(m any) {
+			if _, ok := m.(*messages.Admit); !ok {
+				whole(m)
+				return
+			}
+			start := time.Now()
+			whole(m)
+			admission = time.Since(start)
+		}
+	}
 	next := func() time.Duration { return 0 }
 	switch kind {
 	case "visit":
@@ -161,6 +185,10 @@ func requests(b *testing.B, kind, name string, tokensPerBlock int) side {
 	}
 	return func() time.Duration {
 		*now += arrivals
-		return next()
+		took := next()
+		if part == admissionOnly {
+			return admission
+		}
+		return took
 	}
 }
