@@ -48,7 +48,7 @@ func newDisplacing(forecast, all bool, pages, prompt int) *displacing {
 	for range hostDevicePages {
 		d.caches = append(d.caches, protocol.NoBlock)
 	}
-	d.evicting = newEvicting(p, prompt, false)
+	d.evicting = newEvicting(p, prompt, false, false)
 	for range 2*pages/prompt + scaled(settledRequests)/10 {
 		d.next()
 	}

@@ -26,6 +26,7 @@ const arrivals = 50 * time.Millisecond
 // evicting is a full pool that takes the pages of one prompt after the other. No prompt is
 // used again, so every page that is taken was cached.
 type evicting struct {
+	prompt int // pages
 	pool   *pool.Pool
 	take   protocol.PoolWork
 	leave  protocol.PoolWork
@@ -48,10 +49,21 @@ func (s *splitmix) next() uint64 {
 	return (x ^ x>>31) | 1
 }
 
-func newEvicting(p *pool.Pool, prompt int, all bool) *evicting {
-	e := &evicting{pool: p, name: &splitmix{1}, all: all}
-	e.take.Ops = []protocol.PoolOp{{Kind: protocol.Take, N: prompt}}
+// scatterings is for how many times the pages of a pool prompts of all lengths come before the rows whose pages are scattered.
+const scatterings = 20
+
+func newEvicting(p *pool.Pool, prompt int, all, scattered bool) *evicting {
+	e := &evicting{pool: p, prompt: prompt, name: &splitmix{1}, all: all}
+	e.take.Ops = []protocol.PoolOp{{Kind: protocol.Take}}
 	e.leave.Ops = make([]protocol.PoolOp, 2)
+	if scattered {
+		lengths := splitmix{2}
+		for range scaled(scatterings * p.Counts().Total / prompt) {
+			e.prompt = 1 + int(lengths.next()%uint64(2*prompt-1))
+			e.next()
+		}
+		e.prompt = prompt
+	}
 	for range max(2*p.Counts().Total/prompt, scaled(settledRequests)) {
 		e.next()
 	}
@@ -60,6 +72,7 @@ func newEvicting(p *pool.Pool, prompt int, all bool) *evicting {
 
 func (e *evicting) next() time.Duration {
 	op := &e.take.Ops[0]
+	op.N = e.prompt
 	op.Pages, e.take.Victims = op.Pages[:0], e.take.Victims[:0]
 	e.now += arrivals
 	e.take.Now, e.leave.Now = e.now, e.now
@@ -85,16 +98,20 @@ func (e *evicting) next() time.Duration {
 
 // BenchmarkPolicyEvict takes the pages of prompts from a full pool: the eviction alone, and
 // with all that a pool does for such a prompt.
+//
+// Where all prompts have one length, plain LRU takes those of one prompt for the next, so that they adjoin for ever. Scattered: prompts
+// of many lengths came before, as in a server that has run for some time.
 func BenchmarkPolicyEvict(b *testing.B) {
-	for _, part := range []string{"take", "all"} {
+	for _, part := range []string{"take", "scattered", "all"} {
 		for _, prompt := range []int{16, 256} {
 			for _, pages := range []int{10_000, 100_000, 1_000_000} {
 				b.Run(fmt.Sprintf("%s/prompt=%d/%d", part, prompt, pages), func(b *testing.B) {
 					if quick() && pages > 10_000 {
 						b.Skip("large pools are for full runs")
 					}
-					above := newEvicting(pool.NewForecast("forecast", pages, pool.Forecast{Seed: 1, Span: 1}), prompt, part == "all")
-					below := newEvicting(pool.New("lru", pages), prompt, part == "all")
+					open := func(p *pool.Pool) *evicting { return newEvicting(p, prompt, part == "all", part == "scattered") }
+					above := open(pool.NewForecast("forecast", pages, pool.Forecast{Seed: 1, Span: 1}))
+					below := open(pool.New("lru", pages))
 					c := versus(b, above.next, below.next)
 					require.Equal(b, pages, above.pool.Counts().Cached)
 					b.ReportMetric(c.engine.quantile(0.5)/float64(prompt), "ns/page")

@@ -2,8 +2,8 @@ package pool
 
 // In a pool beyond the second cache of a processor a victim would wait for the record of each page, one after the other, as the pages of
 // a piece have no hints. So what the next choices are likely to read is prefetched: the record of a piece with its first and last page
-// when it is first seen among the last candidates, and then with each choice, and each request that has ended, the next page from
-// either end.
+// when it is first seen among the last candidates, and then the next page from either end: one with each choice, and aheadSteps when a
+// request has ended.
 //
 //	candidates     … │ D      │ C      │ B        │ A        │ the next victim
 //	its pages          1 … 8    1 … 8    1 2 … 7 8  1 2 3 6 7 8
@@ -16,6 +16,9 @@ const (
 	// aheadPlaces is a number of places for pieces by their number. With eight, where most of five pieces share one, 16 pages of a million
 	// cost a tenth more.
 	aheadPlaces = 32
+	// aheadSteps is how far a request that has ended goes. With eight the next 16 of a million scattered pages are taken in two thirds of
+	// the time, and all that a pool does for such a request takes 5 % longer.
+	aheadSteps = 4
 )
 
 // fetcher is how far pages of the last candidates have been prefetched, by place.
@@ -32,11 +35,19 @@ func newFetcher(pages int) *fetcher {
 	return &fetcher{}
 }
 
-// fetch prefetches what the choices among the last candidates of a front will read.
-func (f *fetcher) fetch(s *pieces, front *front) {
+// fetch goes so many steps ahead in what the choices among the last candidates of a front will read.
+//
+// Each step is one for all candidates, so that the processor waits for their records at the same time.
+func (f *fetcher) fetch(s *pieces, front *front, steps int) {
 	if f == nil || front == nil {
 		return
 	}
+	for range steps {
+		f.step(s, front)
+	}
+}
+
+func (f *fetcher) step(s *pieces, front *front) {
 	for k := max(0, front.n-aheadPieces); k < front.n; k++ {
 		n := front.list[k].piece
 		switch a := &f[n%aheadPlaces]; {

@@ -58,7 +58,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	if int(q.pages) <= n {
 		ids, tail = ids[:q.pages], q.tail
 	}
-	s.fetcher.fetch(s, l.front)
+	s.fetcher.fetch(s, l.front, 1)
 	at, k := takePiece(c.pages, q.head, tail, ids, evicted, record)
 	if victims = victims[:len(victims)+k]; len(victims) > noted {
 		s.note(m, len(victims))

@@ -89,7 +89,7 @@ func (c *cache) compareDue() {
 	l := o.level(o.lowest())
 	if f := l.front; f != nil && f.due > 0 {
 		f.compare(s, l.candidates())
-		s.fetcher.fetch(s, f)
+		s.fetcher.fetch(s, f, aheadSteps)
 	}
 }
 
