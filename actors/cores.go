@@ -51,12 +51,14 @@ func (e *Engine) hasHost() bool {
 // same pages.
 func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
+	var core *pool.Pool
 	if e.config.Cache.EvictionPolicy == windows.Forecast {
-		return pool.NewForecast(p.Name, pages, pool.Forecast{
+		core = pool.NewForecast(p.Name, pages, pool.Forecast{
 			Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock), States: p.Kind == windows.KindState,
 		}, quotas...)
+	} else {
+		core = pool.New(p.Name, pages, quotas...)
 	}
-	core := pool.New(p.Name, pages, quotas...)
 	core.SetBlockTokens(e.validate.TokensPerBlock)
 	return core
 }

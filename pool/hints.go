@@ -34,7 +34,8 @@ const (
 	fewestHinted = 1 << 12
 )
 
-// SetBlockTokens says how many tokens a block has. It decides nothing but when records are prefetched.
+// SetBlockTokens says how many tokens a block has. It decides when records are prefetched, and with the policy forecast how
+// many pieces are compared for a choice.
 func (p *Pool) SetBlockTokens(tokens int) {
 	o := &p.cache.whole
 	o.blockTokens = tokens

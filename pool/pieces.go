@@ -43,7 +43,7 @@ type pieces struct {
 	moved   struct{ from, to int32 }
 	fetcher *fetcher                // nil: nothing is prefetched
 	waiting bool                    // a wait has begun in the current work
-	taken   int                     // pages of the last victim, sweepGroup at most
+	due     int                     // comparisons for the last victim
 	single  []messages.PageID       // scratch space of take: pages of pieces that lost one page only
 	runs    []forecast.Run          // of the current request
 	ends    []int                   // of its leading runs that were cached before it

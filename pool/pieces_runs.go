@@ -27,7 +27,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	s, o := c.pieces, &c.whole
 	priority := o.lowest()
 	l := o.level(priority)
-	best := s.victimOf(l, s.taken).piece
+	best := s.victimOf(l, s.due).piece
 	q := &s.all[best]
 	set := l.setOf(q)
 	m := &(*set)[q.spot]
@@ -39,7 +39,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		c.evict(i)
 		c.pages[i] = *record
 		op.Pages = append(op.Pages, messages.PageID(i))
-		s.taken = 1
+		s.due = 1
 		return victims
 	}
 	noted := len(victims)
@@ -71,8 +71,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	o.n -= k
 	c.n -= k
 	q.pages -= int32(k)
-	// A piece of one page is worth fewer comparisons: what they find is evicted later.
-	s.taken = min(k, sweepGroup)
+	s.due = swept(k, o.blockTokens)
 	if q.head = at; at != none {
 		c.pages[at].prev = none
 		return victims

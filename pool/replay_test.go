@@ -185,6 +185,7 @@ func TestForecastFigures(t *testing.T) {
 			if forecasting {
 				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{Seed: seed, Span: protocol.SpanOf(traceBlocks[p.trace])})
 			}
+			c.pool.SetBlockTokens(traceBlocks[p.trace])
 			start := time.Now()
 			for i := range trace {
 				c.request(&trace[i])

@@ -42,7 +42,7 @@ func (l *level) candidates() []member {
 }
 
 // victimOf is the piece of a level that loses the next page: the one of least value among those
-// that were found. Due is how many more are to be compared, sweepGroup at most.
+// that were found. Due is how many more are to be compared.
 //
 // A piece is compared when it joins the leaves, when it is superseded or awaited, and when its last block goes. After that
 // it is compared when its turn comes: the choices go round the set, a few pieces each. Draws at random were rejected: of as many
@@ -52,7 +52,7 @@ func (l *level) candidates() []member {
 // A set of few pieces is compared as a whole. Checkpoints change their values with those around them, so of these that may be more.
 func (s *pieces) victimOf(l *level, due int) candidate {
 	set := l.candidates()
-	if len(set) <= sweepGroup || s.checkpoints != nil && len(set) <= frontSize {
+	if len(set) <= fewPages || s.checkpoints != nil && len(set) <= frontSize {
 		best := s.candidate(&set[0])
 		for k := range set[1:] {
 			if c := s.candidate(&set[k+1]); c.before(best) {
@@ -65,13 +65,13 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 	if lru := s.policy.PlainLRU(); f == nil || f.lru != lru {
 		f = l.survey(s, set)
 	}
-	if f.due += due; f.due >= mostDue || f.due >= sweepGroup && s.orders.accounts != nil || f.n <= leastFront {
-		f.compare(s, set)
+	if f.due = min(f.due+due, surveyLimit); f.n < leastFront || f.due >= fewPages && s.orders.accounts != nil {
+		f.compare(s, set, max(fewPages, min(f.due, frontSize)))
 	}
 	// The least one gets its value of this moment, unless it had one a short time ago, as often as it changes its place.
 	for !f.update(s, set) {
 		if f.n == 0 {
-			f.compare(s, set)
+			f.compare(s, set, fewPages)
 		}
 	}
 	return f.list[f.n-1]
@@ -88,7 +88,7 @@ func (c *cache) compareDue() {
 	}
 	l := o.level(o.lowest())
 	if f := l.front; f != nil && f.due > 0 {
-		f.compare(s, l.candidates())
+		f.compare(s, l.candidates(), f.due)
 		s.fetcher.fetch(s, f, aheadSteps)
 	}
 }
