@@ -55,6 +55,7 @@ func (e *Engine) newPool(i int) *pool.Pool {
 	if e.config.Cache.EvictionPolicy == windows.Forecast {
 		core = pool.NewForecast(p.Name, pages, pool.Forecast{
 			Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock), States: p.Kind == windows.KindState,
+			DoublesAt: float64(e.config.Cache.PrefillDoublesAt) / float64(e.validate.TokensPerBlock),
 		}, quotas...)
 	} else {
 		core = pool.New(p.Name, pages, quotas...)

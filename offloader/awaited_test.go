@@ -12,9 +12,10 @@ import (
 
 type waitRanking struct{ n uint64 }
 
-func (*waitRanking) Now() int64                      { return 0 }
-func (*waitRanking) Rank(f uint64, last int64) int32 { return int32(f>>8)<<8 + int32(f&255) }
-func (r *waitRanking) Await(f uint64) uint64         { return f&255 | r.n<<8 }
+func (*waitRanking) Now() int64                               { return 0 }
+func (*waitRanking) ByDepth() bool                            { return false }
+func (*waitRanking) Rank(f uint64, last int64, _ int32) int32 { return int32(f>>8)<<8 + int32(f&255) }
+func (r *waitRanking) Await(f uint64) uint64                  { return f&255 | r.n<<8 }
 
 // Waits, priorities, ends and displacements in any order leave the structure right.
 func TestWaitsInAnyOrder(t *testing.T) {

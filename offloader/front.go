@@ -36,7 +36,11 @@ func (s *pieces) candidate(n int32) candidate {
 	q := &s.all[n]
 	c := candidate{piece: n, last: q.last}
 	if s.ranking != nil {
-		c.rank = s.ranking.Rank(q.features, q.last)
+		depth := int32(0)
+		if s.byDepth {
+			depth = s.pages[q.head].depth
+		}
+		c.rank = s.ranking.Rank(q.features, q.last, depth)
 	}
 	return c
 }

@@ -44,7 +44,9 @@ type ranking struct{ now int64 }
 
 func (r *ranking) Now() int64 { return r.now }
 
-func (r *ranking) Rank(features uint64, last int64) int32 {
+func (r *ranking) ByDepth() bool { return false }
+
+func (r *ranking) Rank(features uint64, last int64, _ int32) int32 {
 	if r == nil {
 		return 0
 	}
@@ -187,7 +189,7 @@ func (r *oracle) before(e, o *held) bool {
 	}
 	if r.forecast {
 		return cmp.Or(
-			cmp.Compare(r.ranking.Rank(e.features, e.last), r.ranking.Rank(o.features, o.last)), cmp.Compare(e.last, o.last),
+			cmp.Compare(r.ranking.Rank(e.features, e.last, 0), r.ranking.Rank(o.features, o.last, 0)), cmp.Compare(e.last, o.last),
 			cmp.Compare(o.depth, e.depth), cmp.Compare(e.block, o.block),
 		) < 0
 	}

@@ -22,6 +22,7 @@ type pieces struct {
 	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
 	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
+	byDepth bool   // what ranking.ByDepth says
 	now     int64  // the clock of ranking, when it was last known
 	round   uint64 // of the decisions under way: values do not change within one
 }
@@ -116,7 +117,7 @@ func (s *pieces) cut(n int32, from messages.PageID) int32 {
 func (s *pieces) rankBy(r protocol.Ranking) {
 	s.round++
 	if s.ranking = r; r != nil {
-		s.now = r.Now()
+		s.now, s.byDepth = r.Now(), r.ByDepth()
 	}
 }
 

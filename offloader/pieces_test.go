@@ -15,9 +15,10 @@ import (
 // byFeatures ranks pieces by their features alone.
 type byFeatures struct{}
 
-func (byFeatures) Now() int64                             { return 0 }
-func (byFeatures) Rank(features uint64, last int64) int32 { return int32(features) }
-func (byFeatures) Await(features uint64) uint64           { return features }
+func (byFeatures) Now() int64                                      { return 0 }
+func (byFeatures) ByDepth() bool                                   { return false }
+func (byFeatures) Rank(features uint64, last int64, _ int32) int32 { return int32(features) }
+func (byFeatures) Await(features uint64) uint64                    { return features }
 
 // manyPieces is a pool of host pages with a piece each, worth the given features.
 func manyPieces(features []uint64) *hostPool {
@@ -140,4 +141,32 @@ func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
 		e = w.pools[pool].host.find(h.pages[p].block)
 		e.features = r.Await(e.features)
 	}
+}
+
+// byDepth ranks pieces by the depth of their next victim alone.
+type byDepth struct{ byFeatures }
+
+func (byDepth) ByDepth() bool                             { return true }
+func (byDepth) Rank(_ uint64, _ int64, depth int32) int32 { return depth }
+
+// TestDepthsAreRanked: a ranking that asks for it is given the depth of the page that a piece would lose.
+func TestDepthsAreRanked(t *testing.T) {
+	h := &hostPool{}
+	h.init(PoolConfig{Name: "depths", HostPages: 6, Forecast: true}, nil)
+	h.pieces.rankBy(byDepth{})
+	for block, depths := range [][]int32{{9, 8}, {3, 2, 1}, {5}} {
+		for k, depth := range depths {
+			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority, Depth: depth}
+			p := h.takeFree()
+			h.setBlock(p, v.Block)
+			h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: uint64(block), Last: 7}})
+		}
+	}
+	var got []int32
+	for range 6 {
+		p := h.orders[sole].first()
+		got = append(got, h.pages[p].depth)
+		h.freePage(p)
+	}
+	assert.Equal(t, []int32{3, 2, 1, 5, 9, 8}, got)
 }

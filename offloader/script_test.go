@@ -185,7 +185,9 @@ type scriptRanking struct{ now int64 }
 
 func (r scriptRanking) Now() int64 { return r.now }
 
-func (r scriptRanking) Rank(features uint64, last int64) int32 {
+func (r scriptRanking) ByDepth() bool { return false }
+
+func (r scriptRanking) Rank(features uint64, last int64, _ int32) int32 {
 	if r.now >= last+100 && features < 1000 {
 		return 0
 	}

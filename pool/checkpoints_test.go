@@ -254,7 +254,7 @@ func TestCheckpointVictimsArePieces(t *testing.T) {
 	require.Len(t, w.Victims, 1)
 	require.Len(t, w.Pieces, 1)
 	assert.Equal(t, 1, w.Pieces[0].End)
-	assert.Equal(t, w.Ranking.Rank(uint64(p.cache.pieces.policy.Checkpoint(10, false)), 0), w.Ranking.Rank(w.Pieces[0].Features, 0))
+	assert.Equal(t, w.Ranking.Rank(uint64(p.cache.pieces.policy.Checkpoint(10, false)), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
 }
 
 // TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.

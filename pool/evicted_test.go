@@ -40,7 +40,7 @@ func TestEvictedPieces(t *testing.T) {
 			assert.Greater(t, e.End, end)
 			end = e.End
 			assert.LessOrEqual(t, e.Last, w.Ranking.Now())
-			w.Ranking.Rank(e.Features, e.Last)
+			w.Ranking.Rank(e.Features, e.Last, 3)
 		}
 		assert.Equal(t, 25, end)
 		p.Do(&protocol.PoolWork{})
@@ -73,7 +73,7 @@ func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
 		from := 0
 		for _, e := range take.Pieces {
 			for _, v := range take.Victims[from:e.End] {
-				of[v.Block/32] = append(of[v.Block/32], take.Ranking.Rank(e.Features, e.Last))
+				of[v.Block/32] = append(of[v.Block/32], take.Ranking.Rank(e.Features, e.Last, 0))
 			}
 			from = e.End
 		}

@@ -317,3 +317,32 @@ func BenchmarkForecastChurn(b *testing.B) {
 		})
 	}
 }
+
+// TestForecastSavesWork: documents of 8 and of 64 blocks come equally often. Where a block at depth 8 takes twice as long as the first
+// one, more of the deep blocks are kept, and fewer of the others.
+func TestForecastSavesWork(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
+	run := func(doublesAt float64) (shallow, deep int64) {
+		r := rand.New(rand.NewPCG(5, 6))
+		c := &atomicCache{pool: NewForecast("work", 1000, Forecast{Seed: 1, Span: 1, DoublesAt: doublesAt}), answers: true, clock: realTime}
+		for i := range 6000 {
+			d, before := uint64(r.IntN(60)), c.hits
+			if d%2 == 0 {
+				c.request(&traceRequest{Timestamp: 300 * float64(i), IDs: document(4*d, 8), Answer: 50})
+				shallow += c.hits - before
+			} else {
+				c.request(&traceRequest{Timestamp: 300 * float64(i), IDs: document(4*d, 64), Answer: 50})
+				deep += c.hits - before
+			}
+		}
+		require.NoError(t, c.pool.Check())
+		return shallow, deep
+	}
+	shallow, deep := run(0)
+	otherShallow, otherDeep := run(8)
+	t.Logf("hits of shallow and deep documents: %d and %d, by work %d and %d", shallow, deep, otherShallow, otherDeep)
+	assert.Less(t, otherShallow, shallow)
+	assert.Greater(t, otherDeep, deep)
+}

@@ -39,7 +39,9 @@ func checkModel(t *rapid.T) {
 	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
 		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
 		m.states = rapid.Bool().Draw(t, "states")
-		m.pool = NewForecast("test", pages, Forecast{Seed: 1, Span: m.span, States: m.states}, quotas...)
+		m.pool = NewForecast("test", pages, Forecast{
+			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t, "doubles at"),
+		}, quotas...)
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,

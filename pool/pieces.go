@@ -132,6 +132,7 @@ func newPieces(orders *orders, config Forecast) *pieces {
 		s.policy, s.checkpoints = forecast.NewCheckpoints(), newCheckpoints(s, len(orders.pages))
 	} else {
 		s.policy = forecast.New(len(orders.pages), config.Span, config.Seed)
+		s.policy.CountWork(config.DoublesAt)
 	}
 	return s
 }

@@ -241,7 +241,10 @@ type evictedRanking struct{ policy *forecast.Policy }
 // Now is the clock of the policy in milliseconds.
 func (r evictedRanking) Now() int64 { return r.policy.Now() }
 
-// Rank orders pieces that were evicted as forecast.Policy.Rank orders those of the pool.
-func (r evictedRanking) Rank(features uint64, last int64) int32 {
-	return r.policy.Rank(forecast.Features(features), last)
+// Rank orders pieces that were evicted as forecast.Policy.RankAt orders those of the pool.
+func (r evictedRanking) Rank(features uint64, last int64, depth int32) int32 {
+	return r.policy.RankAt(forecast.Features(features), last, depth)
 }
+
+// ByDepth is that of the policy.
+func (r evictedRanking) ByDepth() bool { return r.policy.ByDepth() }

@@ -48,6 +48,9 @@ type Forecast struct {
 	Span protocol.Span // of the signatures of requests
 	// States: the pages are checkpoints of recurrent states and working pages. Seed and Span mean nothing then.
 	States bool
+	// DoublesAt is the depth in blocks at which computing a block takes twice as long as the first one, see
+	// windows.Config.PrefillDoublesAt; 0: all blocks take the same work.
+	DoublesAt float64
 }
 
 // NewForecast makes a pool like New whose eviction policy is forecast: among the cached

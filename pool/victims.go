@@ -27,7 +27,13 @@ func (c candidate) before(d candidate) bool {
 
 // candidate gives a piece its value of this moment.
 func (s *pieces) candidate(m *member) candidate {
-	return candidate{piece: m.piece, last: m.last, at: s.now(), rank: s.policy.Rank(m.features, s.lastOf(m.last))}
+	c := candidate{piece: m.piece, last: m.last, at: s.now()}
+	if s.policy.ByDepth() {
+		c.rank = s.policy.RankAt(m.features, s.lastOf(m.last), s.pages[s.all[m.piece].head].depth)
+	} else {
+		c.rank = s.policy.Rank(m.features, s.lastOf(m.last))
+	}
+	return c
 }
 
 // candidates is the set that the victims of a level are chosen from.

@@ -92,6 +92,10 @@ type Config struct {
 	// EvictionPolicy is PriorityLRU or Forecast. A policy orders pages within a
 	// priority.
 	EvictionPolicy string
+	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long as at the beginning of a
+	// prompt: 2 × the model's parameters ÷ (4 × layers × hidden size), some 30,000 for a model of 8 billion parameters. With it
+	// Forecast keeps the blocks that save most work instead of those that are hit most; 0: it does not.
+	PrefillDoublesAt int
 
 	UseUVM       bool   // deprecated: true is refused
 	TransferMode string // deprecated: refused unless empty
@@ -241,6 +245,12 @@ func (c Config) policyProblems() []string {
 	}
 	if c.EvictionPolicy != PriorityLRU && c.EvictionPolicy != Forecast {
 		say("eviction_policy %q is not known; there are %s and %s", c.EvictionPolicy, PriorityLRU, Forecast)
+	}
+	switch {
+	case c.PrefillDoublesAt < 0:
+		say("prefill_doubles_at %d is negative", c.PrefillDoublesAt)
+	case c.PrefillDoublesAt > 0 && c.EvictionPolicy == PriorityLRU:
+		say("prefill_doubles_at goes with eviction_policy %s only", Forecast)
 	}
 	return ps
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ type replayFlags struct {
 	policies                         []string // of policyList
 	hostPages, tokensPerBlock, limit int
 	prefetch                         int    // requests
+	prefillDoublesAt                 int    // tokens
 	serve                            string // address of the page; empty: none
 	watcher                          *watch.Watcher
 	jobs                             int
@@ -82,6 +84,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0, "`tokens` of a block of the engine (default: the trace's own)")
 	flags.IntVar(&f.limit, "limit", 0, "stop after so many `requests`; 0: all")
 	flags.StringVar(&f.policyList, "policy", windows.PriorityLRU, "eviction `policy`, or several")
+	flags.IntVar(&f.prefillDoublesAt, "prefill-doubles-at", 0, "let forecast keep what saves most work, if a token at this depth in `tokens` takes twice as long as the first one; 0: most blocks")
 	flags.StringVar(&f.model, "model", "tiny", "shape of the pages: `tiny`, or hybrid with limited and full attention")
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
 	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
@@ -108,6 +111,10 @@ func (f *replayFlags) check() error {
 		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
 	case f.jobs < 1:
 		return fmt.Errorf("--jobs %d is not at least 1", f.jobs)
+	case f.prefillDoublesAt < 0:
+		return fmt.Errorf("--prefill-doubles-at %d is negative", f.prefillDoublesAt)
+	case f.prefillDoublesAt > 0 && !slices.Contains(f.policies, windows.Forecast):
+		return fmt.Errorf("--prefill-doubles-at goes with --policy %s", windows.Forecast)
 	case f.prefetch < 0:
 		return fmt.Errorf("--prefetch %d is negative", f.prefetch)
 	case f.prefetch > 0 && f.atomic && !f.timed:
@@ -159,7 +166,7 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 	return replay.Config{
 		Trace: path, Model: preset.Model, Windows: preset.Windows, Costs: preset.Costs,
 		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy, Limit: f.limit,
-		Prefetch:  f.prefetch,
+		Prefetch: f.prefetch, PrefillDoublesAt: f.prefillDoublesAt,
 		Intervals: f.intervals(), NoKernels: !f.kernels,
 	}
 }

@@ -368,3 +368,27 @@ func TestSpans(t *testing.T) {
 	assert.Equal(t, turns[1], turns[4])
 	assert.InDelta(t, policies[1].watch.index.n, policies[4].watch.index.n, 60)
 }
+
+// TestDeepBlocksSaveMoreWork: with CountWork a piece is worth more the deeper its next victim is, by the root of the work that it
+// saves; but not where waits or last uses decide, nor for checkpoints.
+func TestDeepBlocksSaveMoreWork(t *testing.T) {
+	p := New(1000, 1, 1)
+	p.Advance(time.Minute)
+	f := Features(0)
+	rank := p.Rank(f, 0)
+	require.False(t, p.ByDepth())
+	require.Equal(t, rank, p.RankAt(f, 0, 500))
+	p.CountWork(100)
+	require.True(t, p.ByDepth())
+	require.Equal(t, rank, p.RankAt(f, 0, 0))
+	for depth, times := range map[int32]float64{100: 2, 300: 4, 9900: 100} {
+		require.InDelta(t, unit*math.Log(times)/2, p.RankAt(f, 0, depth)-rank, unit/1000, "depth %d", depth)
+	}
+	waits := await(p, f)
+	require.Equal(t, p.Rank(waits, 0), p.RankAt(waits, 0, 500))
+	p.guard.ruling = 1
+	require.Equal(t, p.Rank(f, 0), p.RankAt(f, 0, 500))
+	c := NewCheckpoints()
+	c.CountWork(100)
+	require.False(t, c.ByDepth())
+}

@@ -32,8 +32,10 @@ type EvictedPiece struct {
 
 // Ranking tells by what a policy knows now what it is worth to keep pages in host memory that it has evicted.
 type Ranking interface {
-	// Rank is the greater the more a piece is worth.
-	Rank(features uint64, last int64) int32
+	// Rank is the greater the more a piece is worth whose next victim is at a depth.
+	Rank(features uint64, last int64, depth int32) int32
+	// ByDepth tells whether ranks depend on the depth.
+	ByDepth() bool
 	// Now is the policy's clock.
 	Now() int64
 	// Await changes the features of pages that the request is going to use whose wait has begun last.

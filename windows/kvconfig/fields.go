@@ -30,6 +30,7 @@ var fields = map[string]setter{
 	"use_uvm":                        boolean(func(c *windows.Config) *bool { return &c.UseUVM }),
 	"transfer_mode":                  transferMode,
 	"eviction_policy":                text(func(c *windows.Config) *string { return &c.EvictionPolicy }),
+	"prefill_doubles_at":             positive(func(c *windows.Config) *int { return &c.PrefillDoublesAt }),
 	"state_checkpoint_interval":      integer(func(c *windows.Config) *int { return &c.StateCheckpointInterval }),
 	"mamba_ssm_cache_dtype":          text(func(c *windows.Config) *string { return &c.MambaSSMCacheDType }),
 	"expected_seq_len":               positive(func(c *windows.Config) *int { return &c.ExpectedSeqLen }),

@@ -28,7 +28,7 @@ const everything = `{
  "secondary_offload_min_priority": 50, "onboard_blocks": false, "enable_block_reuse": false,
  "enable_partial_reuse": false, "copy_on_partial_reuse": false, "event_buffer_max_size": 7,
  "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds", "eviction_policy": "fifo",
- "expected_seq_len": 2048, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
+ "expected_seq_len": 2048, "prefill_doubles_at": 30000, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
  "salt_quotas": {"tenant-1": 0.5, "tenant-2": 1}, "other_salts_quota": 0.125,
  "state_checkpoint_interval": 128, "mamba_ssm_cache_dtype": "float32"}`
 
@@ -37,7 +37,7 @@ func TestEveryField(t *testing.T) {
 		TokensPerBlock: 64, MaxAttentionWindow: []int{4096, 256}, SinkTokenLength: 4, DType: "fp8",
 		FreeGPUMemoryFraction: 0.5, MaxTokens: 1000, HostCacheSize: 8589934592,
 		SecondaryOffloadMinPriority: 50, EventBufferMaxSize: 7, CrossKVCacheFraction: 0.25, UseUVM: true,
-		TransferMode: "gds", EvictionPolicy: "fifo", ExpectedSeqLen: 2048,
+		TransferMode: "gds", EvictionPolicy: "fifo", ExpectedSeqLen: 2048, PrefillDoublesAt: 30_000,
 		PoolFractions: map[string]float64{"a": 0.25, "b": 1},
 		SaltQuotas:    map[string]float64{"tenant-1": 0.5, "tenant-2": 1}, OtherSaltsQuota: 0.125,
 		StateCheckpointInterval: 128, MambaSSMCacheDType: "float32",

@@ -27,8 +27,10 @@ type Config struct {
 	Pages          int // of each pool; with Atomic the blocks that fit
 	HostPages      int // of each pool
 	Policy         string
-	Limit          int // requests; 0: all
-	Prefetch       int // requests that wait to be prefetched before each try to admit, not with Atomic
+	// PrefillDoublesAt is that of windows.Config for the policy forecast; 0: all blocks take the same work.
+	PrefillDoublesAt int
+	Limit            int // requests; 0: all
+	Prefetch         int // requests that wait to be prefetched before each try to admit, not with Atomic
 	// NoKernels leaves out the simulated kernels, with Atomic only: no bytes are written or
 	// checked. They run outside of the time that is measured, but they fill the processor's
 	// caches with their own data, so that the engine's calls take up to twice as long.
@@ -98,7 +100,9 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = c.TokensPerBlock
 	cache.MaxAttentionWindow = c.Windows
-	cache.EvictionPolicy = c.Policy
+	if cache.EvictionPolicy = c.Policy; c.Policy == windows.Forecast {
+		cache.PrefillDoublesAt = c.PrefillDoublesAt
+	}
 	// Whole blocks are what atomic replays count; their prompts have no others.
 	cache.EnablePartialReuse = mode != ModeAtomic
 	pools, err := windows.Pools(c.Model, cache)

@@ -45,6 +45,7 @@ func (o *object) cacheTiers(c *windows.Config) {
 	o.setInt("secondary_offload_min_priority", &c.SecondaryOffloadMinPriority)
 	o.setInt("event_buffer_max_size", &c.EventBufferMaxSize)
 	o.setText("eviction_policy", &c.EvictionPolicy)
+	o.setInt("prefill_doubles_at", &c.PrefillDoublesAt)
 	c.HostCacheSize = o.intOr("host_cache_size", c.HostCacheSize)
 }
 
