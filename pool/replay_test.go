@@ -181,7 +181,10 @@ func TestForecastFigures(t *testing.T) {
 		}
 		for _, forecasting := range policies {
 			c := &atomicCache{pool: New("trace", p.pages), answers: os.Getenv("NOANSWER") == "",
-				clock: func(ms float64) time.Duration { return time.Duration(ms * 1e6) }}
+				clock: realTime}
+			if os.Getenv("STANDING") != "" {
+				c.clock = standingTime
+			}
 			if forecasting {
 				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{Seed: seed, Span: protocol.SpanOf(traceBlocks[p.trace])})
 			}

@@ -1,6 +1,7 @@
 package paper
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -128,4 +129,36 @@ func (c *plainLRU) Use(_ int, blocks []int32) {
 // without is a list without a block.
 func without(list []int32, b int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(list), func(x int32) bool { return x == b })
+}
+
+// TestPromptsOfTheWholeCache: where the blocks of the running request are nearly all that is cached, a policy still finds one to evict.
+func TestPromptsOfTheWholeCache(t *testing.T) {
+	const capacity = 40
+	for _, policy := range Names() {
+		for seed := range uint64(200) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var trace Trace
+			trace.TokensPerBlock = 16
+			for range 30 {
+				// A prefix of one of three documents, which have many lengths.
+				d, n := r.IntN(3), 1+r.IntN(capacity)
+				if r.IntN(2) == 0 {
+					n = capacity - r.IntN(3)
+				}
+				prompt := make(Request, n)
+				for k := range prompt {
+					prompt[k] = int32(d*capacity + k)
+				}
+				trace.Requests = append(trace.Requests, prompt)
+			}
+			cache, oracle := New(policy, capacity, trace), oracles[policy](capacity, trace)
+			for i, prompt := range trace.Requests {
+				cache.Use(i, prompt)
+				oracle.Use(i, prompt)
+				for b := range int32(trace.blocks()) {
+					require.Equal(t, oracle.Has(b), cache.Has(b), "%s, seed %d: block %d after request %d", policy, seed, b, i)
+				}
+			}
+		}
+	}
 }

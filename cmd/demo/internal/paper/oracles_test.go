@@ -235,7 +235,8 @@ func (c *plainS3FIFO) Use(_ int, blocks []int32) {
 // step takes one block out of its queue. It stays cached if the running prompt has it or if
 // it was used.
 func (c *plainS3FIFO) step(running []int32) {
-	if 10*len(c.small) >= c.capacity || len(c.main) == 0 {
+	other := func(b int32) bool { return !slices.Contains(running, b) }
+	if 10*len(c.small) >= c.capacity || !slices.ContainsFunc(c.main, other) {
 		b := c.small[0]
 		c.small = c.small[1:]
 		switch {

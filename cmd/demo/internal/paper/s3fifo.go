@@ -23,6 +23,7 @@ type s3fifo struct {
 	capacity int
 	uses     []uint8 // by block: since it was stored
 	running  []int   // by block: one more than the last request that used it
+	own      int     // blocks of the running request in main
 }
 
 func newS3FIFO(capacity int, trace Trace) Cache {
@@ -37,7 +38,11 @@ func (s *s3fifo) Has(b int32) bool { return s.in[b] == small || s.in[b] == main 
 // What does not fit into an empty cache is left out.
 func (s *s3fifo) Use(i int, blocks []int32) {
 	blocks = blocks[:min(len(blocks), s.capacity)]
+	s.own = 0
 	for _, b := range blocks {
+		if s.in[b] == main && s.running[b] != i+1 {
+			s.own++
+		}
 		s.running[b] = i + 1
 	}
 	for k := len(blocks) - 1; k >= 0; k-- {
@@ -52,35 +57,39 @@ func (s *s3fifo) Use(i int, blocks []int32) {
 		to := small
 		if s.in[b] == ghost {
 			to = main
+			s.own++
 		}
 		s.push(to, b)
 		s.uses[b] = 0
 	}
 }
 
-// evict looks at the oldest block of the queue whose turn it is until one block is evicted.
+// evict looks at the oldest block of the queue whose turn it is until one block is evicted. Where all of main is of the running
+// request, it is the turn of small.
 func (s *s3fifo) evict(running int) {
 	for {
 		from := main
-		if s.size[small]*100 >= s.capacity*smallPercent || s.size[main] == 0 {
+		if s.size[small]*100 >= s.capacity*smallPercent || s.size[main] == s.own {
 			from = small
 		}
 		b := s.front[from]
 		switch {
 		case s.running[b] == running:
+			if from == small {
+				s.own++
+			}
 			s.push(main, b)
-		case from == small && s.uses[b] > 0:
+		case s.uses[b] > 0:
 			s.push(main, b)
-			s.uses[b] = 0
+			if s.uses[b]--; from == small {
+				s.uses[b] = 0
+			}
 		case from == small:
 			s.push(ghost, b)
 			if s.size[ghost] > s.capacity {
 				s.remove(s.front[ghost])
 			}
 			return
-		case s.uses[b] > 0:
-			s.push(main, b)
-			s.uses[b]--
 		default:
 			s.remove(b)
 			return
