@@ -39,7 +39,10 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		c.evict(i)
 		c.pages[i] = *record
 		op.Pages = append(op.Pages, messages.PageID(i))
-		s.due = 1
+		s.due = fewPages
+		if s.checkpoints != nil {
+			s.due = sweptCheckpoints
+		}
 		return victims
 	}
 	noted := len(victims)
