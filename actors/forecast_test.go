@@ -10,16 +10,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // forecasting is a rig with the policy forecast and host memory, both much smaller than what is asked for.
 func forecasting(t *testing.T, device, host int, options ...actors.Option) *rig {
+	return byWork(t, device, host, 0, options...)
+}
+
+// byWork is forecasting with a depth at which computing a token takes twice as long.
+func byWork(t *testing.T, device, host, doublesAt int, options ...actors.Option) *rig {
 	return newRig(t, setup{
 		windows: []int{full}, pages: []windows.PageCounts{{Primary: device, Secondary: host}},
-		change: func(c *windows.Config) { c.EvictionPolicy = windows.Forecast },
+		change: func(c *windows.Config) { c.EvictionPolicy, c.PrefillDoublesAt = windows.Forecast, doublesAt },
 	}, options...)
+}
+
+// visited serves a prompt of so many tokens, and is how many of them were reused.
+func (r *rig) visited(t *testing.T, w *host.Writer, first, tokens int) int {
+	request := messages.AdmitRequest{Tokens: run(first, tokens)}
+	a, err := r.Admit(context.Background(), request)
+	require.NoError(t, err)
+	s := admitted(request, &a)
+	require.NoError(t, r.compute(w, s, tokens))
+	require.NoError(t, r.release(s))
+	return a.ReusedTokens
+}
+
+// Prompts of 9 and of 81 tokens come in turn. Where a token at depth 8 takes twice as long as the first one, the engine keeps more of the long ones.
+func TestForecastCountsWork(t *testing.T) {
+	var reused [2]int
+	for k, doublesAt := range []int{0, 8} {
+		r := byWork(t, 60, 0, doublesAt)
+		w := r.newWriter("host")
+		for i := range 1200 {
+			d := i * 7 % 16
+			if n := 9 + d%2*72; d%2 == 0 {
+				r.visited(t, w, 1000*d, n)
+			} else {
+				reused[k] += r.visited(t, w, 1000*d, n)
+			}
+		}
+		r.close()
+	}
+	t.Logf("tokens of long prompts reused: %d, by work %d", reused[0], reused[1])
+	assert.Greater(t, reused[1], reused[0])
 }
 
 // Prompts that come again, with twice as many between them that never do, are more than both tiers have pages for, so that LRU has
@@ -28,22 +65,13 @@ func TestForecastInBothTiers(t *testing.T) {
 	const again, rounds, tokens = 6, 100, 33
 	r := forecasting(t, 24, 48)
 	w, reused, next := r.newWriter("host"), 0, 1000
-	visit := func(first int) int {
-		request := messages.AdmitRequest{Tokens: run(first, tokens)}
-		a, err := r.Admit(context.Background(), request)
-		require.NoError(t, err)
-		s := admitted(request, &a)
-		require.NoError(t, r.compute(w, s, tokens))
-		require.NoError(t, r.release(s))
-		return a.ReusedTokens
-	}
 	for round := range rounds {
 		for i := range again {
-			if n := visit(100 * i); round >= rounds/2 {
+			if n := r.visited(t, w, 100*i, tokens); round >= rounds/2 {
 				reused += n
 			}
 			for range 2 {
-				visit(next)
+				r.visited(t, w, next, tokens)
 				next += 100
 			}
 		}

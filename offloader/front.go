@@ -4,8 +4,8 @@ package offloader
 // is there once.
 //
 // A level may have ten thousands of pieces, so a choice does not look at all. A piece is compared when it comes, since many are
-// worth little from then on, and after that in turn, a few for each page that is displaced. The pool has the same rule for
-// the device; its leaves come before inner pieces, which are not told apart here, since the pieces of one prefix come to host
+// worth little from then on, and after that in turn, a few for each page that is displaced. The pool compares in turn as
+// well, when requests end; its leaves come before inner pieces, which are not told apart here, since the pieces of one prefix come to host
 // memory one by one.
 type front struct {
 	list  [frontSize]candidate

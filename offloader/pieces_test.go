@@ -152,9 +152,9 @@ func (byDepth) Rank(_ uint64, _ int64, depth int32) int32 { return depth }
 // TestDepthsAreRanked: a ranking that asks for it is given the depth of the page that a piece would lose.
 func TestDepthsAreRanked(t *testing.T) {
 	h := &hostPool{}
-	h.init(PoolConfig{Name: "depths", HostPages: 6, Forecast: true}, nil)
+	h.init(PoolConfig{Name: "depths", HostPages: 5, Forecast: true}, nil)
 	h.pieces.rankBy(byDepth{})
-	for block, depths := range [][]int32{{9, 8}, {3, 2, 1}, {5}} {
+	for block, depths := range [][]int32{{9, 1}, {3, 2}, {5}} {
 		for k, depth := range depths {
 			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority, Depth: depth}
 			p := h.takeFree()
@@ -163,10 +163,10 @@ func TestDepthsAreRanked(t *testing.T) {
 		}
 	}
 	var got []int32
-	for range 6 {
+	for range 5 {
 		p := h.orders[sole].first()
 		got = append(got, h.pages[p].depth)
 		h.freePage(p)
 	}
-	assert.Equal(t, []int32{3, 2, 1, 5, 9, 8}, got)
+	assert.Equal(t, []int32{3, 2, 5, 9, 1}, got)
 }

@@ -188,7 +188,7 @@ func (c *checkpoints) victimFor(t protocol.Tenant, floor messages.Priority) int3
 		if s.orders.whole.n == 0 || s.orders.whole.lowest() > floor {
 			return none
 		}
-		return s.all[s.first(sweptCheckpoints)].head
+		return s.all[s.first(s.duePage())].head
 	}
 	own := &a.list[t]
 	groups := [...]func(*account) bool{

@@ -50,6 +50,22 @@ func TestEvictedPieces(t *testing.T) {
 	}
 }
 
+// TestRankingsCountWork: host memory is lent a ranking by depth if the pool has one.
+func TestRankingsCountWork(t *testing.T) {
+	for _, doublesAt := range []float64{0, 4} {
+		p := NewForecast("work", 20, Forecast{Seed: 1, Span: 1, DoublesAt: doublesAt})
+		c := &atomicCache{pool: p, clock: realTime}
+		for d := range uint64(4) {
+			c.request(&traceRequest{IDs: document(d, 5)})
+		}
+		w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 2}}}
+		p.Do(&w)
+		e := w.Pieces[0]
+		assert.Equal(t, doublesAt > 0, w.Ranking.ByDepth())
+		assert.Equal(t, doublesAt > 0, w.Ranking.Rank(e.Features, e.Last, 12) > w.Ranking.Rank(e.Features, e.Last, 0))
+	}
+}
+
 // TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more than all else, and of that what
 // was awaited last the most, until too many requests have ended.
 func TestEvictedPiecesKeepTheirWaits(t *testing.T) {

@@ -4,16 +4,17 @@ const (
 	// frontSize is how many candidates a level keeps from one choice to the next. With 24 the mean share of docs/policies.md is
 	// 0.1 points lower.
 	frontSize = 32
-	// A choice makes comparisons due: one for each page of few, and where more tokens were evicted one for sweepTokens, up to mostSwept.
-	// To find a better victim costs nanoseconds, to compute its tokens again milliseconds, so long blocks are worth more comparisons.
-	// With two for each choice the mean share is 25.0, with four 25.2, so 25.5, with the least value of all leaves 25.6 %.
+	// A choice adds to the comparisons that are due: one for each evicted page up to fewPages, or one for every sweepTokens evicted tokens up
+	// to mostSwept, whichever is more. To find a better victim costs nanoseconds, to compute its tokens again milliseconds, so long blocks are
+	// worth more comparisons. With two for each choice the mean share is 25.0, with four 25.2, with this rule 25.4, with the least value of all
+	// leaves 25.6 %.
 	fewPages    = 4
 	sweepTokens = 128
 	mostSwept   = 64
-	// sweptCheckpoints is for a checkpoint, with which all that a prefix has in front of it is lost. With one instead of 16 a hundredth less
-	// is saved on the traces.
+	// sweptCheckpoints is how many comparisons are due after a checkpoint was evicted. With one instead of 16, 1 % fewer blocks are saved
+	// on the traces.
 	sweptCheckpoints = 16
-	// With fewer than leastFront candidates a choice compares itself, frontSize pieces at most.
+	// If a front has fewer than leastFront candidates, the choice itself makes comparisons, frontSize at most.
 	leastFront = 8
 	// freshShare is the part of its age for which the value of a candidate counts as that of this moment. A bin of the hazard is
 	// half of an age wide, so the value has barely changed by then. The mean share is 0.1 points lower than with values of each moment.
@@ -75,22 +76,19 @@ func (f *front) remove(piece int32) {
 	}
 }
 
-// drop removes the candidate of a piece that has been chosen: the least one.
+// drop removes the candidate of a piece that has been chosen, if it is the least one. Otherwise update removes it when its turn comes.
 func (f *front) drop(piece int32) {
 	if f != nil && f.n > 0 && f.list[f.n-1].piece == piece {
 		f.n--
 	}
 }
 
-// replace gives the least candidate, which has been chosen, another value, and tells whether it still is the least. Without a front
-// it is not.
-func (f *front) replace(c candidate) bool {
-	if f == nil {
-		return false
+// replace gives a piece another value, whether it is a candidate or not.
+func (f *front) replace(c candidate) {
+	if f != nil {
+		f.remove(c.piece)
+		f.insert(c)
 	}
-	f.drop(c.piece)
-	f.insert(c)
-	return f.n > 0 && f.list[f.n-1].piece == c.piece
 }
 
 // swept is how many comparisons are due for evicted pages.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // TestFrontKeepsTheLeast: a front has each piece at most once, the least last, and no candidate
@@ -141,4 +142,58 @@ func TestComparisonsByTokens(t *testing.T) {
 	} {
 		require.Equal(t, c.want, swept(c.pages, c.tokens), "%d pages of %d tokens", c.pages, c.tokens)
 	}
+}
+
+// TestFrontsHaveNoPieceTwice: not even where sets are so small that choices compare them as a whole, and let the front be.
+func TestFrontsHaveNoPieceTwice(t *testing.T) {
+	for _, pages := range []int{40, 60, 150} {
+		p := NewForecast("twice", pages, Forecast{Seed: 1, Span: 1})
+		c := &atomicCache{pool: p, answers: true, clock: realTime}
+		for i, r := range conversations(1200) {
+			r.IDs = r.IDs[:min(len(r.IDs), 6+i%20)]
+			c.request(&r)
+			f := p.cache.whole.level(messages.DefaultPriority).front
+			if f == nil {
+				continue
+			}
+			seen := map[int32]bool{}
+			for _, c := range f.list[:f.n] {
+				require.False(t, seen[c.piece], "%d pages, request %d: piece %d", pages, i, c.piece)
+				seen[c.piece] = true
+			}
+		}
+	}
+}
+
+// TestComparisonsForPages: where pages are evicted one by one, a choice compares as much as for a piece of one page, and more for a
+// checkpoint. With quotas it does not wait for the end of a request.
+func TestComparisonsForPages(t *testing.T) {
+	p := NewForecast("pages", 60, Forecast{Seed: 1, Span: 1})
+	require.Equal(t, 1, p.cache.pieces.duePage())
+	p.SetBlockTokens(512)
+	require.Equal(t, 4, p.cache.pieces.duePage())
+	require.Equal(t, sweptCheckpoints, statePool(60).cache.pieces.duePage())
+
+	const docs = 60
+	p = NewForecast("quotas", docs, Forecast{Seed: 1, Span: 1}, windows.NoQuota)
+	p.SetBlockTokens(512)
+	c := &atomicCache{pool: p, clock: realTime}
+	for d := range docs {
+		c.request(&traceRequest{Timestamp: float64(1000 * d), IDs: document(uint64(d), 1)})
+	}
+	take := protocol.PoolWork{Now: c.work.Now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1}}}
+	p.Do(&take)
+	var f *front
+	for k := range p.cache.accounts.list {
+		if o := &p.cache.accounts.list[k].order; o.n > 0 {
+			f = o.level(messages.DefaultPriority).front
+		}
+	}
+	require.NotNil(t, f)
+	sweep := f.sweep
+	take.Ops[0].N = 3
+	p.Do(&take)
+	require.NoError(t, p.Check())
+	require.Zero(t, f.due)
+	require.Equal(t, sweep+3*p.cache.pieces.duePage(), f.sweep)
 }

@@ -42,6 +42,9 @@ func checkModel(t *rapid.T) {
 		m.pool = NewForecast("test", pages, Forecast{
 			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t, "doubles at"),
 		}, quotas...)
+		if rapid.Bool().Draw(t, "fetcher") {
+			m.pool.cache.pieces.fetcher = &fetcher{}
+		}
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,

@@ -76,7 +76,9 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 		}
 		p.endReference(id, op)
 	}
-	p.cache.compareDue()
+	if op.Request != nil {
+		p.cache.compareDue()
+	}
 }
 
 // endReference ends one reference: a covered one if the operation says so.

@@ -98,8 +98,8 @@ const (
 	superseded marks = 1 << 5
 	// promptEnd: the piece was the last block of a prompt when its parent's detail named it as its end.
 	promptEnd marks = 1 << 6
-	// withEnd: the first page in the list is the last block of a prompt, and the features are its own. It is evicted alone, and the
-	// piece then has the features of its other blocks, see endLeaves. Such a piece is a leaf.
+	// withEnd: the first page in the list is the last block of a prompt, and the features are its own. When it is evicted or used the piece
+	// gets the features of its other blocks, see endLeaves. Such a piece is a leaf.
 	withEnd marks = 1 << 7
 )
 
@@ -379,7 +379,11 @@ func (s *pieces) empty() {
 // The pages are sorted by piece and depth, so that insertByDepth appends each of them.
 func (s *pieces) reset(pages []page) []int32 {
 	s.pages = pages
-	s.fetcher = newFetcher(len(pages))
+	if s.fetcher != nil {
+		s.fetcher = &fetcher{} // its pages may be gone
+	} else {
+		s.fetcher = newFetcher(len(pages))
+	}
 	var cached []int32
 	for i := range pages {
 		if g := &pages[i]; g.unheld() && g.stored() {

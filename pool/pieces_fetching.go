@@ -5,8 +5,8 @@ package pool
 // when it is first seen among the last candidates, and then the next page from either end: one with each choice, and aheadSteps when a
 // request has ended.
 //
-//	candidates     … │ D      │ C      │ B        │ A        │ the next victim
-//	its pages          1 … 8    1 … 8    1 2 … 7 8  1 2 3 6 7 8
+//	candidates                      … │ D    │ C    │ B          │ A            │ the next victim
+//	pages prefetched, of 8 in a list   1, 8   1, 8   1, 2, 7, 8   1, 2, 3, 6, 7, 8
 //
 // Prefetching decides nothing. A candidate that has been used since leads to pages that are not needed.
 
@@ -27,7 +27,7 @@ type fetcher [aheadPlaces]ahead
 // ahead is how far the pages of a piece have been prefetched from either end of its list; none: no further.
 type ahead struct{ piece, head, tail int32 }
 
-// newFetcher makes the fetcher of a pool with so many pages, nil for a smaller pool than with hints, where it takes more than it saves.
+// newFetcher makes the fetcher of a pool with so many pages: nil for fewer than hintedPages, where prefetching costs more than it saves.
 func newFetcher(pages int) *fetcher {
 	if pages < hintedPages {
 		return nil
@@ -78,7 +78,7 @@ func (q *piece) fetch(n int32, pages []page) ahead {
 	return ahead{n, none, none}
 }
 
-// goOn prefetches the next page from either end. The records before have been asked for the last time.
+// goOn prefetches the next page from either end. The step before has prefetched the two records that are read here.
 func (a *ahead) goOn(pages []page) {
 	head, tail := pages[a.head].next, pages[a.tail].prev
 	// The links of a page that is used are numbers of holders.

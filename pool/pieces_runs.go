@@ -39,10 +39,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		c.evict(i)
 		c.pages[i] = *record
 		op.Pages = append(op.Pages, messages.PageID(i))
-		s.due = fewPages
-		if s.checkpoints != nil {
-			s.due = sweptCheckpoints
-		}
+		s.due = s.duePage()
 		return victims
 	}
 	noted := len(victims)
@@ -52,7 +49,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		q.marks &^= withEnd
 		m.features = s.beforeLast(q, m.features)
 		// The others go with the last block only if they are worth the least as well.
-		if !l.front.replace(s.candidate(m)) {
+		if l.front.replace(s.candidate(m)); s.victimOf(l, 0).piece != best {
 			n = 1
 		}
 	}

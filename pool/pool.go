@@ -46,7 +46,7 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 type Forecast struct {
 	Seed uint64        // decides what the policy samples
 	Span protocol.Span // of the signatures of requests
-	// States: the pages are checkpoints of recurrent states and working pages. Seed and Span mean nothing then.
+	// States: the pages are checkpoints of recurrent states and working pages. Seed, Span and DoublesAt mean nothing then.
 	States bool
 	// DoublesAt is the depth in blocks at which computing a block takes twice as long as the first one, see
 	// windows.Config.PrefillDoublesAt; 0: all blocks take the same work.

@@ -11,10 +11,11 @@ import (
 // of them can be under way.
 const fetchedPages = 128
 
-// takePiece is takeEach for the pages of a piece, without a bound. As soon as two pages adjoin it prefetches those that would
-// follow: in the first run all that the piece may have, later four times as many as the run before had. With all of them for each of the
-// runs of 1,000 scattered pages it took twice as long. A processor has to wait for each of the others, as the next one is known only when it has been read. If all of
-// a piece is taken, tail is its last page, and records are read from there too, so that two waits overlap.
+// takePiece is takeEach for the pages of a piece, without a bound. As soon as two pages adjoin it prefetches those that
+// would follow: up to fetchedPages in the first run, later four times as many as the run before had. With fetchedPages for
+// each of the runs of 1,000 scattered pages it took twice as long. A processor has to wait for each of the other pages, as
+// the next one is known only when it has been read. If all of a piece is taken, tail is its last page, and records are read
+// from there too, so that two waits overlap.
 //
 //go:noescape
 func takePiece(pages []page, at, tail int32, ids []messages.PageID, evicted []protocol.Victim, record *page) (next int32, n int)

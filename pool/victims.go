@@ -51,11 +51,12 @@ func (l *level) candidates() []member {
 // that were found. Due is how many more are to be compared.
 //
 // A piece is compared when it joins the leaves, when it is superseded or awaited, and when its last block goes. After that
-// it is compared when its turn comes: the choices go round the set, a few pieces each. Draws at random were rejected: of as many
+// it is compared when its turn comes: compareDue goes round the set, and so do choices that find too few candidates. Draws at random were rejected: of as many
 // pieces they miss some for long. So was a heap by value: values change with time, so that it would be
 // out of order.
 //
-// A set of few pieces is compared as a whole. Checkpoints change their values with those around them, so of these that may be more.
+// A set of few pieces is compared as a whole. Sets of checkpoints are up to frontSize: the value of a checkpoint changes when its
+// neighbours do.
 func (s *pieces) victimOf(l *level, due int) candidate {
 	set := l.candidates()
 	if len(set) <= fewPages || s.checkpoints != nil && len(set) <= frontSize {
@@ -83,10 +84,10 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 	return f.list[f.n-1]
 }
 
-// compareDue compares the pieces that are due since the last choices, when a request has released its pages: the next one then does not
-// wait for it with its first token. Where choices compared as they went, they took twice as long.
+// compareDue makes the comparisons that the last choices left, when a request has released its pages. An admission, whose first token is
+// waited for, does not make them: evictions took twice as long when it did.
 //
-// Quotas have a level for each tenant, whose choices compare what is due themselves.
+// With quotas each tenant has levels of its own, whose choices compare what is due themselves.
 func (c *cache) compareDue() {
 	s, o := c.pieces, &c.whole
 	if s == nil || c.accounts != nil || o.n == 0 {
@@ -156,6 +157,7 @@ func (s *pieces) first(due int) int32 {
 // A ranking, as for LRU, would have to be repaired whenever a value changes.
 func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 	lowest, best := messages.MaxPriority+1, candidate{}
+	due := s.duePage()
 	for t := range s.orders.accounts.list {
 		a := &s.orders.accounts.list[t]
 		if a.order.n == 0 || !want(a) {
@@ -166,7 +168,7 @@ func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 		if priority > lowest {
 			continue
 		}
-		if c := s.victimOf(a.order.level(priority), 1); priority < lowest || c.before(best) {
+		if c := s.victimOf(a.order.level(priority), due); priority < lowest || c.before(best) {
 			lowest, best = priority, c
 		}
 	}
@@ -176,6 +178,14 @@ func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 	return s.all[best.piece].head
 }
 
+// duePage is how many comparisons are due where pages are evicted one by one.
+func (s *pieces) duePage() int {
+	if s.checkpoints != nil {
+		return sweptCheckpoints
+	}
+	return swept(1, s.orders.whole.blockTokens)
+}
+
 // next is the page that is evicted next in a pool with the policy forecast, none
 // if none is cached. With quotas a taker that has reached its own is asked first.
 func (s *pieces) next(taker *account) int32 {
@@ -183,7 +193,7 @@ func (s *pieces) next(taker *account) int32 {
 		if s.orders.whole.n == 0 {
 			return none
 		}
-		return s.all[s.first(1)].head
+		return s.all[s.first(s.duePage())].head
 	}
 	if taker != nil && taker.full() && taker.order.n > 0 {
 		return s.firstOfTenants(func(a *account) bool { return a == taker })

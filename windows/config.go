@@ -93,8 +93,9 @@ type Config struct {
 	// priority.
 	EvictionPolicy string
 	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long as at the beginning of a
-	// prompt: 2 × the model's parameters ÷ (4 × layers × hidden size), some 30,000 for a model of 8 billion parameters. With it
-	// Forecast keeps the blocks that save most work instead of those that are hit most; 0: it does not.
+	// prompt: parameters ÷ (2 × layers × query heads × head dimension), some 30,000 for a model of 8 billion parameters. With it
+	// Forecast keeps the blocks that save most work instead of those that are hit most, in all pools, since a hit saves the work of
+	// all layers; 0: it does not.
 	PrefillDoublesAt int
 
 	UseUVM       bool   // deprecated: true is refused

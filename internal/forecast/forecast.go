@@ -260,8 +260,8 @@ func (p *Policy) Rank(f Features, last int64) (rank int32) {
 // CountWork makes the policy value blocks by the work that a hit saves. Computing a block takes longer the deeper it is, since it
 // attends to all blocks in front: at a depth of so many blocks twice as long as the first one.
 //
-// A hit of a deep block is worth the root of that. With the whole of it the policy saves less work on the traces of docs/policies.md but
-// in the smallest caches: a deep block serves nobody without those in front, which then are evicted for it.
+// A hit of a deep block is worth the root of that. With the whole of it less is saved on the conversation trace of docs/policies.md, and
+// more on the synthetic one up to 2,000 pages: a deep block serves nobody without those in front, which then are evicted for it.
 func (p *Policy) CountWork(doubles float64) { p.doubles = float32(doubles) }
 
 // ByDepth tells whether RankAt depends on the depth.
