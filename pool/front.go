@@ -14,7 +14,8 @@ const (
 	// sweptCheckpoints is how many comparisons are due after a checkpoint was evicted. With one instead of 16, 1 % fewer blocks are saved
 	// on the traces.
 	sweptCheckpoints = 16
-	// If a front has fewer than leastFront candidates, the choice itself makes comparisons, frontSize at most.
+	// If a front has fewer than leastFront candidates, or surveyLimit comparisons are due since no request has ended, the choice itself makes
+	// some, frontSize at most.
 	leastFront = 8
 	// freshShare is the part of its age for which the value of a candidate counts as that of this moment. A bin of the hazard is
 	// half of an age wide, so the value has barely changed by then. The mean share is 0.1 points lower than with values of each moment.

@@ -197,3 +197,17 @@ func TestComparisonsForPages(t *testing.T) {
 	require.Zero(t, f.due)
 	require.Equal(t, sweep+3*p.cache.pieces.duePage(), f.sweep)
 }
+
+// TestComparisonsWithoutRequests: where no request ends, as if a host only cancelled, choices make the comparisons that are due in the end.
+func TestComparisonsWithoutRequests(t *testing.T) {
+	c, s := manyEnding(t)
+	do := working(t, c.pool, c.work.Now)
+	do(protocol.PoolOp{Kind: protocol.Take, N: 1})
+	f := s.orders.whole.level(messages.DefaultPriority).front
+	require.NotNil(t, f)
+	f.due = surveyLimit - 1
+	sweep := f.sweep
+	do(protocol.PoolOp{Kind: protocol.Take, N: 1})
+	require.Less(t, f.due, surveyLimit)
+	require.NotEqual(t, sweep, f.sweep)
+}

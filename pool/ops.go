@@ -76,9 +76,7 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 		}
 		p.endReference(id, op)
 	}
-	if op.Request != nil {
-		p.cache.compareDue()
-	}
+	p.cache.compareDue(op)
 }
 
 // endReference ends one reference: a covered one if the operation says so.

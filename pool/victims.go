@@ -72,7 +72,7 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 	if lru := s.policy.PlainLRU(); f == nil || f.lru != lru {
 		f = l.survey(s, set)
 	}
-	if f.due = min(f.due+due, surveyLimit); f.n < leastFront || f.due >= fewPages && s.orders.accounts != nil {
+	if f.due = min(f.due+due, surveyLimit); f.n < leastFront || f.due == surveyLimit || f.due >= fewPages && s.orders.accounts != nil {
 		f.compare(s, set, max(fewPages, min(f.due, frontSize)))
 	}
 	// The least one gets its value of this moment, unless it had one a short time ago, as often as it changes its place.
@@ -87,10 +87,10 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 // compareDue makes the comparisons that the last choices left, when a request has released its pages. An admission, whose first token is
 // waited for, does not make them: evictions took twice as long when it did.
 //
-// With quotas each tenant has levels of its own, whose choices compare what is due themselves.
-func (c *cache) compareDue() {
+// With quotas each tenant has levels of its own, whose choices compare what is due themselves. Drops of checkpoints have no facts of a request.
+func (c *cache) compareDue(drop *protocol.PoolOp) {
 	s, o := c.pieces, &c.whole
-	if s == nil || c.accounts != nil || o.n == 0 {
+	if s == nil || c.accounts != nil || o.n == 0 || drop.Request == nil && s.checkpoints == nil {
 		return
 	}
 	l := o.level(o.lowest())
