@@ -49,7 +49,7 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		q.marks &^= withEnd
 		m.features = s.beforeLast(q, m.features)
 		// The others go with the last block only if they are worth the least as well.
-		if l.front.replace(s.candidate(m)); s.victimOf(l, 0).piece != best {
+		if l.front.replace(s.candidate(m)); !l.isLeast(s, best) {
 			n = 1
 		}
 	}

@@ -100,6 +100,15 @@ func (c *cache) compareDue(drop *protocol.PoolOp) {
 	}
 }
 
+// isLeast tells whether a piece that was chosen and got another value still is the least one, of those that were found.
+func (l *level) isLeast(s *pieces, n int32) bool {
+	f := l.front
+	if f == nil || len(l.candidates()) <= fewPages {
+		return s.victimOf(l, 0).piece == n
+	}
+	return f.n > 0 && f.list[f.n-1].piece == n
+}
+
 // survey makes the front of a level from pieces of all parts of a set, at the first choice and when plain LRU begins or ends.
 //
 // Where nearly everything fits, choices are few, and a front that begins empty has its first turn behind it when the trace ends: the
