@@ -61,7 +61,7 @@ func readTrace(t testing.TB, name string) (all []traceRequest) {
 type atomicCache struct {
 	pool         *Pool
 	pageOf       []messages.PageID // by block
-	path         []messages.PageID
+	path, fresh  []messages.PageID
 	blocks       []protocol.BlockID
 	use          protocol.Use
 	work         protocol.PoolWork
@@ -70,6 +70,30 @@ type atomicCache struct {
 	answers      bool
 	clock        func(float64) time.Duration
 	start        uint64 // of the hash that signatures are
+	// Where it is timed: how long evictions took, and how many pages they took. Pages are taken apart from the claim then.
+	timed    bool
+	evicting time.Duration
+	evicted  int
+}
+
+// take takes pages behind the operations of the current work, and returns them.
+func (c *atomicCache) take(n int) []messages.PageID {
+	if !c.timed {
+		c.work.Ops = append(c.work.Ops, protocol.PoolOp{Kind: protocol.Take, N: n})
+		c.pool.Do(&c.work)
+		return c.work.Ops[len(c.work.Ops)-1].Pages
+	}
+	c.pool.Do(&c.work)
+	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.Take, N: n, Pages: c.fresh[:0]})
+	start := time.Now()
+	c.pool.Do(&c.work)
+	// What takes longer was interrupted.
+	if took := time.Since(start); len(c.work.Victims) > 0 && took < 100*time.Microsecond {
+		c.evicting += took
+		c.evicted += len(c.work.Victims)
+	}
+	c.fresh = c.work.Ops[0].Pages
+	return c.fresh
 }
 
 func (c *atomicCache) request(r *traceRequest) {
@@ -91,12 +115,11 @@ func (c *atomicCache) request(r *traceRequest) {
 	c.hits += int64(hits)
 	c.use += 2
 	c.work.Now = c.clock(r.Timestamp)
-	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.Claim, Pages: c.path}, protocol.PoolOp{Kind: protocol.Take, N: n - hits})
-	c.pool.Do(&c.work)
+	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.Claim, Pages: c.path})
+	fresh := c.take(n - hits)
 	for _, v := range c.work.Victims {
 		c.pageOf[v.Block] = messages.NoPage
 	}
-	fresh := c.work.Ops[1].Pages
 	var attach, blocks = []messages.PageID{}, []protocol.BlockID{}
 	for i, page := range fresh {
 		id := r.IDs[hits+i]
@@ -209,4 +232,33 @@ func TestForecastFigures(t *testing.T) {
 		}
 	}
 	fmt.Printf("mean share of the first 13: %.1f\n", sum/13)
+}
+
+// BenchmarkTraceEvictions replays whole traces, and is what the takes of pages alone cost, where pages lie as traffic leaves them.
+func BenchmarkTraceEvictions(b *testing.B) {
+	for _, p := range points {
+		b.Run(fmt.Sprintf("%s/%d", p.trace, p.pages), func(b *testing.B) {
+			trace := readTrace(b, p.trace)
+			took, evicted := [2]time.Duration{}, [2]int{}
+			for b.Loop() {
+				for k, open := range []func() *Pool{
+					func() *Pool { return New("lru", p.pages) },
+					func() *Pool {
+						return NewForecast("forecast", p.pages, Forecast{Seed: 1, Span: protocol.SpanOf(traceBlocks[p.trace])})
+					},
+				} {
+					c := &atomicCache{pool: open(), answers: true, clock: realTime, timed: true}
+					c.pool.SetBlockTokens(traceBlocks[p.trace])
+					for i := range trace {
+						c.request(&trace[i])
+					}
+					took[k], evicted[k] = took[k]+c.evicting, evicted[k]+c.evicted
+				}
+			}
+			lru, forecast := float64(took[0])/float64(max(1, evicted[0])), float64(took[1])/float64(max(1, evicted[1]))
+			b.ReportMetric(lru, "lru-ns/page")
+			b.ReportMetric(forecast, "forecast-ns/page")
+			b.ReportMetric(forecast/lru, "x/lru")
+		})
+	}
 }
