@@ -3,8 +3,11 @@ package actors_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,24 +42,24 @@ func (r *rig) visited(t *testing.T, w *host.Writer, first, tokens int) int {
 	return a.ReusedTokens
 }
 
-// Prompts of 9 and of 81 tokens come in turn. Where a token at depth 8 takes twice as long as the first one, the engine keeps more of the long ones.
+// Prompts of 9 and of 81 tokens come at random. Where a token at depth 8 takes twice as long as the first one, the engine keeps fewer of the
+// short ones and more of the long ones.
 func TestForecastCountsWork(t *testing.T) {
-	var reused [2]int
+	var reused [2][2]int // without and with the work, of short and long prompts
 	for k, doublesAt := range []int{0, 8} {
-		r := byWork(t, 60, 0, doublesAt)
-		w := r.newWriter("host")
-		for i := range 1200 {
-			d := i * 7 % 16
-			if n := 9 + d%2*72; d%2 == 0 {
-				r.visited(t, w, 1000*d, n)
-			} else {
-				reused[k] += r.visited(t, w, 1000*d, n)
-			}
+		var visits atomic.Int64
+		r := byWork(t, 60, 0, doublesAt, actors.WithClock(func() time.Duration { return time.Duration(visits.Load()) * time.Second }))
+		w, dice := r.newWriter("host"), rand.New(rand.NewPCG(1, 2))
+		for range 1200 {
+			visits.Add(1)
+			d := dice.IntN(24)
+			reused[k][d%2] += r.visited(t, w, 1000*d, 9+d%2*72)
 		}
 		r.close()
 	}
-	t.Logf("tokens of long prompts reused: %d, by work %d", reused[0], reused[1])
-	assert.Greater(t, reused[1], reused[0])
+	t.Logf("tokens of short and long prompts reused: %d, by work %d", reused[0], reused[1])
+	assert.Less(t, reused[1][0], reused[0][0])
+	assert.Greater(t, reused[1][1], reused[0][1])
 }
 
 // Prompts that come again, with twice as many between them that never do, are more than both tiers have pages for, so that LRU has
