@@ -14,6 +14,8 @@ const (
 	// sweptCheckpoints is how many comparisons are due after a checkpoint was evicted. With one instead of 16, 1 % fewer blocks are saved
 	// on the traces.
 	sweptCheckpoints = 16
+	// wholeSet is up to how many pieces each choice compares all.
+	wholeSet = 4
 	// If a front has fewer than leastFront candidates, or surveyLimit comparisons are due since no request has ended, the choice itself makes
 	// some, frontSize at most.
 	leastFront = 8

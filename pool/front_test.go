@@ -211,3 +211,31 @@ func TestComparisonsWithoutRequests(t *testing.T) {
 	require.Less(t, f.due, surveyLimit)
 	require.NotEqual(t, sweep, f.sweep)
 }
+
+// TestCandidatesAreRankedByTheirNextVictim: the depth that counts is that of the page that the piece would lose.
+func TestCandidatesAreRankedByTheirNextVictim(t *testing.T) {
+	p := NewForecast("depths", 24, Forecast{Seed: 1, Span: 1, DoublesAt: 2})
+	c := &atomicCache{pool: p, clock: realTime}
+	for d := range uint64(4) {
+		c.request(&traceRequest{IDs: document(d, 6)})
+	}
+	s, q := p.cache.pieces, c.pieceOf(document(1, 6)[0])
+	for _, depth := range []int32{5, 4} {
+		m := s.member(q)
+		require.Equal(t, depth, p.pages[q.head].depth)
+		require.Equal(t, s.policy.RankAt(m.features, s.lastOf(m.last), depth), s.candidate(m).rank)
+		require.NotEqual(t, s.policy.Rank(m.features, s.lastOf(m.last)), s.candidate(m).rank)
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}) // all last blocks
+	}
+}
+
+// TestResizeEndsPrefetching of pages that the pool has no more.
+func TestResizeEndsPrefetching(t *testing.T) {
+	p := NewForecast("smaller", 200, Forecast{Seed: 1, Span: 1})
+	s := p.cache.pieces
+	require.Nil(t, s.fetcher)
+	s.fetcher = &fetcher{3: {piece: 3, head: 150, tail: 199}}
+	p.Resize(&Resizing{Pages: 100})
+	require.Equal(t, &fetcher{}, s.fetcher)
+	require.NotNil(t, newFetcher(hintedPages))
+}

@@ -51,15 +51,15 @@ func (l *level) candidates() []member {
 // that were found. Due is how many more are to be compared.
 //
 // A piece is compared when it joins the leaves, when it is superseded or awaited, and when its last block goes. After that
-// it is compared when its turn comes: compareDue goes round the set, and so do choices that find too few candidates. Draws at random were rejected: of as many
-// pieces they miss some for long. So was a heap by value: values change with time, so that it would be
-// out of order.
+// it is compared when its turn comes: compareDue goes round the set, and so do choices that find too few candidates. Draws at
+// random were rejected: of as many pieces they miss some for long. So was a heap by value: values change with time, so that it
+// would be out of order.
 //
-// A set of few pieces is compared as a whole. Sets of checkpoints are up to frontSize: the value of a checkpoint changes when its
-// neighbours do.
+// A set of up to wholeSet pieces is compared as a whole, one of checkpoints up to frontSize: the value of a checkpoint changes
+// when its neighbours do.
 func (s *pieces) victimOf(l *level, due int) candidate {
 	set := l.candidates()
-	if len(set) <= fewPages || s.checkpoints != nil && len(set) <= frontSize {
+	if len(set) <= wholeSet || s.checkpoints != nil && len(set) <= frontSize {
 		best := s.candidate(&set[0])
 		for k := range set[1:] {
 			if c := s.candidate(&set[k+1]); c.before(best) {
@@ -87,7 +87,8 @@ func (s *pieces) victimOf(l *level, due int) candidate {
 // compareDue makes the comparisons that the last choices left, when a request has released its pages. An admission, whose first token is
 // waited for, does not make them: evictions took twice as long when it did.
 //
-// With quotas each tenant has levels of its own, whose choices compare what is due themselves. Drops of checkpoints have no facts of a request.
+// With quotas each tenant has levels of its own, whose choices compare what is due themselves. Drops of checkpoints need have no facts of
+// a request.
 func (c *cache) compareDue(drop *protocol.PoolOp) {
 	s, o := c.pieces, &c.whole
 	if s == nil || c.accounts != nil || o.n == 0 || drop.Request == nil && s.checkpoints == nil {
@@ -103,7 +104,7 @@ func (c *cache) compareDue(drop *protocol.PoolOp) {
 // isLeast tells whether a piece that was chosen and got another value still is the least one, of those that were found.
 func (l *level) isLeast(s *pieces, n int32) bool {
 	f := l.front
-	if f == nil || len(l.candidates()) <= fewPages {
+	if f == nil || len(l.candidates()) <= wholeSet {
 		return s.victimOf(l, 0).piece == n
 	}
 	return f.n > 0 && f.list[f.n-1].piece == n
