@@ -90,8 +90,8 @@ done:
 
 // func appendOfPiece(pages []page, ids []messages.PageID, r *pieceRun, tail int32) (last int32, n int)
 //
-// The fields are compared as in appendListed, and no hints are set.
-TEXT ·appendOfPiece(SB), NOSPLIT, $0-80
+// The fields are compared as in appendListed.
+TEXT ·appendOfPiece(SB), NOSPLIT, $8-80
 	MOVQ    pages_base+0(FP), DI
 	MOVQ    pages_len+8(FP), R8
 	MOVQ    ids_base+24(FP), SI
@@ -102,6 +102,10 @@ TEXT ·appendOfPiece(SB), NOSPLIT, $0-80
 	MOVL    pieceRun_piece(R9), R11
 	MOVL    pieceRun_depth(R9), R12
 	MOVBQZX pieceRun_priority(R9), R13
+	MOVQ    pieceRun_turn(R9), R14
+	MOVQ    R14, 0(SP)
+	MOVQ    pieceRun_lead(R9), R9
+	NEGQ    R9                         // from a page to the one of its hint, in places of the ids
 	DECQ    CX                         // the index of the page
 	MOVL    (SI)(CX*4), AX
 
@@ -138,8 +142,27 @@ link:
 	MOVQ R14, page_use(BX)
 	MOVL DX, page_prev(BX)
 	MOVL R15, page_next(BX)
-	MOVB $const_listed, page_state(BX)
 	MOVL AX, DX
+
+	// The hint, in one word with priority and state.
+	XORL R14, R14
+	CMPQ CX, 0(SP)
+	JNE  towards
+	NEGQ R9
+
+towards:
+	TESTQ R9, R9
+	JEQ   noHint
+	MOVQ  CX, R14
+	ADDQ  R9, R14
+	MOVL  (SI)(R14*4), R14
+	SHRL  $1, R14
+	SHLL  $const_hintShift, R14
+
+noHint:
+	ORL  R13, R14
+	ORL  $(const_listed<<8), R14
+	MOVL R14, page_priority(BX)
 	MOVL R15, AX
 	DECQ CX
 	JMP  next

@@ -87,8 +87,8 @@ func (c *checking) page(i int) {
 	if g.unheld() != (g.state != used) || g.cached() != (g.unheld() && g.stored()) {
 		c.say("page %d with %d references, %d pins and block %d is in state %d", i, g.references(), g.pins(), g.block, g.state)
 	}
-	if int32(g.covered) > g.references() {
-		c.say("page %d has %d covered references of %d", i, g.covered, g.references())
+	if g.coveredReferences() > g.references() {
+		c.say("page %d has %d covered references of %d", i, g.coveredReferences(), g.references())
 	}
 	if term := c.pool.cache.whole.termNumber(int32(i)); g.priority > timed || (g.priority == timed) != (term != 0) {
 		c.say("page %d has priority %d and term %d", i, g.priority, term)
@@ -120,7 +120,7 @@ func (c *checking) follow(i int32, want pageState) bool {
 		c.say("a link leads to page %d of %d", i, len(c.pool.pages))
 		return false
 	}
-	if c.pool.pages[i].state != want {
+	if c.pool.pages[i].state.kind() != want {
 		c.say("page %d is linked in state %d and says %d", i, want, c.pool.pages[i].state)
 	}
 	c.linked[i]++

@@ -45,8 +45,8 @@ func (p *Pool) String() string {
 // holders draws the holders of a used page and what it caches.
 func (g *page) holders(priority messages.Priority) string {
 	s := fmt.Sprintf(": references %d", g.references())
-	if g.covered > 0 {
-		s += fmt.Sprintf(" covered %d", g.covered)
+	if n := g.coveredReferences(); n > 0 {
+		s += fmt.Sprintf(" covered %d", n)
 	}
 	if g.pins() > 0 {
 		s += fmt.Sprintf(" pins %d", g.pins())

@@ -51,6 +51,7 @@ func checkModel(t *rapid.T) {
 		"batch":   m.batch,
 		"resize":  m.resize,
 		"rebuild": m.rebuild,
+		"hints":   m.hints,
 	})
 }
 
@@ -318,6 +319,19 @@ func (m *machine) rebuild(t *rapid.T) {
 	m.oracle.scanNext = 0
 }
 
+// hints gives listed pages of pieces any hints, which nothing but a prefetch may follow.
+func (m *machine) hints(t *rapid.T) {
+	if !m.forecast {
+		return
+	}
+	lines := rapid.SliceOfN(rapid.Uint32(), len(m.pool.pages), len(m.pool.pages)).Draw(t, "lines")
+	for i := range m.pool.pages {
+		if g := &m.pool.pages[i]; g.cached() {
+			g.setHint(lines[i])
+		}
+	}
+}
+
 // agree compares everything that is.
 func (m *machine) agree(t *rapid.T) {
 	require.NoError(t, m.pool.Check())
@@ -325,7 +339,7 @@ func (m *machine) agree(t *rapid.T) {
 	for i, g := range m.oracle.pages {
 		p := &m.pool.pages[i]
 		got := oraclePage{
-			references: int(p.references()), covered: int(p.covered), pins: int(p.pins()),
+			references: int(p.references()), covered: int(p.coveredReferences()), pins: int(p.pins()),
 			block: p.block, depth: p.depth, use: p.use,
 		}
 		if p.stored() {

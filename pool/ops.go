@@ -91,11 +91,11 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	}
 	was := g.held()
 	switch {
-	case op.CoveredByReservation && g.covered == 0:
+	case op.CoveredByReservation && g.coveredReferences() == 0:
 		p.fail("%s of page %d, which no reservation covers", opName(op.Kind), id)
 	case op.CoveredByReservation:
 		g.hold(0, 0, -1)
-	case int32(g.covered) == g.references():
+	case g.coveredReferences() == g.references():
 		p.fail("%s of page %d, whose %d references are all covered by reservations", opName(op.Kind), id, g.references())
 	}
 	g.hold(-1, 0, 0)
@@ -342,7 +342,7 @@ func (p *Pool) endCoverage(op *protocol.PoolOp) {
 			continue
 		}
 		g := &p.pages[id]
-		if g.covered == 0 {
+		if g.coveredReferences() == 0 {
 			p.fail("end of coverage of page %d, which no reservation covers", id)
 		}
 		was := g.held()

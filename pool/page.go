@@ -21,6 +21,9 @@ const (
 	heaped                  // cached, in the heap of its level or term
 )
 
+// kind is the state without the part of a hint.
+func (s pageState) kind() pageState { return s & 3 }
+
 // timed is in the place of the priority in the record of a page that has a term.
 const timed = messages.MaxPriority + 1
 
@@ -33,8 +36,10 @@ const timed = messages.MaxPriority + 1
 //	prev         references           the page before       left sibling or parent
 //	next         pins        next     the page behind       right sibling
 //	child                             a hint, see hints.go  the first child
+//	covered      references
 //
-// With the policy forecast child is the piece of the page in every state.
+// With the policy forecast child is the piece of the page in every state, and a listed page has its hint in covered and in the upper six
+// bits of state, see pieceHint.
 type page struct {
 	use               protocol.Use     // the latest use of the contents; 0: none yet
 	block             protocol.BlockID // the block that the page caches, or NoBlock
@@ -42,8 +47,7 @@ type page struct {
 	prev, next, child int32
 	priority          messages.Priority // timed, if the page has a term, see terms.go
 	state             pageState         // used, exactly if references or pins > 0
-	// The references that belong to chunked prefills and are covered by their reservations, at most all of them.
-	covered uint16
+	covered           uint16            // see coveredReferences
 }
 
 // pageBytes is the size of a record.
@@ -65,6 +69,14 @@ func (g *page) pins() int32 {
 	return g.next
 }
 
+// coveredReferences is how many of the references belong to chunked prefills and are covered by their reservations, at most all of them.
+func (g *page) coveredReferences() int32 {
+	if g.state != used {
+		return 0
+	}
+	return int32(g.covered)
+}
+
 // hold adds holders to a used page; negative numbers remove them.
 //
 // It checks nothing and counts nothing: the caller has compared with page.held before, and
@@ -77,13 +89,13 @@ func (g *page) hold(references, pins, covered int32) {
 
 // unlinkAll makes a page used with no holders yet. The caller has taken it out
 // of the list that it was in.
-func (g *page) unlinkAll() { g.state, g.prev, g.next = used, 0, 0 }
+func (g *page) unlinkAll() { g.state, g.prev, g.next, g.covered = used, 0, 0, 0 }
 
 // maxCovered is how many chunked prefills may hold one page.
 const maxCovered = 1<<16 - 1
 
 // cached tells whether the page may be evicted.
-func (g *page) cached() bool { return g.state == listed || g.state == heaped }
+func (g *page) cached() bool { return g.state.kind() >= listed }
 
 // stored tells whether the page caches a block. The page may be cached or used.
 func (g *page) stored() bool { return g.block != protocol.NoBlock }
@@ -97,7 +109,7 @@ func (g *page) heldOnce() bool { return g.references() == 1 && g.pins() == 0 }
 // held tells whether the page counts as held. A page whose only holder is one
 // chunked prefill with a reservation does not: the reservation counts it already.
 func (g *page) held() bool {
-	return g.pins() > 0 || g.references() > int32(min(1, g.covered))
+	return g.pins() > 0 || g.references() > min(1, g.coveredReferences())
 }
 
 // clearContents makes a used page cache nothing. Pins belong to the contents, so

@@ -58,8 +58,13 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	if int(q.pages) <= n {
 		ids, tail = ids[:q.pages], q.tail
 	}
-	s.fetcher.fetch(s, l.front, 1)
-	at, k := takePiece(c.pages, q.head, tail, ids, evicted, record)
+	var at int32
+	var k int
+	if tail != none && bothEnds(q.head, tail, len(ids)) {
+		at, k = none, takeBothEnds(c.pages, q.head, tail, ids, evicted, record)
+	} else {
+		at, k = takePiece(c.pages, q.head, ids, evicted, record)
+	}
 	if victims = victims[:len(victims)+k]; len(victims) > noted {
 		s.note(m, len(victims))
 	}
@@ -102,13 +107,13 @@ run:
 		if id != messages.NoPage {
 			g := &pages[id]
 			switch {
-			case g.state == listed:
+			case g.state.kind() == listed:
 				if n := g.child; n != removed.piece || int32(id) != removed.prev {
 					c.pieces.removeStretch(&c.whole, &removed)
 					removed = pieceStretch{piece: n, next: g.next}
 				}
 				removed.prev = g.prev
-				g.state, g.prev, g.next = used, 1, 0
+				g.state, g.prev, g.next, g.covered = used, 1, 0, 0
 				claimed++
 			// A page that is used only by pins is not held by a reference yet; claim counts it.
 			case g.state == used && g.covered == 0 && g.prev > 0 && g.prev < math.MaxInt32:
@@ -173,6 +178,9 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	if q.tail != none {
 		r.depth = pages[q.tail].depth
 	}
+	if n := min(len(ids), int(q.pages)); c.pieces.fetcher != nil && n > 2*pieceLead {
+		r.lead, r.turn = pieceLead, len(ids)-n+(n-1)/2
+	}
 	last, k := r.append(pages, ids, q.tail)
 	if k == 0 {
 		return 0
@@ -197,6 +205,9 @@ type pieceRun struct {
 	piece    int32
 	depth    int32 // of the last page of the list
 	priority messages.Priority
+	// The assembly gives each page a hint, which names the page lead places behind it, and from the index turn of the ids on the
+	// page lead places before it; lead = 0: none.
+	lead, turn int
 }
 
 // appendEach links pages of a piece behind a tail, from the last one on, and returns the new tail and how many there are. It ends before a

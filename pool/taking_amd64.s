@@ -1,7 +1,7 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func takePiece(pages []page, at, tail int32, ids []messages.PageID, evicted []protocol.Victim, record *page) (next int32, n int)
+// func takePiece(pages []page, at int32, ids []messages.PageID, evicted []protocol.Victim, record *page) (next int32, n int)
 //
 // A record has 32 bytes; TestPageIsHalfACacheLine holds it. The number none is above every
 // length as an unsigned number, so one comparison finds the end of the list.
@@ -9,7 +9,6 @@ TEXT ·takePiece(SB), NOSPLIT, $0-104
 	MOVQ    pages_base+0(FP), DI
 	MOVQ    pages_len+8(FP), R8
 	MOVLQZX at+24(FP), AX
-	MOVLQZX tail+28(FP), R11
 	MOVQ    ids_base+32(FP), SI
 	MOVQ    ids_len+40(FP), CX
 	MOVQ    evicted_base+56(FP), R9
@@ -97,18 +96,91 @@ burst:
 	JGT        burst
 	JMP        next
 
-	// Read a record from the end of the piece too, if all of it is taken.
 scattered:
 	XORQ R15, R15
-	CMPQ R11, R8
-	JCC  next
-	SHLQ $5, R11
-	MOVLQZX page_prev(DI)(R11*1), R11
 	JMP  next
 
 done:
 	MOVL AX, next+88(FP)
 	MOVQ DX, n+96(FP)
+	RET
+
+// func takePairs(pages []page, head, tail int32, ids []messages.PageID, evicted []protocol.Victim, record *page) (middle int32, pairs int)
+//
+// A hint is the upper 22 bits of the word of priority, state and covered: the number of a cache line.
+TEXT ·takePairs(SB), NOSPLIT, $0-104
+	MOVQ    pages_base+0(FP), DI
+	MOVLQZX head+24(FP), AX
+	MOVLQZX tail+28(FP), R11
+	MOVQ    ids_base+32(FP), SI
+	MOVQ    ids_len+40(FP), R10
+	MOVQ    evicted_base+56(FP), R9
+	MOVQ    record+80(FP), R13
+	MOVUPS  (R13), X0
+	MOVUPS  16(R13), X1
+	XORQ    DX, DX              // pairs, and the place of the page from the head
+	DECQ    R10                 // the place of the page from the tail
+	IMUL3Q  $const_victimSize, R10, R12
+	ADDQ    R9, R12             // its victim
+
+pair:
+	CMPQ DX, R10
+	JGE  done
+	CMPL AX, R11
+	JEQ  done
+	MOVQ AX, BX
+	SHLQ $5, BX
+	ADDQ DI, BX                 // the records
+	MOVQ R11, R8
+	SHLQ $5, R8
+	ADDQ DI, R8
+
+	MOVL       page_priority(BX), CX
+	MOVL       page_priority(R8), R14
+	SHRL       $const_hintShift, CX
+	SHRL       $const_hintShift, R14
+	SHLQ       $6, CX
+	SHLQ       $6, R14
+	PREFETCHT1 (DI)(CX*1)
+	PREFETCHT1 (DI)(R14*1)
+
+	// The ids and the victims, as in takePiece.
+	MOVL    AX, (SI)(DX*4)
+	MOVL    AX, const_victimPage(R9)
+	MOVLQZX page_next(BX), AX
+	MOVQ    page_block(BX), R13
+	MOVQ    R13, const_victimBlock(R9)
+	MOVBLZX page_priority(BX), R13
+	MOVL    R13, const_victimPriority(R9)
+	MOVQ    page_use(BX), R13
+	MOVQ    R13, const_victimUse(R9)
+	MOVUPS  X0, (BX)
+	MOVUPS  X1, 16(BX)
+
+	MOVL    R11, (SI)(R10*4)
+	MOVL    R11, const_victimPage(R12)
+	MOVL    R11, R15
+	MOVLQZX page_prev(R8), R11
+	MOVQ    page_block(R8), R13
+	MOVQ    R13, const_victimBlock(R12)
+	MOVBLZX page_priority(R8), R13
+	MOVL    R13, const_victimPriority(R12)
+	MOVQ    page_use(R8), R13
+	MOVQ    R13, const_victimUse(R12)
+	MOVUPS  X0, (R8)
+	MOVUPS  X1, 16(R8)
+
+	ADDQ $const_victimSize, R9
+	SUBQ $const_victimSize, R12
+	INCQ DX
+	DECQ R10
+	CMPL AX, R15
+	JNE  pair
+	MOVL $-1, AX                // the last two were neighbours
+
+done:
+	MOVL AX, middle+88(FP)
+	MOVQ DX, pairs+96(FP)
 	RET
 
 // func fetchPiece(record *piece, first *page, distance, lines int)

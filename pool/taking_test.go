@@ -3,17 +3,18 @@ package pool
 import (
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TestTakePiece: the pages, victims and records are those of takeEach, whether pages adjoin or not, with and without the
-// last page.
+// TestTakePiece: the pages, victims and records are those of takeEach, whether pages adjoin or not.
 func TestTakePiece(t *testing.T) {
 	record := taken(&protocol.PoolOp{})
 	for name, c := range map[string]struct{ pages, run, ids int }{
@@ -31,10 +32,6 @@ func TestTakePiece(t *testing.T) {
 	} {
 		for seed := range uint64(10) {
 			list, head := listOf(rand.New(rand.NewPCG(seed, uint64(c.run))), c.pages, c.run)
-			tail := none
-			for i := head; i != none; i = list[i].next {
-				list[i].prev, tail = tail, i
-			}
 			type answer struct {
 				pages   []page
 				ids     []messages.PageID
@@ -51,11 +48,97 @@ func TestTakePiece(t *testing.T) {
 				return takeEach(pages, head, ids, evicted, &record, math.MaxUint64)
 			})
 			assert.Equal(t, want.n, min(c.pages, c.ids))
-			for _, last := range []int32{tail, none} {
-				assert.Equal(t, want, run(func(pages []page, ids []messages.PageID, evicted []protocol.Victim) (int32, int) {
-					return takePiece(pages, head, last, ids, evicted, &record)
-				}), name)
+			assert.Equal(t, want, run(func(pages []page, ids []messages.PageID, evicted []protocol.Victim) (int32, int) {
+				return takePiece(pages, head, ids, evicted, &record)
+			}), name)
+		}
+	}
+}
+
+// TestTakeBothEnds: the pages, victims and records are those of takeEach, whether pages adjoin or not, whatever hints name, and if there
+// are fewer pages than ids.
+func TestTakeBothEnds(t *testing.T) {
+	record := taken(&protocol.PoolOp{})
+	for n := 1; n <= 70; n++ {
+		for _, run := range []int{1, max(1, n/2), n} {
+			pages := n / run * run
+			for _, more := range []int{0, 1, 2, pages, 100} {
+				dice := rand.New(rand.NewPCG(uint64(n), uint64(run)))
+				list, head := listOf(dice, pages, run)
+				tail := none
+				for i := head; i != none; i = list[i].next {
+					list[i].prev, tail = tail, i
+					list[i].setHint(dice.Uint32())
+				}
+				want, ids, victims := slices.Clone(list), make([]messages.PageID, pages), make([]protocol.Victim, pages)
+				next, _ := takeEach(want, head, ids, victims, &record, math.MaxUint64)
+				require.Equal(t, none, next)
+				gotIDs, gotVictims := make([]messages.PageID, pages+more), make([]protocol.Victim, pages+more)
+				require.Equal(t, pages, takeBothEnds(list, head, tail, gotIDs, gotVictims, &record))
+				require.Equal(t, ids, gotIDs[:pages])
+				require.Equal(t, victims, gotVictims[:pages])
+				require.Equal(t, want, list)
 			}
 		}
 	}
+}
+
+// setHint gives a listed page of a piece a hint.
+func (g *page) setHint(line uint32) {
+	g.state = listed | pageState(line<<2)
+	g.covered = uint16(line >> 6)
+}
+
+// TestHintsOfPieces: hints of a long piece lead towards its middle, and end when a page is used.
+func TestHintsOfPieces(t *testing.T) {
+	const n = 100
+	p := NewForecast("hints", n, Forecast{Seed: 1, Span: 1})
+	p.cache.pieces.fetcher = &fetcher{}
+	do := working(t, p, 0)
+	pages := do(protocol.PoolOp{Kind: protocol.Take, N: n}).Ops[0].Pages
+	rand.New(rand.NewPCG(6, 6)).Shuffle(n, func(i, j int) { pages[i], pages[j] = pages[j], pages[i] })
+	store := protocol.PoolOp{Kind: protocol.AttachPages, Pages: pages, Priority: messages.DefaultPriority}
+	for b := range protocol.BlockID(n) {
+		store.Blocks = append(store.Blocks, b)
+	}
+	do(store)
+	do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2})
+	for k, id := range pages {
+		named := k - pieceLead
+		if k < n/2 {
+			named = k + pieceLead
+		}
+		g, want := &p.pages[id], uint32(0)
+		if runtime.GOARCH == "amd64" {
+			want = uint32(pages[named]) / 2
+		}
+		require.Equal(t, want, uint32(g.covered)<<6|uint32(g.state>>2), "block %d", k)
+		require.True(t, g.cached())
+		require.Zero(t, g.coveredReferences())
+	}
+	// A prefill with a reservation uses the first blocks, another request a block behind.
+	do(protocol.PoolOp{Kind: protocol.Claim, Pages: pages[:40], CoveredByReservation: true})
+	do(protocol.PoolOp{Kind: protocol.Claim, Pages: pages[60:61]})
+	for k, id := range pages {
+		g := &p.pages[id]
+		switch {
+		case k < 40:
+			require.EqualValues(t, 1, g.coveredReferences())
+			require.False(t, g.held())
+		case k == 60:
+			require.Zero(t, g.covered)
+			require.True(t, g.held())
+		default:
+			require.True(t, g.cached())
+			require.False(t, g.held())
+		}
+	}
+	require.Panics(t, func() {
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.EndCoverage, Pages: pages[50:51]}}})
+	})
+	do(protocol.PoolOp{Kind: protocol.EndCoverage, Pages: pages[:40]})
+	do(protocol.PoolOp{Kind: protocol.Drop, Pages: append(slices.Clone(pages[:40]), pages[60]), Use: 4})
+	require.Equal(t, n, p.Counts().Cached)
+	w := do(protocol.PoolOp{Kind: protocol.Take, N: n})
+	require.Len(t, w.Victims, n)
 }
