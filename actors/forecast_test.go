@@ -42,6 +42,18 @@ func (r *rig) visited(t *testing.T, w *host.Writer, first, tokens int) int {
 	return a.ReusedTokens
 }
 
+// How much is compared for an eviction, and which records are prefetched, depends on the tokens of a block, with either policy.
+func TestPoolsKnowTheTokensOfABlock(t *testing.T) {
+	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
+		r := newRig(t, setup{
+			windows: []int{full}, pages: []windows.PageCounts{{Primary: 7}},
+			change: func(c *windows.Config) { c.EvictionPolicy = policy },
+		})
+		assert.Contains(t, r.DrawPool(0), ": 7 pages of 4 tokens, 0 used")
+		r.close()
+	}
+}
+
 // Prompts of 9 and of 81 tokens come at random. Where a token at depth 8 takes twice as long as the first one, the engine keeps fewer of the
 // short ones and more of the long ones.
 func TestForecastCountsWork(t *testing.T) {

@@ -15,7 +15,11 @@ import (
 func (p *Pool) String() string {
 	var b strings.Builder
 	c := p.Counts()
-	fmt.Fprintf(&b, "pool %s: %d pages, %d used, %d cached, %d free, %d held\n", p.name, c.Total, c.Used, c.Cached, c.Free, c.Held)
+	tokens := ""
+	if n := p.cache.whole.blockTokens; n > 0 {
+		tokens = fmt.Sprintf(" of %d tokens", n)
+	}
+	fmt.Fprintf(&b, "pool %s: %d pages%s, %d used, %d cached, %d free, %d held\n", p.name, c.Total, tokens, c.Used, c.Cached, c.Free, c.Held)
 	if p.cache.accounts != nil {
 		for t := range p.cache.accounts.list {
 			a := p.Account(protocol.Tenant(t))
