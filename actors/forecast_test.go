@@ -42,7 +42,7 @@ func (r *rig) visited(t *testing.T, w *host.Writer, first, tokens int) int {
 	return a.ReusedTokens
 }
 
-// How much is compared for an eviction, and which records are prefetched, depends on the tokens of a block, with either policy.
+// How much the policy forecast compares for an eviction, and whether priority_lru prefetches records, depends on the tokens of a block.
 func TestPoolsKnowTheTokensOfABlock(t *testing.T) {
 	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
 		r := newRig(t, setup{

@@ -14,8 +14,8 @@ import (
 // belongs before the tail of the list. With quotas it is empty, because each page may change
 // the rankings.
 //
-// It reads and writes the fields of the record directly (prev is the references, next the
-// pins, child the covered references of a used page, see page), so that a page costs one
+// It reads and writes the fields of the record directly (prev is the references of a used page, next the
+// pins, see page), so that a page costs one
 // read and one write of its record.
 func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int) {
 	if op.CoveredByReservation || c.accounts != nil {

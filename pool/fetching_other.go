@@ -19,8 +19,8 @@ func takeFetching(pages []page, at int32, ids []messages.PageID, evicted []proto
 		if g.use >= bound {
 			break
 		}
-		if uint(g.child) < uint(len(pages)) && pages[g.child].state > heaped {
-			panic("pool: a page in no state")
+		if uint(g.child) < uint(len(pages)) && pages[g.child].depth < 0 {
+			panic("pool: a page of no depth")
 		}
 		g.fillVictim(at, &evicted[n])
 		ids[n] = messages.PageID(at)

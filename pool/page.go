@@ -36,10 +36,10 @@ const timed = messages.MaxPriority + 1
 //	prev         references           the page before       left sibling or parent
 //	next         pins        next     the page behind       right sibling
 //	child                             a hint, see hints.go  the first child
-//	covered      references
+//	covered      covered references
 //
 // With the policy forecast child is the piece of the page in every state, and a listed page has its hint in covered and in the upper six
-// bits of state, see pieceHint.
+// bits of state, see hintShift.
 type page struct {
 	use               protocol.Use     // the latest use of the contents; 0: none yet
 	block             protocol.BlockID // the block that the page caches, or NoBlock

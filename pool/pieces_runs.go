@@ -178,8 +178,8 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	if q.tail != none {
 		r.depth = pages[q.tail].depth
 	}
-	if n := min(len(ids), int(q.pages)); c.pieces.fetcher != nil && n > 2*pieceLead {
-		r.lead, r.turn = pieceLead, len(ids)-n+(n-1)/2
+	if c.pieces.fetcher != nil {
+		r.lead, r.turn = pieceHints(len(ids), int(q.pages))
 	}
 	last, k := r.append(pages, ids, q.tail)
 	if k == 0 {

@@ -11,7 +11,7 @@ import (
 //
 //	deepest block │ taken ──▶      ◀── taken │ first block
 //
-// In a pool beyond the caches the pages of a long piece have hints, which lead towards its middle from either end.
+// In a pool beyond the caches the assembly of amd64 gives the pages of a long piece hints, which lead towards its middle from either end.
 
 const (
 	// bothEndsPages is up to how many pages a piece is taken from both ends even if they adjoin.
@@ -24,6 +24,15 @@ const (
 func bothEnds(head, tail int32, n int) bool {
 	distance := int(tail - head)
 	return n <= bothEndsPages || max(distance, -distance) > 2*n
+}
+
+// pieceHints is pieceRun.lead and turn for a piece of so many pages, which are the last of so many ids or more than these.
+func pieceHints(ids, pages int) (lead, turn int) {
+	pages = min(pages, ids)
+	if pages <= 2*pieceLead {
+		return 0, 0
+	}
+	return pieceLead, ids - pages + (pages-1)/2
 }
 
 // takeBothEnds is takeEach for the whole list of a piece, which has as many pages as there are ids or fewer: those that are used are not

@@ -31,7 +31,11 @@ func TestTakePiece(t *testing.T) {
 		"runs beyond fetch": {pages: 4 * fetchedPages, run: 2 * fetchedPages, ids: 4 * fetchedPages},
 	} {
 		for seed := range uint64(10) {
-			list, head := listOf(rand.New(rand.NewPCG(seed, uint64(c.run))), c.pages, c.run)
+			dice := rand.New(rand.NewPCG(seed, uint64(c.run)))
+			list, head := listOf(dice, c.pages, c.run)
+			for i := range list {
+				list[i].setHint(dice.Uint32())
+			}
 			type answer struct {
 				pages   []page
 				ids     []messages.PageID
@@ -89,9 +93,33 @@ func (g *page) setHint(line uint32) {
 	g.covered = uint16(line >> 6)
 }
 
+// TestHintsOfPiecesAreIDs: what is read for a hint is an element of the ids.
+func TestHintsOfPiecesAreIDs(t *testing.T) {
+	hinted := 0
+	for ids := range 400 {
+		for pages := 1; pages < 600; pages++ {
+			lead, turn := pieceHints(ids, pages)
+			if lead == 0 {
+				continue
+			}
+			hinted++
+			for i := range ids {
+				named := i - lead
+				if i <= turn {
+					named = i + lead
+				}
+				if i >= ids-pages && (named < max(0, ids-pages) || named >= ids) {
+					t.Fatalf("%d ids, %d pages: the hint of %d is %d", ids, pages, i, named)
+				}
+			}
+		}
+	}
+	require.Positive(t, hinted)
+}
+
 // TestHintsOfPieces: hints of a long piece lead towards its middle, and end when a page is used.
 func TestHintsOfPieces(t *testing.T) {
-	const n = 100
+	const n = 300 // a hint of up to 63 is in the state alone
 	p := NewForecast("hints", n, Forecast{Seed: 1, Span: 1})
 	p.cache.pieces.fetcher = &fetcher{}
 	do := working(t, p, 0)
