@@ -7,9 +7,9 @@ import "unsafe"
 //
 // For n pages it is, without that room, at most
 //
-//	124 KiB + 0.7 × n bytes   up to 13,653 pages
-//	184 KiB + 0.7 × n bytes   up to 55,999
-//	          4   × n bytes   from 56,000 on
+//	131 KiB + 0.7 × n bytes   up to 13,653 pages
+//	184 KiB + 0.7 × n bytes   up to 56,099
+//	          4   × n bytes   from 56,100 on
 func (p *Policy) Bytes() int {
 	if p.checkpoints != nil {
 		return int(unsafe.Sizeof(*p) + unsafe.Sizeof(*p.checkpoints))

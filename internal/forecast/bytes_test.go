@@ -11,14 +11,14 @@ import (
 // smaller one, and what it says is what New allocates.
 func TestBytes(t *testing.T) {
 	for _, pages := range []int{
-		0, 100, 4096, 8192, 10_000, 13_653, 13_654, 16_384, 30_000, 50_000, 55_999, 56_000, 65_536,
+		0, 100, 511, 767, 1000, 4096, 8192, 10_000, 13_653, 13_654, 16_384, 28_300, 30_000, 50_000, 56_099, 56_100, 65_536,
 		80_000, 100_000, 131_072, 196_607, 196_608, 300_000, 1_000_000, 1_048_577, 3_000_000, 10_000_000,
 	} {
 		most := 4 * pages
 		switch {
 		case pages <= 13_653:
-			most = 124<<10 + 7*pages/10
-		case pages < 56_000:
+			most = 131<<10 + 7*pages/10
+		case pages < 56_100:
 			most = 184<<10 + 7*pages/10
 		}
 		var before, after runtime.MemStats
@@ -26,6 +26,7 @@ func TestBytes(t *testing.T) {
 		p := New(pages, 1, 1)
 		runtime.ReadMemStats(&after)
 		assert.LessOrEqual(t, p.Bytes(), most, "%d pages", pages)
+		assert.LessOrEqual(t, New(pages, 16, 1).Bytes(), most, "%d pages of short blocks", pages)
 		// The allocator rounds sizes up by an eighth at most, and other tests may have left work to the runtime.
 		assert.InEpsilon(t, after.TotalAlloc-before.TotalAlloc, p.Bytes(), 0.15, "%d pages", pages)
 	}

@@ -84,7 +84,7 @@ func New(blocks int, span protocol.Span, seed uint64) *Policy {
 		model:    newModel(),
 		watch:    newWatch(watched),
 		sessions: newSessions(ends),
-		guard:    newGuard(capacity),
+		guard:    newGuard(blocks, span),
 		random:   generator{seed},
 		span:     span,
 	}
@@ -100,7 +100,7 @@ func (p *Policy) Begin(r *Request) {
 	p.clock.request(r.Released)
 	found, drawn := p.filter.scan(r.Signatures, p.guard.limit)
 	prompt := p.span.Signatures(r.Prompt)
-	p.guard.request(r.Signatures, p.spans(drawn), prompt, p.span.Signatures(r.Cached))
+	p.guard.request(r, drawn)
 	arrived := stamp(p.clock.at(r.Arrived))
 	p.watch.see(p.model, r.Signatures, found, arrived)
 	session, known := p.sessions.continued(r.Signatures[:prompt], found, arrived)
@@ -192,15 +192,6 @@ const lastEvery = 4
 
 // signed tells whether a signature ends with a block.
 func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.span.Signatures(block+1) }
-
-// spans leaves out the signatures of the first blocks, if others share one: the guard takes each signature for as
-// many blocks.
-func (p *Policy) spans(drawn []int32) []int32 {
-	for len(drawn) > 0 && int(drawn[0]) < p.span.First() {
-		drawn = drawn[1:]
-	}
-	return drawn
-}
 
 // watchBlock puts one block of a piece under watch, which has a signature.
 func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {

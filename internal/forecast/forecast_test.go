@@ -245,7 +245,7 @@ func TestGuardKnowsBursts(t *testing.T) {
 			r.Signatures[i] = mixed(uint64(prompt<<10 | i))
 		}
 		_, drawn := p.filter.scan(r.Signatures, p.guard.limit)
-		p.guard.request(r.Signatures, drawn, r.Prompt, r.Cached)
+		p.guard.request(&r, drawn)
 		require.False(t, p.PlainLRU(), "request %d: %s", k, p)
 	}
 	require.NoError(t, p.Check())

@@ -3,6 +3,8 @@ package forecast
 import (
 	"math"
 	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // guard compares the policy with plain LRU on a sample of the blocks, those whose hash is below a
@@ -14,7 +16,7 @@ import (
 //
 // How many blocks of a cache are sampled is a draw as well, by a standard deviation of 6 % with 256 of them. A list of that many would be
 // LRU's cache of 6 % more or fewer pages, which is a false lead where LRU's hit rate is steep in the capacity. So each entry weighs as many
-// signatures as it stands for, and the list holds entries of the cache's weight:
+// blocks as it stands for, and the list holds entries of the cache's weight:
 //
 //	prompt:   a b c d e f g h i j     c was hit, f and i are sampled and new
 //	              c     f     i       i weighs h i j, the half of the gap in front of it and what is behind it
@@ -22,18 +24,26 @@ import (
 // Where the new blocks begin between c and f is unknown, so f stands for g, and for m blocks that end with f: on average as many lie
 // between two samples, if one block in m is sampled. Requests of long new
 // runs are weighed nearly exactly by that, and the mean is right for all: n new blocks weigh n, the samples of short ones m each.
+//
+// Only blocks with a signature can be sampled. One of those that others share is sampled as likely as any of these would be, at most always:
+//
+//	block      0 1 2 3 4 5 6 7 8 … 15 … 31     a span of 16, one block in 32 is sampled
+//	signature  0 1   2       3      4    5
+//	sampled      1/32 1/16  1/8    1/4  1/2
 type guard struct {
 	limit  uint64
-	every  int32 // one block in so many is sampled
+	span   protocol.Span
+	every  int // one block in so many is sampled, or all that have signatures, if these are fewer
 	index  table
 	list   []neighbours // by entry
-	weight []uint8      // by entry of the table: signatures that it stands for
+	weight []uint16     // by entry of the table: blocks that it stands for
 	head   int32        // used least recently
 	tail   int32
 	free   int32 // the first of the free entries
 
 	weights  int // of all entries of the table
-	capacity int // of the cache in signatures: what the entries may weigh
+	capacity int // of the cache in blocks
+	blocks   tally
 
 	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
 	ruling                int64   // requests for which LRU rules on
@@ -48,7 +58,7 @@ type neighbours struct{ prev, next int32 }
 const (
 	guardPages  = 256          // sampled blocks that LRU caches, at least
 	guardSpare  = 4            // standard deviations of their number that the list has room for
-	guardSample = 36           // one block in so many, at most
+	guardSample = 36           // one signature in so many, at most
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
 	guardNoise  = 1.6          // standard deviations of the lead
@@ -57,15 +67,16 @@ const (
 )
 
 // newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise.
-func newGuard(capacity int) guard {
-	every := max(1, min(guardSample, capacity/guardPages))
-	capacity = max(8*every, capacity)
+func newGuard(blocks int, span protocol.Span) guard {
+	every := max(1, min(guardSample*int(span), blocks/guardPages))
+	capacity := max(8*every, blocks)
 	n := capacity / every
 	n += guardSpare * int(math.Sqrt(float64(n)))
 	g := guard{
-		limit: math.MaxUint64 / uint64(every), every: int32(every), capacity: capacity,
-		index: newTable(n), list: make([]neighbours, n), weight: make([]uint8, n), head: -1, tail: -1, term: guardTerm,
+		span: span, every: every, capacity: capacity,
+		index: newTable(n), list: make([]neighbours, n), weight: make([]uint16, n), head: -1, tail: -1, term: guardTerm,
 	}
+	g.limit = g.limitOf(int(span))
 	for i := range g.list {
 		g.list[i].next = int32(i) + 1
 	}
@@ -76,9 +87,12 @@ func newGuard(capacity int) guard {
 // active tells whether plain LRU decides.
 func (g *guard) active() bool { return g.ruling > 0 }
 
-// request counts what the policy and LRU hit of the sampled blocks of a request, which are drawn, and uses them in LRU's list.
-// Prompt and cached are how many signatures its prompt and its cached blocks have. It overwrites the list of sampled blocks.
-func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) {
+// request counts what the policy and LRU hit of the sampled blocks of a request, and uses them in LRU's list. Those with hashes up to the
+// limit are drawn. It overwrites their list.
+func (g *guard) request(r *Request, drawn []int32) {
+	g.blocks.add(g.span, r)
+	signatures, prompt, cached := r.Signatures, g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached)
+	drawn = g.sampled(signatures, drawn)
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
@@ -88,13 +102,15 @@ func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) 
 			at = -1 // the request has the block twice
 		}
 		if int(i) < prompt {
-			g.lookups++
+			// Where all that have signatures are sampled, they stand for different numbers of blocks.
+			n := max(1, float64(g.size(i))/float64(g.every))
+			g.lookups += n
 			if int(i) < cached {
-				lead--
+				lead -= n
 			}
 			leading = leading && at >= 0
 			if leading {
-				lead++
+				lead += n
 			}
 		}
 		if at >= 0 {
@@ -119,6 +135,64 @@ func (g *guard) request(signatures []uint64, drawn []int32, prompt, cached int) 
 	}
 }
 
+// limitOf is the greatest hash of those signatures of so many blocks that are sampled: one for every so many blocks.
+func (g *guard) limitOf(size int) uint64 {
+	if size >= g.every {
+		return math.MaxUint64
+	}
+	return math.MaxUint64 / uint64(g.every) * uint64(size)
+}
+
+// size is how many blocks there are up to a signature from the one before.
+func (g *guard) size(i int32) int {
+	if i == 0 {
+		return g.span.Block(0) + 1
+	}
+	return g.span.Block(int(i)) - g.span.Block(int(i)-1)
+}
+
+// sampled leaves out signatures of the first blocks, which stand for less than a span, so that fewer of them are sampled.
+func (g *guard) sampled(signatures []uint64, drawn []int32) []int32 {
+	n, first := 0, g.span.First()
+	for k, i := range drawn {
+		if int(i) > first {
+			n += copy(drawn[n:], drawn[k:])
+			break
+		}
+		if hashOf(signatures[i]) <= g.limitOf(g.size(i)) {
+			drawn[n] = i
+			n++
+		}
+	}
+	return drawn[:n]
+}
+
+// tally counts new blocks, decayed, and those up to the last signature of their requests. What is behind it is in no list, but it is in the
+// cache.
+type tally struct{ all, signed float64 }
+
+// add counts the new blocks of a request.
+func (t *tally) add(span protocol.Span, r *Request) {
+	t.all = t.all*guardDecay + float64(r.Blocks-r.Cached)
+	t.signed = t.signed*guardDecay + float64(signedBlocks(span, span.Signatures(r.Blocks))-signedBlocks(span, span.Signatures(r.Cached)))
+}
+
+// signedOf is how many of so many blocks are up to the last signatures of their requests.
+func (t *tally) signedOf(blocks int) int {
+	if t.all <= 0 {
+		return blocks
+	}
+	return int(float64(blocks) * t.signed / t.all)
+}
+
+// signedBlocks is how many blocks there are up to a number of signatures.
+func signedBlocks(span protocol.Span, signatures int) int {
+	if signatures == 0 {
+		return 0
+	}
+	return span.Block(signatures-1) + 1
+}
+
 // moving is what an entry has in front of it while it is in the table, but not in the list: its block is used now.
 const moving = -2
 
@@ -127,19 +201,20 @@ const moving = -2
 //
 // The deepest block goes first among those of one request, so it is used first.
 func (g *guard) use(signatures []uint64, drawn []int32) {
-	end := int32(len(signatures))
+	end := signedBlocks(g.span, len(signatures))
 	for k, i := range slices.Backward(drawn) {
 		if i < 0 {
 			g.append(^i)
 			end = 0
 			continue
 		}
-		begin := i + 1 - g.every
+		at := g.span.Block(int(i))
+		begin := at + 1 - max(g.every, g.size(i))
 		if k > 0 && drawn[k-1] >= 0 {
-			begin = (i+drawn[k-1])/2 + 1
+			begin = (at+g.span.Block(int(drawn[k-1])))/2 + 1
 		}
 		if h := hashOf(signatures[i]); g.index.find(h) < 0 {
-			g.push(h, uint8(min(max(end, i+1)-begin, math.MaxUint8)))
+			g.push(h, uint16(min(max(end, at+1)-begin, math.MaxUint16)))
 			end = begin
 		}
 	}
@@ -150,13 +225,13 @@ func (g *guard) use(signatures []uint64, drawn []int32) {
 
 // exceeded tells whether the list would weigh nearer to the capacity without its least recently used entry.
 func (g *guard) exceeded() bool {
-	return g.head >= 0 && g.weights-g.capacity > int(g.weight[g.head])/2
+	return g.head >= 0 && g.weights-g.blocks.signedOf(g.capacity) > int(g.weight[g.head])/2
 }
 
 // push adds a block as the latest used. If no entry is free, the least recently used one becomes so.
 //
 // If all entries are moving, they are appended behind the block, which would be lost to the last of them.
-func (g *guard) push(hash uint64, weight uint8) {
+func (g *guard) push(hash uint64, weight uint16) {
 	if g.free < 0 {
 		if g.head < 0 {
 			return

@@ -10,13 +10,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // TestGuardIsLRU: the guard's list is that of the blocks in the order of their use, of one request the deepest first, also
 // of requests that are longer than the list.
 func TestGuardIsLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := newGuard(1)
+		g := newGuard(1, 1)
 		size := g.capacity
 		var oracle []uint64 // the last used is the last
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
@@ -47,13 +49,13 @@ func useAll(g *guard, signatures []uint64) {
 	for i := range drawn {
 		drawn[i] = int32(i)
 	}
-	g.request(signatures, drawn, len(signatures), 0)
+	g.request(&Request{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)}, drawn)
 }
 
 // TestGuardTakesBlocksTwice: two blocks of a request may have one tag.
 func TestGuardTakesBlocksTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := newGuard(1)
+		g := newGuard(1, 1)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			useAll(&g, rapid.SliceOfN(rapid.Uint64Range(1, 20), 0, 12).Draw(t, "blocks"))
 			require.NoError(t, errors.Join(append(g.check(), g.index.check())...))
@@ -65,23 +67,30 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 // long runs of new blocks nearly so with each hash.
 func TestGuardHoldsWhatLRUHolds(t *testing.T) {
 	const capacity = 8192
+	short := func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(10_000), 2) }
 	for name, c := range map[string]struct {
+		span     protocol.Span
 		requests int
 		request  func(r *rand.Rand, n int) []uint64
 		scatter  float64 // standard deviation of the ratio, at most
 	}{
-		"prompts that come once": {100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
-		"long sessions":          {1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
-		"short prompts":          {12_000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(10_000), 2) }, 0.08},
-		"short behind a long prefix": {8000, func(r *rand.Rand, _ int) []uint64 {
+		"prompts that come once": {1, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
+		"long sessions":          {1, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
+		"short prompts":          {1, 12_000, short, 0.08},
+		"short behind a long prefix": {1, 8000, func(r *rand.Rand, _ int) []uint64 {
 			return append(prefix(0, 100), prefix(1+r.IntN(10_000), 3)...)
 		}, 0.08},
+		"short prompts of short blocks":  {16, 12_000, short, 0.08},
+		"prompts that end before a span": {16, 2000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(1000), 25) }, 0.08},
+		"prompts of any lengths":         {16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.08},
+		"long sessions of short blocks":  {16, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.08},
+		"long prompts of short blocks":   {4, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.04},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const starts = 24
 			var sum, square float64
 			for start := range uint64(starts) {
-				ratio := float64(reach(start, capacity, c.requests, c.request)) / capacity
+				ratio := float64(reach(t, start, capacity, c.span, c.requests, c.request)) / capacity
 				sum += ratio
 				square += (ratio - 1) * (ratio - 1)
 			}
@@ -102,22 +111,32 @@ func prefix(document, n int) []uint64 {
 }
 
 // reach is how many blocks were used since the oldest of the guard's list, and that one, after some requests.
-func reach(start uint64, capacity, requests int, request func(r *rand.Rand, n int) []uint64) int {
-	g, r := newGuard(capacity), rand.New(rand.NewPCG(start, 7))
+func reach(t *testing.T, start uint64, capacity int, span protocol.Span, requests int, request func(r *rand.Rand, n int) []uint64) int {
+	g, r := newGuard(capacity, span), rand.New(rand.NewPCG(start, 7))
 	used, of := map[uint64]int{}, map[uint32]uint64{}
 	for n := range requests {
-		signatures := request(r, n)
-		var drawn []int32
-		for i := range signatures {
-			random := generator{signatures[i] + start<<56}
-			signatures[i] = random.next()
-			if h := hashOf(signatures[i]); h <= g.limit {
-				drawn = append(drawn, int32(i))
-				of[tagOf(h)] = signatures[i]
+		blocks := request(r, n)
+		cached := len(blocks)
+		for i := range blocks {
+			random := generator{blocks[i] + start<<56}
+			blocks[i] = random.next()
+			if used[blocks[i]] == 0 {
+				cached = min(cached, i)
 			}
-			used[signatures[i]] = n<<16 - i
+			used[blocks[i]] = (n+1)<<16 - i
 		}
-		g.request(signatures, drawn, len(signatures), 0)
+		var signatures []uint64
+		var drawn []int32
+		for k := range span.Signatures(len(blocks)) {
+			s := blocks[span.Block(k)]
+			signatures = append(signatures, s)
+			if h := hashOf(s); h <= g.limit {
+				drawn = append(drawn, int32(k))
+				of[tagOf(h)] = s
+			}
+		}
+		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: len(blocks), Cached: cached}, drawn)
+		require.Empty(t, g.check())
 	}
 	n, oldest := 0, used[of[g.index.tags[g.head]]]
 	for _, at := range used {
@@ -132,7 +151,7 @@ func reach(start uint64, capacity, requests int, request func(r *rand.Rand, n in
 func TestGuardInAnyOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		g := newGuard([]int{1, 5, 100, 256, 700, 3000, 9300, 20000}[seed%8])
+		g := newGuard([]int{1, 5, 100, 256, 700, 3000, 9300, 20000}[seed%8], protocol.Span(1<<(seed%5)))
 		for range 400 {
 			n := 1 + r.IntN(1+r.IntN(1500))
 			sig := make([]uint64, n)
@@ -150,7 +169,7 @@ func TestGuardInAnyOrder(t *testing.T) {
 					drawn = append(drawn, int32(k))
 				}
 			}
-			g.request(sig, drawn, n, r.IntN(n+1))
+			g.request(&Request{Signatures: sig, Blocks: n, Prompt: n, Cached: r.IntN(n + 1)}, drawn)
 			require.Empty(t, g.check())
 		}
 	}
