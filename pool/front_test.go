@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -233,7 +234,7 @@ func TestCandidatesAreRankedByTheirNextVictim(t *testing.T) {
 func TestResizeEndsPrefetching(t *testing.T) {
 	p := NewForecast("smaller", 200, Forecast{Seed: 1, Span: 1})
 	s := p.cache.pieces
-	require.Nil(t, s.fetcher)
+	require.Equal(t, invariants.Enabled, s.fetcher != nil)
 	s.fetcher = &fetcher{3: {piece: 3, head: 150, tail: 199}}
 	p.Resize(&Resizing{Pages: 100})
 	require.Equal(t, &fetcher{}, s.fetcher)

@@ -1,5 +1,7 @@
 package pool
 
+import "github.com/kvactor/kvactor/internal/invariants"
+
 // In a pool beyond the second cache of a processor a victim would wait for the records of its first pages, to which no hints lead. So what
 // the next choices are likely to read is prefetched when a request has ended: the record of a piece with its first and last page when it
 // is first seen among the last candidates, and then aheadSteps pages from either end.
@@ -24,9 +26,10 @@ type fetcher [aheadPlaces]ahead
 // ahead is how far the pages of a piece have been prefetched from either end of its list; none: no further.
 type ahead struct{ piece, head, tail int32 }
 
-// newFetcher makes the fetcher of a pool with so many pages: nil for fewer than hintedPages, where prefetching costs more than it saves.
+// newFetcher makes the fetcher of a pool with so many pages: nil for fewer than hintedPages, where prefetching costs more than it saves. Where
+// invariants are checked all pools have one, so that simulations of small ones prefetch too.
 func newFetcher(pages int) *fetcher {
-	if pages < hintedPages {
+	if pages < hintedPages && !invariants.Enabled {
 		return nil
 	}
 	return &fetcher{}

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -28,11 +29,15 @@ func bothEnds(head, tail int32, n int) bool {
 
 // pieceHints is pieceRun.lead and turn for a piece of so many pages, which are the last of so many ids or more than these.
 func pieceHints(ids, pages int) (lead, turn int) {
+	lead = pieceLead
+	if invariants.Enabled {
+		lead = 2 // simulations have short pieces
+	}
 	pages = min(pages, ids)
-	if pages <= 2*pieceLead {
+	if pages <= 2*lead {
 		return 0, 0
 	}
-	return pieceLead, ids - pages + (pages-1)/2
+	return lead, ids - pages + (pages-1)/2
 }
 
 // takeBothEnds is takeEach for the whole list of a piece, which has as many pages as there are ids or fewer: those that are used are not

@@ -122,6 +122,7 @@ func TestHintsOfPieces(t *testing.T) {
 	const n = 300 // a hint of up to 63 is in the state alone
 	p := NewForecast("hints", n, Forecast{Seed: 1, Span: 1})
 	p.cache.pieces.fetcher = &fetcher{}
+	lead, _ := pieceHints(n, n)
 	do := working(t, p, 0)
 	pages := do(protocol.PoolOp{Kind: protocol.Take, N: n}).Ops[0].Pages
 	rand.New(rand.NewPCG(6, 6)).Shuffle(n, func(i, j int) { pages[i], pages[j] = pages[j], pages[i] })
@@ -132,9 +133,9 @@ func TestHintsOfPieces(t *testing.T) {
 	do(store)
 	do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2})
 	for k, id := range pages {
-		named := k - pieceLead
+		named := k - lead
 		if k < n/2 {
-			named = k + pieceLead
+			named = k + lead
 		}
 		g, want := &p.pages[id], uint32(0)
 		if runtime.GOARCH == "amd64" {
