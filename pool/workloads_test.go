@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -186,7 +187,15 @@ func (w *workload) gain(t *testing.T, pages int) gain {
 	block := w.requests[0].Block
 	run := func(p *Pool) float64 {
 		p.SetBlockTokens(block)
-		return replayed(t, p, w.requests, realTime)
+		c := &atomicCache{pool: p, answers: os.Getenv("NOANSWER") == "", clock: realTime}
+		if os.Getenv("STANDING") != "" {
+			c.clock = standingTime
+		}
+		for i := range w.requests {
+			c.request(&w.requests[i])
+		}
+		require.NoError(t, p.Check())
+		return float64(c.hits) / float64(c.looked)
 	}
 	return gain{
 		pages: pages, block: block, kind: w.kind, lru: run(New("lru", pages)),
@@ -244,7 +253,8 @@ func TestForecastOnDrawnWorkloads(t *testing.T) {
 	assert.Greater(t, g.forecast, g.lru+0.1)
 }
 
-// TestWorkloadFigures prints what the policy gains on many workloads, with FIGURES set.
+// TestWorkloadFigures prints what the policy gains on many workloads, with FIGURES set; with NOANSWER lengths of answers are unknown, with
+// STANDING the clock stands still.
 func TestWorkloadFigures(t *testing.T) {
 	if os.Getenv("FIGURES") == "" {
 		t.Skip("prints figures, with FIGURES set")
