@@ -7,7 +7,7 @@ import "unsafe"
 //
 // For n pages it is, without that room, at most
 //
-//	131 KiB + 0.7 × n bytes   up to 13,653 pages
+//	132 KiB + 0.7 × n bytes   up to 13,653 pages
 //	184 KiB + 0.7 × n bytes   up to 56,099
 //	          4   × n bytes   from 56,100 on
 func (p *Policy) Bytes() int {

@@ -25,11 +25,12 @@ import (
 // between two samples, if one block in m is sampled. Requests of long new
 // runs are weighed nearly exactly by that, and the mean is right for all: n new blocks weigh n, the samples of short ones m each.
 //
-// Only blocks with a signature can be sampled. One of those that others share is sampled as likely as any of these would be, at most always:
+// Only blocks that end with a signature can be sampled. The more blocks share a signature, the more likely it is sampled, here with a span of
+// 16 and one block in 32:
 //
-//	block      0 1 2 3 4 5 6 7 8 … 15 … 31     a span of 16, one block in 32 is sampled
-//	signature  0 1   2       3      4    5
-//	sampled      1/32 1/16  1/8    1/4  1/2
+//	blocks     0     1     2–3   4–7  8–15  16–31
+//	signature  0     1     2     3    4     5
+//	sampled    1/32  1/32  1/16  1/8  1/4   1/2
 type guard struct {
 	limit  uint64
 	span   protocol.Span
@@ -56,9 +57,9 @@ type neighbours struct{ prev, next int32 }
 // A lead has to be clear of its noise: with 1.2 standard deviations, which would serve overloaded agents a little
 // better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
 const (
-	guardPages  = 256          // sampled blocks that LRU caches, at least
+	guardPages  = 256          // sampled blocks that LRU caches, at least, if so many have signatures
 	guardSpare  = 4            // standard deviations of their number that the list has room for
-	guardSample = 36           // one signature in so many, at most
+	guardSample = 36           // one signature of a whole span in so many, at most
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
 	guardNoise  = 1.6          // standard deviations of the lead
@@ -87,8 +88,8 @@ func newGuard(blocks int, span protocol.Span) guard {
 // active tells whether plain LRU decides.
 func (g *guard) active() bool { return g.ruling > 0 }
 
-// request counts what the policy and LRU hit of the sampled blocks of a request, and uses them in LRU's list. Those with hashes up to the
-// limit are drawn. It overwrites their list.
+// request counts what the policy and LRU hit of the sampled blocks of a request, and uses them in LRU's list. Drawn has the indexes of
+// signatures with hashes up to the limit, and is overwritten.
 func (g *guard) request(r *Request, drawn []int32) {
 	g.blocks.add(g.span, r)
 	signatures, prompt, cached := r.Signatures, g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached)
@@ -135,7 +136,7 @@ func (g *guard) request(r *Request, drawn []int32) {
 	}
 }
 
-// limitOf is the greatest hash of those signatures of so many blocks that are sampled: one for every so many blocks.
+// limitOf is the greatest hash with which a signature that stands for a number of blocks is sampled.
 func (g *guard) limitOf(size int) uint64 {
 	if size >= g.every {
 		return math.MaxUint64
@@ -167,17 +168,20 @@ func (g *guard) sampled(signatures []uint64, drawn []int32) []int32 {
 	return drawn[:n]
 }
 
-// tally counts new blocks, decayed, and those up to the last signature of their requests. What is behind it is in no list, but it is in the
-// cache.
+// tally counts the blocks of requests, decayed, and those up to their last signatures. What is behind them is in no list, but it is in the
+// cache: in the same proportion, as a guess. Where all requests have one long prefix it is more, and the list reaches too far back.
+//
+// To count the new blocks of requests was rejected: where all that is new ends before another signature none of it is signed, and the list,
+// which also holds what is used again, would be empty.
 type tally struct{ all, signed float64 }
 
-// add counts the new blocks of a request.
+// add counts the blocks of a request.
 func (t *tally) add(span protocol.Span, r *Request) {
-	t.all = t.all*guardDecay + float64(r.Blocks-r.Cached)
-	t.signed = t.signed*guardDecay + float64(signedBlocks(span, span.Signatures(r.Blocks))-signedBlocks(span, span.Signatures(r.Cached)))
+	t.all = t.all*guardDecay + float64(r.Blocks)
+	t.signed = t.signed*guardDecay + float64(signedBlocks(span, span.Signatures(r.Blocks)))
 }
 
-// signedOf is how many of so many blocks are up to the last signatures of their requests.
+// signedOf is how many blocks of a cache are taken for signed ones.
 func (t *tally) signedOf(blocks int) int {
 	if t.all <= 0 {
 		return blocks

@@ -66,31 +66,32 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 // TestGuardHoldsWhatLRUHolds: the list reaches as far back as LRU's cache, whatever the hash of the blocks is: exactly on average, and with
 // long runs of new blocks nearly so with each hash.
 func TestGuardHoldsWhatLRUHolds(t *testing.T) {
-	const capacity = 8192
 	short := func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(10_000), 2) }
 	for name, c := range map[string]struct {
+		capacity int
 		span     protocol.Span
 		requests int
 		request  func(r *rand.Rand, n int) []uint64
 		scatter  float64 // standard deviation of the ratio, at most
 	}{
-		"prompts that come once": {1, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
-		"long sessions":          {1, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
-		"short prompts":          {1, 12_000, short, 0.08},
-		"short behind a long prefix": {1, 8000, func(r *rand.Rand, _ int) []uint64 {
+		"prompts that come once": {8192, 1, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
+		"long sessions":          {8192, 1, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
+		"short prompts":          {8192, 1, 12_000, short, 0.08},
+		"short behind a long prefix": {8192, 1, 8000, func(r *rand.Rand, _ int) []uint64 {
 			return append(prefix(0, 100), prefix(1+r.IntN(10_000), 3)...)
 		}, 0.08},
-		"short prompts of short blocks":  {16, 12_000, short, 0.08},
-		"prompts that end before a span": {16, 2000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(1000), 25) }, 0.08},
-		"prompts of any lengths":         {16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.08},
-		"long sessions of short blocks":  {16, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.08},
-		"long prompts of short blocks":   {4, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.04},
+		"short prompts of short blocks":  {8192, 16, 12_000, short, 0.08},
+		"prompts that end before a span": {8192, 16, 2000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(1000), 25) }, 0.08},
+		"prompts of any lengths":         {8192, 16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.08},
+		"long sessions of short blocks":  {8192, 16, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.08},
+		"a small cache of short blocks":  {1000, 16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.12},
+		"long prompts of short blocks":   {8192, 4, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.04},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const starts = 24
 			var sum, square float64
 			for start := range uint64(starts) {
-				ratio := float64(reach(t, start, capacity, c.span, c.requests, c.request)) / capacity
+				ratio := float64(reach(t, start, c.capacity, c.span, c.requests, c.request)) / float64(c.capacity)
 				sum += ratio
 				square += (ratio - 1) * (ratio - 1)
 			}
@@ -98,6 +99,80 @@ func TestGuardHoldsWhatLRUHolds(t *testing.T) {
 			assert.InDelta(t, 1, sum/starts, 0.025)
 			assert.Less(t, math.Sqrt(square/starts), c.scatter)
 		})
+	}
+}
+
+// guardRequest uses a request of a document in a guard, whose policy had so many leading blocks.
+func guardRequest(g *guard, document, blocks, prompt, cached int) {
+	var signatures []uint64
+	var drawn []int32
+	for k := range g.span.Signatures(blocks) {
+		s := mixed(uint64(document)<<32 + uint64(k) + 1)
+		signatures = append(signatures, s)
+		if hashOf(s) <= g.limit {
+			drawn = append(drawn, int32(k))
+		}
+	}
+	g.request(&Request{Signatures: signatures, Blocks: blocks, Prompt: prompt, Cached: cached}, drawn)
+}
+
+// TestGuardKnowsASystemPrompt: LRU hits a prefix that all prompts have, although nothing behind it has a signature.
+func TestGuardKnowsASystemPrompt(t *testing.T) {
+	g := newGuard(2000, 16)
+	for range 6000 {
+		guardRequest(&g, 1, 120, 120, 112)
+	}
+	assert.Positive(t, g.lookups)
+	assert.InDelta(t, 0, g.lead/g.lookups, 0.01)
+	assert.Empty(t, g.check())
+}
+
+// TestGuardCountsBlocks: of prompts that LRU has, those blocks up to a signature count, in blocks, and of answers none.
+func TestGuardCountsBlocks(t *testing.T) {
+	for _, capacity := range []int{1500, 20_000} {
+		g := newGuard(capacity, 16)
+		const documents, rounds = 25, 30
+		for range 3 { // so that LRU has them
+			for d := range documents {
+				guardRequest(&g, d, 60, 40, 40)
+			}
+		}
+		g.lookups, g.lead, g.square = 0, 0, 0
+		for range rounds {
+			for d := range documents {
+				guardRequest(&g, d, 60, 40, 20)
+			}
+		}
+		if capacity == 1500 {
+			// Signatures of 8 and 16 blocks stand for themselves, so what is counted hardly depends on the draw.
+			assert.InEpsilon(t, 32, g.lookups*float64(g.every)/decayed(documents*rounds), 0.12)
+		}
+		assert.InEpsilon(t, 0.5, g.lead/g.lookups, 0.25, "of 32 blocks the policy has 16")
+	}
+}
+
+// decayed is the sum of so many ones, of which each request decays those before.
+func decayed(n int) (sum float64) {
+	for range n {
+		sum = sum*guardDecay + 1
+	}
+	return sum
+}
+
+// TestGuardCountsLeadingBlocks: LRU hits no block behind one that it lacks.
+func TestGuardCountsLeadingBlocks(t *testing.T) {
+	g := newGuard(100, 1)
+	useAll(&g, []uint64{1, 2, 3})
+	useAll(&g, []uint64{4, 2, 3})
+	assert.Zero(t, g.lead)
+	useAll(&g, []uint64{4, 2, 5})
+	assert.InDelta(t, 2, g.lead, 0.01)
+}
+
+// TestGuardIsSmall also where blocks are short.
+func TestGuardIsSmall(t *testing.T) {
+	for _, span := range []protocol.Span{1, 4, 16} {
+		assert.LessOrEqual(t, len(newGuard(1_000_000, span).list), 28_700/int(span)+150)
 	}
 }
 
@@ -135,7 +210,7 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 				of[tagOf(h)] = s
 			}
 		}
-		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: len(blocks), Cached: cached}, drawn)
+		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2, Cached: cached}, drawn)
 		require.Empty(t, g.check())
 	}
 	n, oldest := 0, used[of[g.index.tags[g.head]]]
