@@ -273,7 +273,8 @@ func TestGuardBesideSystemPrompts(t *testing.T) {
 	}
 	var recent [][]uint64 // documents at exponential stack distances
 	for range 3000 {
-		document, at := []uint64(nil), int(d.ExpFloat64()*30)
+		var document []uint64
+		at := int(d.ExpFloat64() * 30)
 		if at < len(recent) {
 			at = len(recent) - 1 - at
 			document = recent[at]
