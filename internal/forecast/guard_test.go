@@ -169,6 +169,20 @@ func TestGuardCountsLeadingBlocks(t *testing.T) {
 	assert.InDelta(t, 2, g.lead, 0.01)
 }
 
+// TestTallyForgets: what prompts of today leave unsigned decides, not what those of long ago did.
+func TestTallyForgets(t *testing.T) {
+	var c tally
+	assert.Equal(t, 100, c.signedOf(100))
+	for range 20_000 {
+		c.add(16, &Request{Blocks: 32})
+	}
+	assert.Equal(t, 3100, c.signedOf(3100))
+	for range 20_000 {
+		c.add(16, &Request{Blocks: 31})
+	}
+	assert.InDelta(t, 1600, c.signedOf(3100), 10)
+}
+
 // TestGuardIsSmall also where blocks are short.
 func TestGuardIsSmall(t *testing.T) {
 	for _, span := range []protocol.Span{1, 4, 16} {
