@@ -120,7 +120,8 @@ func TestForecastOnTraces(t *testing.T) {
 	}
 }
 
-// TestForecastWithOtherSamples: the guard samples blocks by their hash. One sample in some twenty misleads it, to return to LRU for a time.
+// TestForecastWithOtherSamples: the guard samples blocks by their hash. One sample in some twenty misleads it, to return to LRU for a time: none
+// of the first eight here, one of sixteen.
 func TestForecastWithOtherSamples(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
@@ -138,11 +139,12 @@ func TestForecastWithOtherSamples(t *testing.T) {
 		forecast := float64(c.hits) / float64(c.looked)
 		t.Logf("start %d: LRU %.4f, forecast %.4f", start, lru, forecast)
 		assert.Greater(t, forecast, lru+0.02, "start %d", start)
-		if forecast < lru+0.05 {
+		if forecast <= lru+0.05 {
 			misled++
+			assert.GreaterOrEqual(t, start, uint64(8))
 		}
 	}
-	assert.LessOrEqual(t, misled, 2)
+	assert.LessOrEqual(t, misled, 1)
 }
 
 // TestForecastAllocatesNothing once its sets have grown: a request costs as many

@@ -205,8 +205,8 @@ type pieceRun struct {
 	piece    int32
 	depth    int32 // of the last page of the list
 	priority messages.Priority
-	// The assembly gives each page a hint, which names the page lead places behind it, and from the index turn of the ids on the
-	// page lead places before it; lead = 0: none.
+	// The list has the pages from the last id on. The assembly gives each page a hint that names the page lead ids before its own, and those
+	// of ids[turn] and before it the page lead ids behind: all lead towards the middle of the list. lead = 0: no hints.
 	lead, turn int
 }
 

@@ -27,7 +27,8 @@ func bothEnds(head, tail int32, n int) bool {
 	return n <= bothEndsPages || max(distance, -distance) > 2*n
 }
 
-// pieceHints is pieceRun.lead and turn for a piece of so many pages, which are the last of so many ids or more than these.
+// pieceHints says where the hints of pages lead that an operation appends to the list of their piece: see pieceRun.lead and turn. The
+// operation has so many ids, and those of the piece, which has so many pages, are the last of them.
 func pieceHints(ids, pages int) (lead, turn int) {
 	lead = pieceLead
 	if invariants.Enabled {

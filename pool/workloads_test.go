@@ -19,11 +19,11 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
-// workload is a made-up trace of some kind.
+// workload is a made-up trace.
 type workload struct {
 	requests []traceRequest
-	blocks   int // different ones
-	kind     string
+	blocks   int    // different ones
+	text     string // what was drawn
 }
 
 // drawing makes a workload: conversations behind system prompts, questions about documents, prompts that come once, and a scan that goes
@@ -87,7 +87,7 @@ func drawWorkload(seed uint64) workload {
 	refill, shift, loop := d.IntN(2) == 0, d.IntN(4) == 0, 10+d.IntN(len(d.documents)-9)
 	anySystem := d.popular(len(d.systems), d.oneOf(1.05, 1.3, 2), 1)
 	anyDocument := d.popular(len(d.documents), d.oneOf(1.05, 1.3), d.oneOf(1, 10))
-	d.kind = fmt.Sprintf("%d requests, blocks of %d, %d system prompts of %.0f, %d documents of %.0f, shares %.2f, %.0f turns of %.0f, pause %.0f ± %.1f, gap %.0f, refill %t, shift %t, loop %d",
+	d.text = fmt.Sprintf("%d requests, blocks of %d, %d system prompts of %.0f, %d documents of %.0f, shares %.2f, %.0f turns of %.0f, pause %.0f ± %.1f, gap %.0f, refill %t, shift %t, loop %d",
 		requests, block, len(d.systems), system, len(d.documents), document, shares, turns, growth, pause, spread, gap, refill, shift, loop)
 	emit := func(blocks []uint64) {
 		d.requests = append(d.requests, traceRequest{Timestamp: d.now, IDs: slices.Clone(blocks), Answer: 20 + int(d.ExpFloat64()*200), Block: block})
@@ -114,7 +114,7 @@ func drawWorkload(seed uint64) workload {
 			serve(conversation{blocks: append(slices.Clone(c.blocks), d.fresh(growth)...), turns: c.turns - 1})
 			continue
 		}
-		switch d.kindOf(shares) {
+		switch d.byShare(shares) {
 		case 0:
 			serve(conversation{blocks: append(slices.Clone(d.systems[anySystem()]), d.fresh(growth)...), turns: int(d.ExpFloat64() * turns)})
 		case 1:
@@ -134,8 +134,8 @@ func drawWorkload(seed uint64) workload {
 	return d.workload
 }
 
-// kindOf draws an index by shares.
-func (d *drawing) kindOf(shares []float64) int {
+// byShare draws an index, each as often as its share says.
+func (d *drawing) byShare(shares []float64) int {
 	sum := 0.0
 	for _, s := range shares {
 		sum += s
@@ -154,12 +154,12 @@ type gain struct {
 	seed          uint64
 	pages, block  int
 	lru, forecast float64
-	kind          string
+	text          string // of the workload
 }
 
 // workloadGains replays drawn workloads, each with a part of its blocks in the cache: 1 to 35 %.
 func workloadGains(t *testing.T, seeds []uint64) (all []gain) {
-	var guard sync.Mutex
+	var lock sync.Mutex // of all
 	var group sync.WaitGroup
 	queue := make(chan uint64)
 	for range runtime.GOMAXPROCS(0) {
@@ -169,9 +169,9 @@ func workloadGains(t *testing.T, seeds []uint64) (all []gain) {
 				for _, part := range []float64{0.01, 0.04, 0.12, 0.35} {
 					g := w.gain(t, max(60, int(part*float64(w.blocks))))
 					g.seed = seed
-					guard.Lock()
+					lock.Lock()
 					all = append(all, g)
-					guard.Unlock()
+					lock.Unlock()
 				}
 			}
 		})
@@ -202,14 +202,14 @@ func (w *workload) gain(t *testing.T, pages int) gain {
 		return float64(c.hits) / float64(c.looked)
 	}
 	return gain{
-		pages: pages, block: block, kind: w.kind, lru: run(New("lru", pages)),
+		pages: pages, block: block, text: w.text, lru: run(New("lru", pages)),
 		forecast: run(NewForecast("forecast", pages, Forecast{Seed: 1, Span: protocol.SpanOf(block)})),
 	}
 }
 
 // String tells both hit rates and the workload.
 func (g gain) String() string {
-	return fmt.Sprintf("%+.4f: LRU %.4f, forecast %.4f, seed %d, %d pages: %s", g.forecast-g.lru, g.lru, g.forecast, g.seed, g.pages, g.kind)
+	return fmt.Sprintf("%+.4f: LRU %.4f, forecast %.4f, seed %d, %d pages: %s", g.forecast-g.lru, g.lru, g.forecast, g.seed, g.pages, g.text)
 }
 
 // summary tells what the policy gains and loses.

@@ -144,12 +144,9 @@ func (g *guard) limitOf(size int) uint64 {
 	return math.MaxUint64 / uint64(g.every) * uint64(size)
 }
 
-// size is how many blocks there are up to a signature from the one before.
+// size is how many blocks signature i stands for: those behind the signature before, up to its own.
 func (g *guard) size(i int32) int {
-	if i == 0 {
-		return g.span.Block(0) + 1
-	}
-	return g.span.Block(int(i)) - g.span.Block(int(i)-1)
+	return signedBlocks(g.span, int(i)+1) - signedBlocks(g.span, int(i))
 }
 
 // sampled leaves out signatures of the first blocks, which stand for less than a span, so that fewer of them are sampled.
@@ -181,7 +178,7 @@ func (t *tally) add(span protocol.Span, r *Request) {
 	t.signed = t.signed*guardDecay + float64(signedBlocks(span, span.Signatures(r.Blocks)))
 }
 
-// signedOf is how many blocks of a cache are taken for signed ones.
+// signedOf is how many of the blocks of a cache are taken for blocks that signatures stand for.
 func (t *tally) signedOf(blocks int) int {
 	if t.all <= 0 {
 		return blocks
@@ -189,7 +186,7 @@ func (t *tally) signedOf(blocks int) int {
 	return int(float64(blocks) * t.signed / t.all)
 }
 
-// signedBlocks is how many blocks there are up to a number of signatures.
+// signedBlocks is how many blocks the first signatures of a request stand for together, of which there are so many.
 func signedBlocks(span protocol.Span, signatures int) int {
 	if signatures == 0 {
 		return 0
