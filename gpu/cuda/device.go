@@ -83,6 +83,7 @@ type Device struct {
 	pools    []*pool       // by gpu.Pool; nil: destroyed, or not ready yet
 	regions  atomic.Uint32 // numbers given to pieces of memory
 	external gpu.Stream    // waits for events of the host application; 0: not yet
+	probe    uintptr       // stream that finds out whether an event is one of a capture; 0: not yet
 	overlaps gpu.Overlaps
 	copies   copyQueue
 	trace    trace
@@ -369,8 +370,10 @@ func (d *Device) releaseAll() {
 func (d *Device) stop() {
 	if d.context != 0 {
 		if s, err := d.beginAnyway(); err == nil {
-			if d.own != 0 {
-				s.call(fnStreamDestroy, d.own)
+			for _, stream := range []uintptr{d.own, d.probe} {
+				if stream != 0 {
+					s.call(fnStreamDestroy, stream)
+				}
 			}
 			d.progress.unregister(s)
 			s.end()

@@ -24,7 +24,8 @@ import (
 //     device's context, or not permitted during a capture, fail.
 //   - The device's addresses differ from the host's, for both tiers.
 //   - Work on a stream that is being captured does not run; a stream that waits
-//     for an event of a capture joins the capture.
+//     for an event of a capture joins the capture, and leaves it with its end. To ask
+//     for such an event, or to wait for it, breaks the capture.
 //   - Copies of memory that is gone by the time they run end the context: every
 //     later call answers the same error.
 type fake struct {
@@ -81,6 +82,7 @@ type fakeStream struct {
 	context   uintptr
 	queue     []fakeOp
 	capturing *fakeCapture
+	worked    bool // it has work in the capture
 }
 
 type fakeEvent struct {
@@ -286,9 +288,13 @@ func (k *fake) queue(handle uintptr, o fakeOp) result {
 		st.capturing = o.event.captured // it joins
 	}
 	if c := st.capturing; c != nil {
-		c.nodes++
-		if o.kind == opRecord {
+		switch o.kind {
+		case opRecord:
 			o.event.captured = c
+		case opWait: // an edge of the graph
+		default:
+			c.nodes++
+			st.worked = true
 		}
 		return success
 	}

@@ -297,7 +297,7 @@ func setStreams(set func(fn, any)) {
 				return invalidHandle
 			}
 			for i := range st.queue { // a driver runs the rest; only events may be left
-				k.expect(st.queue[i].kind == opRecord, "a stream destroyed that has work")
+				k.expect(st.queue[i].kind == opRecord || st.queue[i].kind == opWait, "a stream destroyed that has work")
 			}
 			for range st.queue {
 				k.run(&st.queue[0])
@@ -358,6 +358,7 @@ func (k *fake) wait(f fn, h uintptr) uintptr {
 		if f == fnEventSynchronize {
 			e := k.events[h]
 			if e.captured != nil {
+				e.captured.broken = true
 				return capturedEvent
 			}
 			over = func() bool { return e.passed >= e.recorded }
@@ -408,6 +409,7 @@ func setCompletion(set func(fn, any)) {
 			case e == nil:
 				return invalidHandle
 			case e.captured != nil:
+				e.captured.broken = true
 				return capturedEvent
 			case e.passed < e.recorded:
 				return notReady

@@ -69,23 +69,25 @@ var hostCallbacks = sync.OnceValue(func() *map[string]uintptr {
 	}
 })
 
-// endCapture fails when the capture was broken, or a stream has joined it that
+// endCapture fails when the capture was broken, or a stream has joined it whose work
 // did not come back to it.
 func (k *fake) endCapture(s, out uintptr, graphs map[uintptr]*fakeCapture) result {
 	const invalidated, unjoined = 901, 904
 	c := k.streams[s].capturing
 	delete(k.captures, c)
-	joined := 0
-	for _, st := range k.streams {
+	working := 0
+	for h, st := range k.streams {
 		if st.capturing == c {
-			st.capturing = nil
-			joined++
+			if st.worked && h != s {
+				working++
+			}
+			st.capturing, st.worked = nil, false
 		}
 	}
 	switch {
 	case c.broken:
 		return invalidated
-	case joined > 1:
+	case working > 0:
 		return unjoined
 	}
 	g := uintptr(k.handle())

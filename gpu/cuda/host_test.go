@@ -237,11 +237,20 @@ func waitsDuringCapture(t *testing.T, h *host) {
 func eventOfCapture(t *testing.T, h *host) {
 	r := h.rig(t)
 	theirs, event := h.stream(), h.event()
+	stream, outside := h.stream(), h.event()
 	h.capture(theirs)
 	h.own(fnEventRecord, event, theirs)
-	_, err := h.d.ExternalEvent(event)
-	require.ErrorIs(t, err, ErrCapturing)
-	h.captured(theirs)
+	for range 2 {
+		_, err := h.d.ExternalEvent(event)
+		require.ErrorIs(t, err, ErrCapturing)
+	}
+	h.own(fnEventRecord, outside, stream)
+	ticket, err := h.d.ExternalEvent(outside)
+	require.NoError(t, err, "an event beside the capture")
+	require.NoError(t, h.d.Sync(context.Background(), ticket))
+	require.Zero(t, h.captured(theirs), "nothing of ours is in the host's graph")
+	h.own(fnEventDestroy, outside)
+	h.destroy(stream)
 	require.NoError(t, h.d.Sync(context.Background(), r.submit(r.a, r.onboard(1, 3))))
 	h.own(fnEventDestroy, event)
 	h.destroy(theirs)

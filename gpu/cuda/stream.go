@@ -130,7 +130,7 @@ func (s *session) notCapturing(st *stream) error {
 // has: a CUevent of the same process and context, recorded before. It waits on a
 // stream of its own, in the order of the calls: a ticket passes after those of
 // earlier events. An event that was recorded during a capture is refused with
-// ErrCapturing: a stream that waits for it joins the capture.
+// ErrCapturing: a stream that waits for it joins the capture. The capture goes on.
 func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	s, err := d.lock()
 	if err != nil {
@@ -138,9 +138,8 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	}
 	defer s.unlock()
 	const on = "event of the host"
-	// The query finds an event of a capture, and a handle that is none, before the stream does.
-	if r := s.call(fnEventQuery, event); r != success && r != notReady {
-		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)
+	if err := d.notCaptured(s, event, on); err != nil {
+		return gpu.Ticket{}, err
 	}
 	// One stream serves all events of hosts: it does nothing but wait.
 	if d.external == 0 {
@@ -157,6 +156,34 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	}
 	st.dirty = true
 	return d.ticket(s, st)
+}
+
+// notCaptured refuses an event of a capture. The driver has no question for that: one about
+// the event itself breaks the capture (seen with driver 580). So a stream that does nothing
+// else waits for the event, and is asked whether it has joined a capture. Such a stream leaves
+// no trace in the graph; it is destroyed, because another event must not draw it out.
+func (d *Device) notCaptured(s *session, event uintptr, on string) error {
+	if d.probe == 0 {
+		if err := s.do(fnStreamCreate, on, address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
+			return err
+		}
+		d.probe = uintptr(s.out.number[0])
+	}
+	if err := s.do(fnStreamWaitEvent, on, d.probe, event, 0); err != nil {
+		return err
+	}
+	if err := s.do(fnStreamIsCapturing, on, d.probe, address(&s.out.small)); err != nil {
+		return err
+	}
+	if s.out.small == 0 {
+		return nil
+	}
+	joined := d.probe
+	d.probe = 0
+	if err := s.do(fnStreamDestroy, on, joined); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", on, ErrCapturing)
 }
 
 // addStream gives a stream its events and its place.

@@ -53,7 +53,7 @@ _Static_assert(CUDA_ERROR_DEINITIALIZED == 4 && CUDA_ERROR_ECC_UNCORRECTABLE == 
 
 // A graph is a capture: what would run with each launch is only counted.
 struct CUgraph_st {
-	int nodes, streams;
+	int nodes;
 	bool broken;
 	CUstreamCaptureMode mode;
 	pthread_t thread;
@@ -78,6 +78,7 @@ struct CUstream_st {
 	pthread_t worker;
 	bool ending;
 	CUgraph capturing;
+	bool worked; // it has work in the capture
 	struct CUstream_st *next;
 };
 

@@ -129,14 +129,17 @@ CUresult queue(CUstream handle, struct op o) {
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (o.kind == WAIT && o.event->captured != NULL && s->capturing == NULL) {
 		s->capturing = o.event->captured; // it joins
-		s->capturing->streams++;
+		s->worked = false;
 	}
 	if (s->capturing != NULL) {
-		if (o.kind == WAIT && o.event->captured == NULL)
-			return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-		s->capturing->nodes++;
-		if (o.kind == RECORD)
+		if (o.kind == WAIT) // an edge of the graph
+			return o.event->captured == NULL ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_SUCCESS;
+		if (o.kind == RECORD) {
 			o.event->captured = s->capturing;
+			return CUDA_SUCCESS;
+		}
+		s->capturing->nodes++;
+		s->worked = true;
 		return CUDA_SUCCESS;
 	}
 	if (o.kind == RECORD) {
@@ -186,7 +189,7 @@ API CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode m) {
 	if (s == NULL)
 		END(CUDA_ERROR_INVALID_HANDLE);
 	CUgraph g = calloc(1, sizeof *g);
-	g->mode = m, g->thread = pthread_self(), g->streams = 1;
+	g->mode = m, g->thread = pthread_self();
 	g->next = captures, captures = g;
 	s->capturing = g;
 	END(CUDA_SUCCESS);
@@ -198,15 +201,18 @@ API CUresult cuStreamEndCapture(CUstream handle, CUgraph *out) {
 	if (s == NULL || s->capturing == NULL)
 		END(CUDA_ERROR_ILLEGAL_STATE);
 	CUgraph g = s->capturing;
+	bool unjoined = false;
 	for (struct CUstream_st *p = streams; p != NULL; p = p->next)
-		if (p->capturing == g)
+		if (p->capturing == g) {
+			unjoined = unjoined || (p != s && p->worked);
 			p->capturing = NULL;
+		}
 	CUgraph *at = &captures;
 	while (*at != g)
 		at = &(*at)->next;
 	*at = g->next;
 	*out = g;
-	END(g->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : g->streams > 1 ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS);
+	END(g->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS);
 }
 
 API CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n) {
@@ -354,8 +360,10 @@ API CUresult cuEventRecord(CUevent e, CUstream s) {
 
 API CUresult cuEventQuery(CUevent e) {
 	BEGIN(true, true)
-	if (e->captured != NULL)
+	if (e->captured != NULL) {
+		e->captured->broken = true;
 		END(CUDA_ERROR_CAPTURED_EVENT);
+	}
 	END(atomic_load(&e->points->passed) < atomic_load(&e->points->recorded) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
@@ -372,8 +380,10 @@ API CUresult cuEventElapsedTime(float *millis, CUevent from, CUevent to) {
 
 API CUresult cuEventSynchronize(CUevent e) {
 	BEGIN(true, true)
-	if (e->captured != NULL)
+	if (e->captured != NULL) {
+		e->captured->broken = true;
 		END(CUDA_ERROR_CAPTURED_EVENT);
+	}
 	uint64_t number = atomic_load(&e->points->recorded);
 	pthread_mutex_unlock(&lock);
 	while (atomic_load(&e->points->passed) < number && lost == CUDA_SUCCESS)
