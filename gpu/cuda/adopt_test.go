@@ -95,12 +95,19 @@ func refuseForAdopted(t *testing.T, h *host, p gpu.Pool, spec gpu.PoolSpec) {
 }
 
 // memoryOfTheHost: the host tier over memory that the host has mapped, also when
-// the host has registered it before.
+// the host has registered it before, or has got it from the driver.
 func memoryOfTheHost(t *testing.T, h *host) {
-	memory, err := mapMemory(8 * 4096)
+	mapped, err := mapMemory(8 * 4096)
 	require.NoError(t, err)
-	spec := gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8, HostMemory: memory}
-	for _, registered := range []bool{false, true} {
+	spec := gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8}
+	require.Equal(t, success, h.call("cuMemHostAlloc", address(&h.answer[0]), 8*4096, 0))
+	allocated := unsafe.Slice((*byte)(pointer(uintptr(h.answer[0]))), 8*4096)
+	for _, is := range []string{"mapped", "registered", "allocated"} {
+		memory, registered := mapped, is == "registered"
+		if is == "allocated" {
+			memory = allocated
+		}
+		spec.HostMemory = memory
 		if registered {
 			h.own(fnMemHostRegister, address(&memory[0]), uintptr(len(memory)), portableMapped)
 		}
@@ -125,12 +132,14 @@ func memoryOfTheHost(t *testing.T, h *host) {
 			h.own(fnMemHostUnregister, address(&memory[0]))
 		}
 	}
-	h.own(fnMemHostRegister, address(&memory[0]), 4*4096, portableMapped)
+	require.Equal(t, success, h.call("cuMemFreeHost", address(&allocated[0])))
+	spec.HostMemory = mapped
+	h.own(fnMemHostRegister, address(&mapped[0]), 4*4096, portableMapped)
 	_, err = h.d.CreatePool(spec)
 	assert.ErrorContains(t, err, "pool kv, host pages from 0 on, last byte", "half of it is not registered")
-	h.own(fnMemHostUnregister, address(&memory[0]))
-	spec.HostMemory = memory[1:]
+	h.own(fnMemHostUnregister, address(&mapped[0]))
+	spec.HostMemory = mapped[1:]
 	_, err = h.d.CreatePool(spec)
 	assert.ErrorContains(t, err, "8 pages of 4096 bytes are needed, from a multiple of 4096 on")
-	assert.NotZero(t, uintptr(unsafe.Pointer(&memory[0])))
+	assert.NotZero(t, uintptr(unsafe.Pointer(&mapped[0])))
 }

@@ -44,21 +44,23 @@ type fake struct {
 	mapped    map[uintptr]mapping // by device address
 	allocated map[uintptr][]byte  // of the host, by device address
 	pinned    map[uintptr]uintptr // registered host memory: address to length
-	streams   map[uintptr]*fakeStream
-	events    map[uintptr]*fakeEvent
-	threads   map[int]*fakeThread
-	captures  map[*fakeCapture]bool
-	lost      result        // a sticky error
-	held      chan struct{} // not nil: nothing runs until it is closed
-	waits     int           // calls that found the device held, or pinning
-	pinning   chan struct{} // not nil: registration of host memory waits for it
-	wrong     []string      // arguments that no driver would take
-	forgotten bool          // nothing is noted as wrong any more
-	idle      bool          // calls do nothing and succeed
-	lazy      bool          // work runs only when something waits for it
-	private   bool          // memory cannot be given to other processes
-	retained  int           // of the primary context
-	clock     int           // milliseconds: one for each copy that has ended
+	// hostAllocated is what of it the driver has allocated for the host.
+	hostAllocated map[uintptr][]byte
+	streams       map[uintptr]*fakeStream
+	events        map[uintptr]*fakeEvent
+	threads       map[int]*fakeThread
+	captures      map[*fakeCapture]bool
+	lost          result        // a sticky error
+	held          chan struct{} // not nil: nothing runs until it is closed
+	waits         int           // calls that found the device held, or pinning
+	pinning       chan struct{} // not nil: registration of host memory waits for it
+	wrong         []string      // arguments that no driver would take
+	forgotten     bool          // nothing is noted as wrong any more
+	idle          bool          // calls do nothing and succeed
+	lazy          bool          // work runs only when something waits for it
+	private       bool          // memory cannot be given to other processes
+	retained      int           // of the primary context
+	clock         int           // milliseconds: one for each copy that has ended
 }
 
 type fakeChunk struct {
@@ -124,8 +126,9 @@ func newFake(seed uint64, without ...fn) (*fake, *driver) {
 		rng: rand.New(rand.NewPCG(seed, 1)), calls: map[fn]int{}, fail: map[fn]result{}, failAfter: map[fn]int{},
 		budget: 64 << 20, next: 0x1000,
 		chunks: map[uint64]*fakeChunk{}, reserved: map[uintptr][]byte{}, mapped: map[uintptr]mapping{},
-		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{}, streams: map[uintptr]*fakeStream{},
-		events: map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
+		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{}, hostAllocated: map[uintptr][]byte{},
+		streams: map[uintptr]*fakeStream{},
+		events:  map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
 	}
 	current.Store(f)
 	table := *callbacks()

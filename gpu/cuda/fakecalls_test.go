@@ -252,6 +252,9 @@ func setHost(set func(fn, any)) {
 			k.expect(flags == 3, "portable and mapped")
 			for base, size := range k.pinned {
 				if at < base+size && base < at+n {
+					if k.hostAllocated[base] != nil {
+						return invalidValue // as driver 580 answers
+					}
 					return hostRegistered
 				}
 			}

@@ -58,6 +58,27 @@ var hostCallbacks = sync.OnceValue(func() *map[string]uintptr {
 				return success
 			})
 		}),
+		"cuMemHostAlloc": purego.NewCallback(func(out, n, flags uintptr) uintptr {
+			return locked(func(k *fake) result {
+				b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+				if err != nil {
+					return outOfMemory
+				}
+				at := uintptr(unsafe.Pointer(&b[0]))
+				k.pinned[at], k.hostAllocated[at] = n, b
+				put(out, at)
+				return success
+			})
+		}),
+		"cuMemFreeHost": purego.NewCallback(func(at uintptr) uintptr {
+			return locked(func(k *fake) result {
+				k.expect(k.hostAllocated[at] != nil, "host memory freed that was not allocated")
+				_ = syscall.Munmap(k.hostAllocated[at])
+				delete(k.hostAllocated, at)
+				delete(k.pinned, at)
+				return success
+			})
+		}),
 		"cuMemFree_v2": purego.NewCallback(func(at uintptr) uintptr {
 			return locked(func(k *fake) result {
 				k.expect(k.allocated[at] != nil, "memory freed that was not allocated")

@@ -20,7 +20,7 @@ import (
 // hostFunctions are what a host application calls that this package does not.
 var hostFunctions = []string{
 	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphGetNodes", "cuGraphDestroy",
-	"cuCtxGetCurrent", "cuMemAlloc_v2", "cuMemFree_v2",
+	"cuCtxGetCurrent", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
 }
 
 // host is a host application on a thread of its own, with the device's primary

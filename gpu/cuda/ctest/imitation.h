@@ -106,6 +106,7 @@ struct range {
 	size_t bytes;
 	char *real;
 	bool *mapped, *accessible; // by granule of reserved space; NULL: always
+	bool by_driver;            // host memory that was not registered but allocated
 	struct range *next;
 };
 

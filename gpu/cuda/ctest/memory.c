@@ -351,7 +351,7 @@ API CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
 		END(CUDA_ERROR_INVALID_VALUE);
 	for (struct range *r = pinned; r != NULL; r = r->next)
 		if ((char *)p < r->real + r->bytes && r->real < (char *)p + bytes)
-			END(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+			END(r->by_driver ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED); // as driver 580
 	keep(&pinned, p, bytes, HOST_SHIFT);
 	END(CUDA_SUCCESS);
 }
@@ -361,6 +361,29 @@ API CUresult cuMemHostUnregister(void *p) {
 	struct range *r = find(pinned, (CUdeviceptr)p + HOST_SHIFT);
 	if (r == NULL)
 		END(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	drop(&pinned, r);
+	END(CUDA_SUCCESS);
+}
+
+API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+	BEGIN(true, true)
+	if (flags != 0)
+		END(CUDA_ERROR_INVALID_VALUE);
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		END(CUDA_ERROR_OUT_OF_MEMORY);
+	keep(&pinned, p, bytes, HOST_SHIFT);
+	find(pinned, (CUdeviceptr)p + HOST_SHIFT)->by_driver = true;
+	*out = p;
+	END(CUDA_SUCCESS);
+}
+
+API CUresult cuMemFreeHost(void *p) {
+	BEGIN(true, true)
+	struct range *r = find(pinned, (CUdeviceptr)p + HOST_SHIFT);
+	if (r == NULL || !r->by_driver)
+		END(CUDA_ERROR_INVALID_VALUE);
+	munmap(r->real, r->bytes);
 	drop(&pinned, r);
 	END(CUDA_SUCCESS);
 }
