@@ -49,7 +49,17 @@ func TestDevice(t *testing.T) {
 	})
 	t.Run("batches are taken", batchesAreTaken)
 	t.Run("copies are measured", copiesAreMeasured)
-	t.Run("profile", measureDevice)
+	onDevice := func(name string, f func(*testing.T, *Device)) {
+		t.Run(name, func(t *testing.T) {
+			d := openDriver(t)
+			f(t, d)
+			require.NoError(t, d.Close())
+		})
+	}
+	onDevice("runs over chunks", overChunks)
+	onDevice("bytes before counters", bytesBeforeCounters)
+	onDevice("times of pools", func(t *testing.T, d *Device) { timesOfPools(t, d, budget(t)) })
+	onDevice("profile", func(t *testing.T, d *Device) { measure(t, d, budget(t), os.Getenv("KVACTOR_PROFILE")) })
 }
 
 func needDriver(t *testing.T) {
@@ -137,14 +147,13 @@ func copiesAreMeasured(t *testing.T) {
 	assert.LessOrEqual(t, max(at, busy), passed)
 }
 
-func measureDevice(t *testing.T) {
-	d := openDriver(t)
-	budget := int64(1 << 30)
-	if text := os.Getenv("KVACTOR_BUDGET"); text != "" {
-		var err error
-		budget, err = strconv.ParseInt(text, 10, 64)
-		require.NoError(t, err)
+// budget is the bytes of a measured batch.
+func budget(t *testing.T) int64 {
+	text := os.Getenv("KVACTOR_BUDGET")
+	if text == "" {
+		return 1 << 30
 	}
-	measure(t, d, budget, os.Getenv("KVACTOR_PROFILE"))
-	require.NoError(t, d.Close())
+	bytes, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return bytes
 }
