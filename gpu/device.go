@@ -91,6 +91,9 @@ type Info struct {
 	// Copies is how a batch reaches the device: "batch", in one call; "loop", in
 	// one for each piece, which is slower for small pages; "simulated".
 	Copies string
+	// Local is how pieces move within the device: "kernel", many in one launch; "" if as
+	// Copies says.
+	Local string
 	// Completion is how Done learns that a ticket has passed: "counters", without
 	// asking the driver; "events", by asking; "simulated".
 	Completion string

@@ -39,12 +39,20 @@ func openFake(t testing.TB, without ...fn) (*Device, *fake) {
 	return openSeeded(t, 1, without...)
 }
 
+// linkKernel makes the kernel move small pieces between the tiers, too.
+var linkKernel = Options{KernelBelow: 64 << 10}
+
 // openSeeded opens a device on a fake driver. When the test ends everything must
 // have been given back, and all threads be as they were.
 func openSeeded(t testing.TB, seed uint64, without ...fn) (*Device, *fake) {
 	t.Helper()
+	return openWith(t, Options{}, seed, without...)
+}
+
+func openWith(t testing.TB, o Options, seed uint64, without ...fn) (*Device, *fake) {
+	t.Helper()
 	k, table := newFake(seed, without...)
-	d, err := open(table, Options{})
+	d, err := open(table, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
@@ -76,10 +84,12 @@ func seeds() uint64 {
 
 func TestConformance(t *testing.T) {
 	drivers := map[string][]fn{
-		"all functions":      nil,
-		"no batches":         {fnMemcpyBatchAsync},
-		"no counters":        {fnStreamWriteValue64},
-		"the oldest drivers": {fnMemcpyBatchAsync, fnStreamWriteValue64},
+		"all functions":         nil,
+		"no kernel":             {fnLaunchKernel},
+		"no batches":            {fnMemcpyBatchAsync},
+		"no kernel, no batches": {fnLaunchKernel, fnMemcpyBatchAsync},
+		"no counters":           {fnStreamWriteValue64},
+		"the oldest drivers":    {fnLaunchKernel, fnMemcpyBatchAsync, fnStreamWriteValue64},
 	}
 	for name, without := range drivers {
 		for seed := range seeds() {
@@ -90,6 +100,14 @@ func TestConformance(t *testing.T) {
 				})
 			})
 		}
+	}
+	for seed := range seeds() {
+		t.Run(fmt.Sprintf("kernel, seed %d", seed), func(t *testing.T) {
+			devicetest.Run(t, func(t *testing.T) gpu.Device {
+				d, k := openWith(t, linkKernel, seed)
+				return failing{d, k}
+			})
+		})
 	}
 	t.Run("checked", func(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device {
@@ -184,9 +202,11 @@ type rig struct {
 	a, b gpu.Stream
 }
 
-func newRig(t *testing.T, without ...fn) *rig {
+func newRig(t *testing.T, without ...fn) *rig { return newRigWith(t, Options{}, without...) }
+
+func newRigWith(t *testing.T, o Options, without ...fn) *rig {
 	r := &rig{t: t}
-	r.Device, r.fake = openFake(t, without...)
+	r.Device, r.fake = openWith(t, o, 1, without...)
 	var err error
 	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16, MaxDevicePages: 64})
 	require.NoError(t, err)
@@ -248,24 +268,36 @@ func TestNeighboursInAnyOrder(t *testing.T) {
 	}
 }
 
-// A thousand scattered pages are five driver calls.
+// A thousand scattered pages are five driver calls, and one more if they are small and go to
+// the device.
 func TestDriverCallsOfASubmission(t *testing.T) {
-	d, k := openFake(t)
+	calls := func(by fn, writes int) map[fn]int {
+		return map[fn]int{fnCtxPushCurrent: 1, by: 1, fnStreamWriteValue64: writes, fnEventRecord: 1, fnCtxPopCurrent: 1}
+	}
+	t.Run("small", func(t *testing.T) { callsOfASubmission(t, Options{}, 256, calls(fnMemcpyBatchAsync, 2)) })
+	t.Run("large", func(t *testing.T) { callsOfASubmission(t, Options{}, 28<<10, calls(fnMemcpyBatchAsync, 1)) })
+	t.Run("kernel", func(t *testing.T) { callsOfASubmission(t, linkKernel, 256, calls(fnLaunchKernel, 1)) })
+}
+
+func callsOfASubmission(t *testing.T, o Options, page int64, want map[fn]int) {
+	d, k := openWith(t, o, 1)
 	const n = 1000
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 256, DevicePages: 2 * n, HostPages: 2 * n})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 2 * n, HostPages: 2 * n})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
 	b := &gpu.Batch{}
 	for i := range n {
-		b.Copies = append(b.Copies, gpu.Copy{Bytes: 256,
+		b.Copies = append(b.Copies, gpu.Copy{Bytes: page,
 			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
 	}
 	clear(k.calls)
 	ticket, err := d.Submit(s, b)
 	require.NoError(t, err)
-	assert.Equal(t, n, d.copies.lists.used, "none of them adjoin")
-	assert.Equal(t, map[fn]int{fnCtxPushCurrent: 1, fnMemcpyBatchAsync: 1, fnStreamWriteValue64: 1, fnEventRecord: 1, fnCtxPopCurrent: 1}, k.calls)
+	if want[fnLaunchKernel] == 0 {
+		assert.Equal(t, n, d.copies.lists.used, "none of them adjoin")
+	}
+	assert.Equal(t, want, k.calls)
 	require.NoError(t, d.Sync(context.Background(), ticket))
 	clear(k.calls)
 	require.True(t, d.Done(ticket))
@@ -337,10 +369,15 @@ func TestFailureInABatchNamesCallErrorAndPage(t *testing.T) {
 }
 
 func TestLostDevice(t *testing.T) {
-	r := newRig(t)
+	t.Run("batch", func(t *testing.T) { lostDevice(t, fnMemcpyBatchAsync, 1, 3) })
+	t.Run("launch", func(t *testing.T) { lostDevice(t, fnLaunchKernel, 1, 3, 5, 7) })
+}
+
+func lostDevice(t *testing.T, by fn, pages ...int) {
+	r := newRigWith(t, linkKernel)
 	ticket := r.submit(r.a, r.onboard(1))
-	r.fake.fail[fnMemcpyBatchAsync] = 700
-	_, err := r.Submit(r.a, r.onboard(1, 3))
+	r.fake.fail[by] = 700
+	_, err := r.Submit(r.a, r.onboard(pages...))
 	require.ErrorIs(t, err, gpu.ErrDeviceLost)
 	_, err = r.Submit(r.a, r.onboard(1))
 	assert.ErrorIs(t, err, gpu.ErrDeviceLost)
@@ -380,8 +417,9 @@ func TestDestroyStream(t *testing.T) {
 	r.fake.streams[theirs] = &fakeStream{context: fakeContext}
 	s, err := r.External("compute", theirs)
 	require.NoError(t, err)
-	_, err = r.Fence(s)
+	fence, err := r.Fence(s)
 	require.NoError(t, err)
+	require.NoError(t, r.Sync(context.Background(), fence))
 	before := r.fake.calls[fnStreamSynchronize]
 	require.NoError(t, r.DestroyStream(s))
 	assert.Contains(t, r.fake.streams, uintptr(theirs), "the host's stream is the host's to destroy")

@@ -19,6 +19,7 @@ type lists struct {
 	dst, src, size []uint64
 	first          []int32     // index of the descriptor's first copy in the batch
 	within         [][2]uint32 // regions of source and destination
+	way            []gpu.Direction
 	used           int
 	// zeros are the destinations to fill with zeros, which no batch call does.
 	zeros []descriptor
@@ -35,6 +36,7 @@ type descriptor struct {
 	dst, src, size uint64
 	first          int32
 	within         [2]uint32
+	way            gpu.Direction
 }
 
 // reserve makes room for one more descriptor.
@@ -60,9 +62,10 @@ func (l *lists) reserve() error {
 	used := l.used
 	l.free()
 	l.memory, l.dst, l.src, l.size, l.used = memory, dst, src, size, used
-	// As long as the mapped arrays: set writes to all five by one index.
+	// As long as the mapped arrays: set writes to all six by one index.
 	l.first = append(make([]int32, 0, n), l.first...)[:n]
 	l.within = append(make([][2]uint32, 0, n), l.within...)[:n]
+	l.way = append(make([]gpu.Direction, 0, n), l.way...)[:n]
 	return nil
 }
 
@@ -94,12 +97,12 @@ func (l *lists) add(e descriptor) error {
 // at reads entry i of the arrays.
 // first and within are kept in Go's heap, as the driver does not read them.
 func (l *lists) at(i int) descriptor {
-	return descriptor{l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i]}
+	return descriptor{l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i], l.way[i]}
 }
 
 // set writes entry i of the arrays.
 func (l *lists) set(i int, e descriptor) {
-	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i] = e.dst, e.src, e.size, e.first, e.within
+	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i], l.way[i] = e.dst, e.src, e.size, e.first, e.within, e.way
 }
 
 // follows tells whether e continues prev on both sides within the same pieces of
@@ -141,6 +144,7 @@ func (l *lists) describe(pools []*pool, copies []gpu.Copy) error {
 // are one piece on both sides, so the loop runs once.
 func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
 	src, dst := pools[c.Src.Pool], pools[c.Dst.Pool]
+	way, _ := c.Direction() // none goes from host to host: checkBatch
 	for done := int64(0); done < c.Bytes; {
 		from := src.extent(c.Src, c.SrcOffset+done)
 		// The extent is that of the destination, so zeros are cut where memory ends as copies are.
@@ -152,7 +156,7 @@ func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
 		n := min(c.Bytes-done, from.left, to.left)
 		err := l.add(descriptor{
 			dst: to.address, src: from.address, size: uint64(n),
-			first: int32(index), within: [2]uint32{from.region, to.region},
+			first: int32(index), within: [2]uint32{from.region, to.region}, way: way,
 		})
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ import (
 //	CGO_ENABLED=0 go test -c -o cuda.test ./gpu/cuda
 //	KVACTOR_PROFILE=profile.json ./cuda.test -test.v -test.run TestDevice
 //
-// KVACTOR_BUDGET bounds the bytes of a measured batch. With KVACTOR_DRIVER set to
+// KVACTOR_KERNEL_BELOW is Options.KernelBelow. KVACTOR_BUDGET bounds the bytes of a measured batch. With KVACTOR_DRIVER set to
 // anything a machine without a driver is a failure.
 func TestDevice(t *testing.T) {
 	needDriver(t)
@@ -56,9 +56,18 @@ func TestDevice(t *testing.T) {
 			require.NoError(t, d.Close())
 		})
 	}
+	t.Run("small pieces beside large ones", func(t *testing.T) {
+		for _, o := range []Options{{}, {KernelBelow: 64 << 10}, {NoKernel: true}} {
+			d, err := Open(o)
+			require.NoError(t, err)
+			kernelBeside(t, d.(*Device))
+			require.NoError(t, d.Close())
+		}
+	})
 	onDevice("runs over chunks", overChunks)
 	onDevice("bytes before counters", bytesBeforeCounters)
 	onDevice("times of pools", func(t *testing.T, d *Device) { timesOfPools(t, d, budget(t)) })
+	t.Run("times of batches", timesOfBatches)
 	onDevice("profile", func(t *testing.T, d *Device) { measure(t, d, budget(t), os.Getenv("KVACTOR_PROFILE")) })
 }
 
@@ -76,7 +85,13 @@ func needDriver(t *testing.T) {
 
 func openDriver(t *testing.T) *Device {
 	t.Helper()
-	d, err := gpu.Open("cuda", gpu.Spec{})
+	o := Options{}
+	if below := os.Getenv("KVACTOR_KERNEL_BELOW"); below != "" {
+		var err error
+		o.KernelBelow, err = strconv.ParseInt(below, 10, 64)
+		require.NoError(t, err)
+	}
+	d, err := Open(o)
 	require.NoError(t, err)
 	return d.(*Device)
 }
@@ -119,6 +134,9 @@ func batchesAreTaken(t *testing.T) {
 		require.Zero(t, d.copies.batches.refusals)
 	}
 	assert.Equal(t, "batch", d.Info().Copies)
+	if d.driver.has(fnLaunchKernel) {
+		assert.Equal(t, "kernel", d.Info().Local, "the driver takes the kernel's text")
+	}
 	t.Log(d.Info())
 }
 

@@ -65,6 +65,11 @@ const (
 	// The functions from here on may be missing; see optional.
 	fnMemcpyBatchAsync   // from driver 12.8 on; 0 where missing
 	fnStreamWriteValue64 // 0 where missing
+	// For the kernel that moves small pieces.
+	fnModuleLoadData
+	fnModuleUnload
+	fnModuleGetFunction
+	fnLaunchKernel
 	functions
 )
 
@@ -134,6 +139,10 @@ var functionTable = [functions]function{
 	// headers of CUDA 13 mean another function by it.
 	fnMemcpyBatchAsync:   {"cuMemcpyBatchAsync", true},
 	fnStreamWriteValue64: {"cuStreamWriteValue64_v2", true},
+	fnModuleLoadData:     {name: "cuModuleLoadData"},
+	fnModuleUnload:       {name: "cuModuleUnload"},
+	fnModuleGetFunction:  {name: "cuModuleGetFunction"},
+	fnLaunchKernel:       {"cuLaunchKernel", true},
 }
 
 // String is the exported name.

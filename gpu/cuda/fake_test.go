@@ -50,17 +50,18 @@ type fake struct {
 	events        map[uintptr]*fakeEvent
 	threads       map[int]*fakeThread
 	captures      map[*fakeCapture]bool
-	lost          result        // a sticky error
-	held          chan struct{} // not nil: nothing runs until it is closed
-	waits         int           // calls that found the device held, or pinning
-	pinning       chan struct{} // not nil: registration of host memory waits for it
-	wrong         []string      // arguments that no driver would take
-	forgotten     bool          // nothing is noted as wrong any more
-	idle          bool          // calls do nothing and succeed
-	lazy          bool          // work runs only when something waits for it
-	private       bool          // memory cannot be given to other processes
-	retained      int           // of the primary context
-	clock         int           // milliseconds: one for each copy that has ended
+	lost          result          // a sticky error
+	held          chan struct{}   // not nil: nothing runs until it is closed
+	waits         int             // calls that found the device held, or pinning
+	pinning       chan struct{}   // not nil: registration of host memory waits for it
+	wrong         []string        // arguments that no driver would take
+	forgotten     bool            // nothing is noted as wrong any more
+	idle          bool            // calls do nothing and succeed
+	lazy          bool            // work runs only when something waits for it
+	entries       map[uintptr]int // functions of modules: bytes of their parameter
+	private       bool            // memory cannot be given to other processes
+	retained      int             // of the primary context
+	clock         int             // milliseconds: one for each copy that has ended
 }
 
 type fakeChunk struct {
@@ -127,8 +128,8 @@ func newFake(seed uint64, without ...fn) (*fake, *driver) {
 		budget: 64 << 20, next: 0x1000,
 		chunks: map[uint64]*fakeChunk{}, reserved: map[uintptr][]byte{}, mapped: map[uintptr]mapping{},
 		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{}, hostAllocated: map[uintptr][]byte{},
-		streams: map[uintptr]*fakeStream{},
-		events:  map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
+		streams: map[uintptr]*fakeStream{}, entries: map[uintptr]int{},
+		events: map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
 	}
 	current.Store(f)
 	table := *callbacks()
@@ -256,6 +257,7 @@ func makeCallbacks() *driver {
 	setCompletion(set)
 	setTimes(set)
 	setCopies(set)
+	setKernels(set)
 	return &d
 }
 

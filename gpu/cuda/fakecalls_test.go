@@ -46,7 +46,7 @@ func setStart(set func(fn, any)) {
 	})
 	set(fnDeviceGetAttribute, func(out, which, device uintptr) uintptr {
 		return on(fnDeviceGetAttribute, func(k *fake) result {
-			v, known := map[uintptr]int32{102: 1, 103: 1, 134: 0, 122: 1}[which]
+			v, known := map[uintptr]int32{16: 20, 102: 1, 103: 1, 134: 0, 122: 1}[which]
 			if which == 103 && k.private {
 				v = 0
 			}

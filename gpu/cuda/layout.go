@@ -57,6 +57,7 @@ const (
 // attributes of a device
 // By the numbers of CUdevice_attribute in cuda.h, which do not change.
 const (
+	attributeProcessors  = 16
 	attributeVMM         = 102
 	attributeHostNUMA    = 134
 	attributeStreamMemOp = 122 // 64-bit values written by streams

@@ -5,6 +5,8 @@ package cuda
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,4 +135,62 @@ func timesOfPools(t *testing.T, d *Device, budget int64) {
 		}
 		took("destroy "+part.name, bytes, func() error { return d.DestroyPool(p) })
 	}
+}
+
+// timesOfBatches says what batches of few and many pieces cost by a kernel and by the copy
+// engines: medians of the time until they are done, and of the time that Submit takes.
+func timesOfBatches(t *testing.T) {
+	pieces, rounds := []int{1, 2, 4, 8, 32, 256}, 15
+	if testing.Short() {
+		pieces, rounds = pieces[2:4], 1
+	}
+	for _, way := range []gpu.Direction{gpu.Offload, gpu.Onboard, gpu.Local} {
+		for _, page := range []int64{4 << 10, 16 << 10, 32 << 10, 128 << 10} {
+			for _, n := range pieces {
+				line := fmt.Sprintf("%-8s %6d bytes x %3d:", way, page, n)
+				for _, kernel := range []bool{false, true} {
+					done, submit := timeOfBatch(t, kernel, way, page, n, rounds)
+					line += fmt.Sprintf("  %s %7.1f us, submit %6.1f us", map[bool]string{false: "engines", true: "kernel"}[kernel], done, submit)
+				}
+				t.Log(line)
+			}
+		}
+	}
+}
+
+// timeOfBatch answers medians in microseconds.
+func timeOfBatch(t *testing.T, kernel bool, way gpu.Direction, page int64, n, rounds int) (done, submit float64) {
+	opened, err := Open(Options{NoKernel: !kernel, KernelBelow: 1 << 30})
+	require.NoError(t, err)
+	d := opened.(*Device)
+	d.copies.kernel.fewest = 1
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 4 * n, HostPages: 4 * n})
+	require.NoError(t, err)
+	s, err := d.NewStream("s")
+	require.NoError(t, err)
+	b := &gpu.Batch{}
+	for i := range n {
+		c := gpu.Copy{Bytes: page, Src: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(4*n - 1 - 2*i)}}
+		switch way {
+		case gpu.Offload:
+			c.Dst.Tier = messages.Secondary
+		case gpu.Onboard:
+			c.Src.Tier = messages.Secondary
+		}
+		b.Copies = append(b.Copies, c)
+	}
+	var all, queued []float64
+	for range rounds {
+		began := time.Now()
+		ticket, err := d.Submit(s, b)
+		queued = append(queued, time.Since(began).Seconds()*1e6)
+		require.NoError(t, err)
+		for !d.Done(ticket) {
+		}
+		all = append(all, time.Since(began).Seconds()*1e6)
+	}
+	require.NoError(t, d.Close())
+	slices.Sort(all)
+	slices.Sort(queued)
+	return all[rounds/2], queued[rounds/2]
 }

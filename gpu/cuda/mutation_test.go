@@ -30,7 +30,9 @@ var mutations = []mutation{
 	{"1 streams are not asked for a capture", []edit{
 		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing", "	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
 	{"1 single copies after a capture error", []edit{
-		{"copies.go", "		if r.sticky() || r.capture() {\n			return false,", "		if r.sticky() {\n			return false,"}}},
+		{"copies.go", "		if r.sticky() || r.capture() {\n			return launched, q.failed(b, at,", "		if r.sticky() {\n			return launched, q.failed(b, at,"}}},
+	{"1 single copies after a launch that a capture refuses", []edit{
+		{"copies.go", "	if r.sticky() || r.capture() {\n		return launched, q.failed(b, 0,", "	if r.sticky() {\n		return launched, q.failed(b, 0,"}}},
 	{"2 capture mode of the thread", []edit{
 		{"session.go", "s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success", "s.relaxed = false"}}},
 	{"3 context is left current", []edit{

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
@@ -32,13 +33,21 @@ type Measured struct {
 
 // sizes are the pages that are measured: those of caches, and two to fit each
 // regime of a lane, small enough that the link is not full.
-var sizes = []int64{4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
+var sizes = []int64{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
 
-// The sizes from which the two regimes of a lane are fitted.
-var (
-	smallSizes = [2]int64{4 << 10, 16 << 10}
-	largeSizes = [2]int64{32 << 10, 128 << 10}
-)
+// regimes are the sizes from which the two regimes of a lane are fitted, two below a boundary
+// and two from it on: where copy engines have theirs, and where a device leaves small pieces
+// to a kernel.
+var regimes = []struct {
+	below        int64
+	small, large [2]int64
+}{
+	{28 << 10, [2]int64{4 << 10, 16 << 10}, [2]int64{32 << 10, 128 << 10}},
+	{16 << 10, [2]int64{4 << 10, 8 << 10}, [2]int64{16 << 10, 64 << 10}},
+}
+
+// clearly is how much better a fit must be, added up over all sizes: 2 % for each.
+const clearly = 0.2
 
 // largest is the size of the one copy that others are compared with.
 const largest = 256 << 20
@@ -77,12 +86,12 @@ func Measure(d gpu.Device, m Measurement) (Measured, error) {
 			}
 		}
 	}
-	p.Offload, p.Onboard = fit(found.Rows, "offload"), fit(found.Rows, "onboard")
-	p.BothGBps = min(fastest(found.Rows, "both"), p.Offload.GBps+p.Onboard.GBps)
-	p.HBMGBps = 2 * fastest(found.Rows, "copy") // a local copy reads and writes
 	first, last := found.Rows[0], found.Rows[1]
 	p.CallNanos = first.SubmitNs
 	p.DescriptorNanos = max(0, (last.SubmitNs-first.SubmitNs)/float64(max(1, last.Copies-1)))
+	p.Offload, p.Onboard = fit(found.Rows, "offload", p.DescriptorNanos), fit(found.Rows, "onboard", p.DescriptorNanos)
+	p.BothGBps = min(fastest(found.Rows, "both"), p.Offload.GBps+p.Onboard.GBps)
+	p.HBMGBps = 2 * fastest(found.Rows, "copy") // a local copy reads and writes
 	return found, p.Validate()
 }
 
@@ -261,28 +270,56 @@ func (l lanes) copies(direction string, row Row) []gpu.Copy {
 }
 
 // fit finds the two regimes of a lane: what a descriptor costs and what a byte
-// does, from full batches of two sizes each.
-func fit(rows []Row, direction string) sim.Lane {
-	const smallBelow = 28 << 10
-	return sim.Lane{
-		GBps: fastest(rows, direction), SmallBelow: smallBelow,
-		Small: regime(rows, direction, smallSizes),
-		Large: regime(rows, direction, largeSizes),
+// does, from full batches of two sizes each, and the boundary with which all sizes fit best.
+// submit is the processor's time of a descriptor, which the profile counts for every lane and
+// size alike; what a descriptor costs beyond, on the processor or the device, is the lane's.
+func fit(rows []Row, direction string, submit float64) sim.Lane {
+	var best sim.Lane
+	least := math.Inf(1)
+	for _, r := range regimes {
+		lane := sim.Lane{
+			GBps: fastest(rows, direction), SmallBelow: r.below,
+			Small: regime(rows, direction, submit, r.small),
+			Large: regime(rows, direction, submit, r.large),
+		}
+		// Where there is one regime all boundaries fit: another than the first must be clearly better.
+		if off := misfit(rows, direction, submit, lane); off < least-clearly {
+			best, least = lane, off
+		}
 	}
+	return best
+}
+
+// misfit adds up by how much a lane is wrong for each size, as the logarithm of the ratio.
+func misfit(rows []Row, direction string, submit float64, lane sim.Lane) float64 {
+	off := 0.0
+	for _, size := range sizes {
+		found := nanosOf(rows, direction, submit, size)
+		if found == 0 {
+			continue
+		}
+		r := lane.Large
+		if size < lane.SmallBelow {
+			r = lane.Small
+		}
+		off += math.Abs(math.Log(max(r.Nanos+float64(size)/r.GBps, float64(size)/lane.GBps) / found))
+	}
+	return off
 }
 
 // regime solves time = nanos + bytes/rate for two sizes.
-func regime(rows []Row, direction string, of [2]int64) sim.Regime {
-	a, b := nanosOf(rows, direction, of[0]), nanosOf(rows, direction, of[1])
+func regime(rows []Row, direction string, submit float64, of [2]int64) sim.Regime {
+	a, b := nanosOf(rows, direction, submit, of[0]), nanosOf(rows, direction, submit, of[1])
 	perByte := max((b-a)/float64(of[1]-of[0]), 1e-6)
 	return sim.Regime{Nanos: max(1, a-perByte*float64(of[0])), GBps: 1 / perByte}
 }
 
-// nanosOf is the time of one copy in a full batch, without the processor's.
-func nanosOf(rows []Row, direction string, bytes int64) float64 {
+// nanosOf is the time of one copy in a full batch, without the processor's for any descriptor;
+// 0: it was not measured.
+func nanosOf(rows []Row, direction string, submit float64, bytes int64) float64 {
 	for _, r := range rows {
 		if r.Direction == direction && r.Bytes == bytes && r.Copies > 1 && r.InFlight == 1 {
-			return max(0, float64(bytes)/r.GBps-r.SubmitNs/float64(r.Copies))
+			return max(1, float64(bytes)/r.GBps-submit)
 		}
 	}
 	return 0

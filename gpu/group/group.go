@@ -124,6 +124,9 @@ func describe(members []gpu.Device) gpu.Info {
 		if i.Copies == "loop" {
 			info.Copies = i.Copies
 		}
+		if i.Local == "" {
+			info.Local = ""
+		}
 		if i.Completion == "events" {
 			info.Completion = i.Completion
 		}

@@ -24,6 +24,7 @@ _Static_assert(offsetof(CUmemAccessDesc, flags) == 8, "accessDesc.flags");
 _Static_assert(sizeof(CUmemcpyAttributes) == 24, "copyAttributes");
 _Static_assert(offsetof(CUmemcpyAttributes, flags) == 20, "copyAttributes.flags");
 _Static_assert(sizeof(CUipcEventHandle) == 64, "eventHandle");
+_Static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == 16, "attributeProcessors");
 _Static_assert(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED == 102, "attributeVMM");
 _Static_assert(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED == 103, "attributePosixFD");
 _Static_assert(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS == 122, "attributeStreamMemOp");
@@ -129,6 +130,7 @@ CUresult queue(CUstream s, struct op o);
 struct CUstream_st *find_stream(CUstream s);
 char *memory(CUdeviceptr at, size_t bytes);
 bool host_address(CUdeviceptr at, size_t bytes);
+CUresult check_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 CUresult wait_points(struct points *p, uint64_t number);
 void end_streams(void);
 

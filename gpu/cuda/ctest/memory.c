@@ -87,6 +87,8 @@ API CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice d
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
 		return *out = 1, CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		return *out = 20, CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 		return *out = 0, CUDA_SUCCESS;
@@ -401,7 +403,7 @@ API CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t n, CUstream
 
 // A copy of the host's address of registered memory is taken and ends the context
 // when it runs: the device does not reach it. Other unknown memory is refused.
-static CUresult check_copy(CUdeviceptr dst, CUdeviceptr src, size_t n) {
+CUresult check_copy(CUdeviceptr dst, CUdeviceptr src, size_t n) {
 	if ((memory(dst, n) == NULL && !host_address(dst, n)) || (memory(src, n) == NULL && !host_address(src, n)))
 		return CUDA_ERROR_INVALID_VALUE;
 	int way = dst >= HOST_SHIFT ? 0 : src >= HOST_SHIFT ? 1 : 2;

@@ -50,7 +50,7 @@ fi
 CGO_ENABLED=0 go test -c -o "$out/cuda.test" ./gpu/cuda
 for include in "${includes[@]}"; do
   gcc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -I "$include" \
-    -o "$out/libcuda.so.1" "$source"/streams.c "$source"/memory.c -lpthread -lrt
+    -o "$out/libcuda.so.1" "$source"/*.c -lpthread -lrt
   for seed in $seeds; do
     echo "-- $(grep -m1 -o 'CUDA_VERSION [0-9]*' "$include/cuda.h"), seed $seed"
     (cd gpu/cuda && LD_LIBRARY_PATH=$out KVACTOR_DRIVER=imitation KVACTOR_IMITATION_SEED=$seed \
