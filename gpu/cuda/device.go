@@ -22,7 +22,7 @@ type Options struct {
 	UUID    string
 	// KernelBelow makes a kernel of pieces of fewer bytes that go between host memory and the
 	// device, where a batch has four or more; 0 leaves them to the copy engines. The kernel
-	// moves pieces of 4 KiB four to nine times as fast as the engines, but it runs on 16 of the
+	// moves pieces of 4 KiB nearly four times as fast as the engines, but it runs on 16 of the
 	// device's processors: what the host computes meanwhile can take several times as long, and
 	// the copies wait for processors that are busy. It is for hosts that copy while they do not
 	// compute. Pieces that stay within the device are always moved by a kernel, unless NoKernel

@@ -68,6 +68,7 @@ func TestDevice(t *testing.T) {
 	onDevice("bytes before counters", bytesBeforeCounters)
 	onDevice("times of pools", func(t *testing.T, d *Device) { timesOfPools(t, d, budget(t)) })
 	t.Run("times of batches", timesOfBatches)
+	t.Run("engine beside simulation", engineAndSimulation)
 	onDevice("profile", func(t *testing.T, d *Device) { measure(t, d, budget(t), os.Getenv("KVACTOR_PROFILE")) })
 }
 

@@ -25,7 +25,7 @@ func kernelBeside(t *testing.T, d *Device) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for round := range rounds {
 		// Pages of odd sizes have pieces without alignment; those of 96 KiB and of 2 MiB go by both ways.
-		page := []int64{256, 1000, 4096, 12288, 96 << 10, 40000}[round%6]
+		page := []int64{256, 96 << 10, 1000, 4096, 12288, 40000}[round%6]
 		pages := int(min(1500, 12<<20/page))
 		checkMoves(t, d, rng, page, pages)
 	}

@@ -25,7 +25,7 @@ type mutation struct {
 }
 
 // mutations are the fourteen mistakes that were found when the package was read
-// against NVIDIA's headers, put back, and four that were planted.
+// against NVIDIA's headers, put back, and others that were planted.
 var mutations = []mutation{
 	{"1 streams are not asked for a capture", []edit{
 		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing", "	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
@@ -69,6 +69,14 @@ var mutations = []mutation{
 		{"submit.go", "	ticket, err := d.ticket(s, st)\n	if failed != nil {\n		return ticket", "	if failed != nil {\n		return ticket"}}},
 	{"planted: shrink without drain", []edit{
 		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n", "	p.d.mu.Unlock()\n	_ = events\n"}}},
+	{"planted: the next number to occupy a stream", []edit{
+		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)", "progress.counter(st.place), uintptr(st.last+1), 0)"}}},
+	{"planted: an event of a capture is asked for", []edit{
+		{"stream.go", "	if err := d.notCaptured(s, event, on); err != nil {\n", "	if r := s.call(fnEventQuery, event); r != success && r != notReady {\n		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)\n	}\n	if err := s.d.ending(); err != nil {\n"}}},
+	{"planted: a list that is not emptied", []edit{
+		{"kernel.go", "	defer k.clear()\n", ""}}},
+	{"planted: host memory of the driver's refused", []edit{
+		{"host.go", "(r == hostRegistered || r == invalidValue)", "r == hostRegistered"}}},
 	{"planted: wrong symbol", []edit{
 		{"driver.go", `{"cuMemcpyBatchAsync", true}`, `{"cuMemcpyBatchAsync_v2", true}`}}},
 }

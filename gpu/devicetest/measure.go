@@ -35,19 +35,14 @@ type Measured struct {
 // regime of a lane, small enough that the link is not full.
 var sizes = []int64{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
 
-// regimes are the sizes from which the two regimes of a lane are fitted, two below a boundary
-// and two from it on: where copy engines have theirs, and where a device leaves small pieces
-// to a kernel.
-var regimes = []struct {
-	below        int64
-	small, large [2]int64
-}{
-	{28 << 10, [2]int64{4 << 10, 16 << 10}, [2]int64{32 << 10, 128 << 10}},
-	{16 << 10, [2]int64{4 << 10, 8 << 10}, [2]int64{16 << 10, 64 << 10}},
-}
+// smallBelow is where the two regimes of a lane meet: the boundary of NVIDIA's copy engines.
+const smallBelow = 28 << 10
 
-// clearly is how much better a fit must be, added up over all sizes: 2 % for each.
-const clearly = 0.2
+// The sizes from which the two regimes of a lane are fitted.
+var (
+	smallSizes = []int64{4 << 10, 8 << 10, 16 << 10}
+	largeSizes = []int64{32 << 10, 64 << 10, 128 << 10}
+)
 
 // largest is the size of the one copy that others are compared with.
 const largest = 256 << 20
@@ -86,13 +81,19 @@ func Measure(d gpu.Device, m Measurement) (Measured, error) {
 			}
 		}
 	}
-	first, last := found.Rows[0], found.Rows[1]
+	explain(p, found.Rows)
+	return found, p.Validate()
+}
+
+// explain fits a profile to rows, the first two of which are one copy and many of the smallest
+// size.
+func explain(p *sim.Profile, rows []Row) {
+	first, last := rows[0], rows[1]
 	p.CallNanos = first.SubmitNs
 	p.DescriptorNanos = max(0, (last.SubmitNs-first.SubmitNs)/float64(max(1, last.Copies-1)))
-	p.Offload, p.Onboard = fit(found.Rows, "offload", p.DescriptorNanos), fit(found.Rows, "onboard", p.DescriptorNanos)
-	p.BothGBps = min(fastest(found.Rows, "both"), p.Offload.GBps+p.Onboard.GBps)
-	p.HBMGBps = 2 * fastest(found.Rows, "copy") // a local copy reads and writes
-	return found, p.Validate()
+	p.Offload, p.Onboard = fit(rows, "offload", p.DescriptorNanos), fit(rows, "onboard", p.DescriptorNanos)
+	p.BothGBps = min(fastest(rows, "both"), p.Offload.GBps+p.Onboard.GBps)
+	p.HBMGBps = 2 * fastest(rows, "copy") // a local copy reads and writes
 }
 
 // directions are those that are measured.
@@ -270,48 +271,37 @@ func (l lanes) copies(direction string, row Row) []gpu.Copy {
 }
 
 // fit finds the two regimes of a lane: what a descriptor costs and what a byte
-// does, from full batches of two sizes each, and the boundary with which all sizes fit best.
-// submit is the processor's time of a descriptor, which the profile counts for every lane and
-// size alike; what a descriptor costs beyond, on the processor or the device, is the lane's.
+// does, from full batches. submit is the processor's time of a descriptor, which the profile
+// counts for every lane and size alike; what a descriptor costs beyond, on the processor or the
+// device, is the lane's.
 func fit(rows []Row, direction string, submit float64) sim.Lane {
-	var best sim.Lane
-	least := math.Inf(1)
-	for _, r := range regimes {
-		lane := sim.Lane{
-			GBps: fastest(rows, direction), SmallBelow: r.below,
-			Small: regime(rows, direction, submit, r.small),
-			Large: regime(rows, direction, submit, r.large),
-		}
-		// Where there is one regime all boundaries fit: another than the first must be clearly better.
-		if off := misfit(rows, direction, submit, lane); off < least-clearly {
-			best, least = lane, off
-		}
-	}
-	return best
+	l := sim.Lane{GBps: fastest(rows, direction), SmallBelow: smallBelow}
+	l.Small = regime(rows, direction, submit, smallSizes, math.Inf(1))
+	l.Large = regime(rows, direction, submit, largeSizes, 1/l.GBps)
+	return l
 }
 
-// misfit adds up by how much a lane is wrong for each size, as the logarithm of the ratio.
-func misfit(rows []Row, direction string, submit float64, lane sim.Lane) float64 {
-	off := 0.0
-	for _, size := range sizes {
-		found := nanosOf(rows, direction, submit, size)
+// regime fits time = nanos + bytes/rate to sizes so that the sum of the squares of the relative
+// errors is least. A byte takes at most so many nanoseconds, and a descriptor no less than nothing.
+func regime(rows []Row, direction string, submit float64, of []int64, most float64) sim.Regime {
+	var n, x, y, xx, xy float64 // sums, weighted by the square of what was found
+	for _, bytes := range of {
+		found := nanosOf(rows, direction, submit, bytes)
 		if found == 0 {
 			continue
 		}
-		r := lane.Large
-		if size < lane.SmallBelow {
-			r = lane.Small
-		}
-		off += math.Abs(math.Log(max(r.Nanos+float64(size)/r.GBps, float64(size)/lane.GBps) / found))
+		b, w := float64(bytes), 1/(found*found)
+		n, x, y, xx, xy = n+w, x+w*b, y+w*found, xx+w*b*b, xy+w*b*found
 	}
-	return off
-}
-
-// regime solves time = nanos + bytes/rate for two sizes.
-func regime(rows []Row, direction string, submit float64, of [2]int64) sim.Regime {
-	a, b := nanosOf(rows, direction, submit, of[0]), nanosOf(rows, direction, submit, of[1])
-	perByte := max((b-a)/float64(of[1]-of[0]), 1e-6)
-	return sim.Regime{Nanos: max(1, a-perByte*float64(of[0])), GBps: 1 / perByte}
+	if n == 0 {
+		return sim.Regime{Nanos: 1, GBps: 1}
+	}
+	perByte := 1e-6
+	if d := n*xx - x*x; d > 0 {
+		perByte = max(perByte, (n*xy-x*y)/d)
+	}
+	perByte = min(perByte, most)
+	return sim.Regime{Nanos: max(1, (y-perByte*x)/n), GBps: 1 / perByte}
 }
 
 // nanosOf is the time of one copy in a full batch, without the processor's for any descriptor;

@@ -53,14 +53,27 @@ type Regime struct {
 const smallBelow = 28 << 10
 
 // profiles are the devices known by name. Solid: the link of h100-pcie5 and
-// gh200-c2c, memory and compute of all (datasheets). The rest are estimates;
-// a measured profile can be read with ReadProfile.
+// gh200-c2c, memory and compute of all (datasheets). The measured ones are of gpu/cuda on a
+// device (docs/gpu.md). The rest are estimates; a profile that was measured elsewhere can be
+// read with ReadProfile.
 var profiles = []Profile{
 	pcie("a100-pcie4", link{one: 25, both: 40, small: Regime{600, 6}, large: Regime{200, 26}}, chip{2040, 312}),
 	pcie("h100-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}}, chip{3350, 989}),
 	pcie("h200-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}}, chip{4800, 989}),
 	pcie("b200-pcie5", link{one: 45, both: 75, small: Regime{570, 8.2}, large: Regime{170, 46}}, chip{7700, 2250}),
 	coherent("gh200-c2c"),
+	{
+		Name:     "h100-measured",
+		Onboard:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{116, 60.8}, Large: Regime{517, 71.5}},
+		Offload:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{91, 56.6}, Large: Regime{492, 73.5}},
+		BothGBps: 94.6, CallNanos: 8600, DescriptorNanos: 620, SetupNanos: 2000, HBMGBps: 2675, DenseTFLOPS: 989,
+	},
+	{
+		Name:     "h200-measured",
+		Onboard:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{169, 83.2}, Large: Regime{198, 55.1}},
+		Offload:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{64, 54.7}, Large: Regime{169, 55.1}},
+		BothGBps: 100.9, CallNanos: 7200, DescriptorNanos: 530, SetupNanos: 2000, HBMGBps: 3594, DenseTFLOPS: 989,
+	},
 }
 
 // link is the host link of a device with copy engines: one is the rate of a direction

@@ -54,7 +54,7 @@ for include in "${includes[@]}"; do
   for seed in $seeds; do
     echo "-- $(grep -m1 -o 'CUDA_VERSION [0-9]*' "$include/cuda.h"), seed $seed"
     (cd gpu/cuda && LD_LIBRARY_PATH=$out KVACTOR_DRIVER=imitation KVACTOR_IMITATION_SEED=$seed \
-      KVACTOR_BUDGET=$((4 << 20)) "$out/cuda.test" -test.count=1 -test.timeout=5m \
+      KVACTOR_BUDGET=$((1 << 20)) "$out/cuda.test" -test.count=1 -test.short -test.timeout=5m \
       ${VERBOSE:+-test.v} -test.run "${RUN:-^TestDevice$|^TestSharedPool$|^TestSharedEngine$}")
   done
 done
