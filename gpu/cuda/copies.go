@@ -29,25 +29,20 @@ type copyQueue struct {
 	lists   lists
 	batches batchCall
 	kernel  kernel
-	small   int // pieces in the lists that the kernel takes
+	listed  int // pieces in the lists that the kernel takes
 }
 
 // prepare describes the copies of a batch. Where there is a batch call, neighbours are merged,
-// unless the kernel takes all pieces: for it a long one is no better than short ones.
+// unless all pieces stay within the device and the kernel takes them: for it a long one is no
+// better than short ones.
 func (q *copyQueue) prepare(pools []*pool, copies []gpu.Copy) error {
 	if err := q.lists.describe(pools, copies); err != nil {
 		return err
 	}
-	q.small = 0
-	if q.kernel.usable {
-		q.small = q.countSmall()
-	}
-	if q.batches.usable && (q.small < q.lists.used || q.small < q.kernel.fewest) {
+	local := q.countListed()
+	if q.batches.usable && (local < q.lists.used || local < q.kernel.fewest) {
 		q.lists.merge()
-		q.small = 0
-		if q.kernel.usable {
-			q.small = q.countSmall()
-		}
+		q.countListed()
 	}
 	return nil
 }
@@ -66,7 +61,7 @@ func (q *copyQueue) free() {
 // one: done twice they give the same bytes, and the first that fails shows itself.
 // Where there is no batch call they are in that order from the beginning.
 //
-// Small pieces go first, by a kernel: the copies of a batch have no order among themselves.
+// The kernel's pieces go first: the copies of a batch have no order among themselves.
 //
 // After a refusal because of a capture nothing is queued again: copies that are
 // queued one by one on a capturing stream become part of the host's graph (the
@@ -77,20 +72,22 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 		return false, nil
 	}
 	st.dirty = true
-	launched, r := q.launchSmall(s, st)
+	launched, r := q.launchListed(s, st)
 	if r.sticky() || r.capture() {
 		return launched, q.failed(b, 0, s.failure(fnLaunchKernel, r, q.page(pools, b, 0)))
 	}
 	if r != success {
-		q.kernel.refused(r)
-		return true, q.inOrder(s, st, pools, b)
+		if failed = q.inOrder(s, st, pools, b); failed == nil {
+			q.kernel.refused(r)
+		}
+		return true, failed
 	}
-	q.occupy(s, st)
+	begun := launched || q.occupy(s, st)
 	// A single copy gains nothing from a batch call.
 	if q.batches.usable && l.used > 1 {
 		at, r := q.callBatch(s, st)
 		if r.sticky() || r.capture() {
-			return launched, q.failed(b, at, s.failure(fnMemcpyBatchAsync, r, q.page(pools, b, at)))
+			return begun, q.failed(b, at, s.failure(fnMemcpyBatchAsync, r, q.page(pools, b, at)))
 		}
 		if r != success {
 			if failed = q.inOrder(s, st, pools, b); failed == nil {
@@ -111,7 +108,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 				return true, q.inOrder(s, st, pools, b)
 			}
 			// The descriptors are in the order of the batch here, so those before i are queued.
-			return launched || i > 0, q.failed(b, i, s.failure(f, r, q.page(pools, b, i)))
+			return begun || i > 0, q.failed(b, i, s.failure(f, r, q.page(pools, b, i)))
 		}
 	}
 	for _, e := range l.zeros {
@@ -124,26 +121,27 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 
 // byProcessor is the size below which the driver moves a piece to the device by the processor,
 // if the stream has nothing to do: it writes the bytes itself, at 3 to 5 GB/s, and so the stream
-// has nothing to do when it comes to the next piece (measured with driver 580, and the boundary
-// that others have published).
+// has nothing to do when it comes to the next piece either (measured with driver 580; others
+// have published the boundary).
 const byProcessor = 28 << 10
 
 // occupy gives the stream something to do before small pieces, so that they go by the copy
 // engine: with pieces of 24 KiB that is five times as fast, and takes a tenth of the processor's
-// time. It writes the stream's counter again, which says what it has said. A single piece is
-// best left to the processor.
-func (q *copyQueue) occupy(s *session, st *stream) {
+// time. It writes the value that the stream's counter has when everything before has passed, so
+// that nothing changes. A single piece is best left to the processor. queued tells whether a
+// ticket must cover the write.
+func (q *copyQueue) occupy(s *session, st *stream) (queued bool) {
 	progress, l := &s.d.progress, &q.lists
 	if !progress.counted() || l.used < 2 {
-		return
+		return false
 	}
 	for i := range l.used {
-		if l.way[i] == gpu.Onboard && l.size[i] < byProcessor && l.src[i] != 0 {
-			// An error that matters is that of the copies, too.
-			s.call(fnStreamWriteValue64, st.handle, progress.counter(st.place), uintptr(st.last), 0)
-			return
+		if l.way[i] == gpu.Onboard && l.size[i] < byProcessor {
+			// A refusal that matters is met again by the copies.
+			return s.call(fnStreamWriteValue64, st.handle, progress.counter(st.place), uintptr(st.last), 0) == success
 		}
 	}
+	return false
 }
 
 // callBatch queues all descriptors in one call. After a refusal at is the

@@ -20,15 +20,17 @@ import (
 type Options struct {
 	Ordinal int // which of the devices that the process sees, from 0
 	UUID    string
-	// KernelBelow makes a kernel of pieces of fewer bytes that go between host memory and the
-	// device, where a batch has four or more; 0 leaves them to the copy engines. The kernel
+	// A kernel moves the pieces of fewer than KernelBelow bytes that go between host memory and
+	// the device, where a batch has four or more; 0 leaves them to the copy engines. The kernel
 	// moves pieces of 4 KiB nearly four times as fast as the engines, but it runs on 16 of the
 	// device's processors: what the host computes meanwhile can take several times as long, and
 	// the copies wait for processors that are busy. It is for hosts that copy while they do not
-	// compute. Pieces that stay within the device are always moved by a kernel, unless NoKernel
-	// is set: the driver has nothing else for them, and launches one for each piece.
+	// compute. gpu.Open cannot set it, nor NoKernel.
 	KernelBelow int64
-	NoKernel    bool // neither
+	// NoKernel leaves pieces to the driver that stay within the device, too. Otherwise a kernel
+	// moves those of less than 16 MiB, where a batch has four or more: the driver has no engine
+	// for them, and launches a kernel for each piece.
+	NoKernel bool
 	// Trace is told of each batch of copies after it has ended, by a later Submit or Fence
 	// on any stream and at the latest by Close; nil: nothing is measured. It is called with the
 	// device locked: it must neither call the device nor block. A batch that is measured costs
@@ -358,11 +360,16 @@ func (d *Device) releaseAll() {
 	}
 	defer s.end()
 	// All streams before any pool: a copy of one stream may use pages of every pool.
-	for _, st := range d.streams.All {
-		// The host's streams are the host's to wait for.
-		if !st.external {
-			_ = s.do(fnStreamSynchronize, "stream "+st.name, st.handle)
+	for id, st := range d.streams.All {
+		// Of a stream of the host only what this device queued there counts, and the host may
+		// have destroyed it.
+		if st.external {
+			if !d.passed(s, gpu.Ticket{Stream: id, Seq: st.last}) {
+				_ = s.await([]uintptr{st.event(st.last)})
+			}
+			continue
 		}
+		_ = s.do(fnStreamSynchronize, "stream "+st.name, st.handle)
 	}
 	for i, p := range d.pools {
 		if d.pools[i] = nil; p != nil {

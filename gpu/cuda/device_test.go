@@ -65,7 +65,14 @@ func TestDevice(t *testing.T) {
 		}
 	})
 	onDevice("runs over chunks", overChunks)
-	onDevice("bytes before counters", bytesBeforeCounters)
+	t.Run("bytes before counters", func(t *testing.T) {
+		for _, o := range []Options{{}, {KernelBelow: 64 << 10}} {
+			d, err := Open(o)
+			require.NoError(t, err)
+			bytesBeforeCounters(t, d.(*Device))
+			require.NoError(t, d.Close())
+		}
+	})
 	onDevice("times of pools", func(t *testing.T, d *Device) { timesOfPools(t, d, budget(t)) })
 	t.Run("times of batches", timesOfBatches)
 	t.Run("engine beside simulation", engineAndSimulation)

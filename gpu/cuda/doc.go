@@ -19,7 +19,7 @@
 //	stream             a stream that does not block with the default one
 //	batch              one cuMemcpyBatchAsync after merging neighbours, else a
 //	                   loop of cuMemcpyAsync; Info says which. Pieces that stay
-//	                   within the device go by a kernel, all in one launch
+//	                   within the device go by a kernel, up to 1,364 in a launch
 //	ticket             a 64-bit counter in registered memory that the stream
 //	                   writes after each batch: Done is a few atomic loads; and an
 //	                   event, for other streams and for Sync to wait on

@@ -74,7 +74,8 @@ const (
 )
 
 // optional are the functions that an old driver may lack.
-// Without them copies are queued one by one, and events tell of completion.
+// Without them copies are queued one by one, events tell of completion, and no kernel moves
+// pieces.
 const optional = fnMemcpyBatchAsync
 
 // function describes one function of the driver.

@@ -181,7 +181,7 @@ var unsafeInCapture = map[fn]bool{
 	fnMemUnmap: true, fnMemSetAccess: true, fnMemHostRegister: true, fnMemHostUnregister: true,
 	fnStreamSynchronize: true, fnStreamQuery: true, fnStreamCreate: true, fnStreamDestroy: true,
 	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnEventElapsedTime: true, fnMemExport: true, fnMemImport: true,
-	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true,
+	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true, fnModuleLoadData: true, fnModuleUnload: true, fnModuleGetFunction: true,
 }
 
 // on counts a call, runs some of the device's work, and refuses the call when it
@@ -269,6 +269,7 @@ type fakeOp struct {
 	value    uint64
 	event    *fakeEvent
 	number   uint64 // of the recording
+	launched bool   // a copy by a kernel
 	begun    bool
 }
 
@@ -361,6 +362,7 @@ func (k *fake) run(o *fakeOp) (over bool) {
 		}
 		fill(dst, byte(o.value))
 	case opWrite:
+		k.expect(o.value >= atomic.LoadUint64((*uint64)(pointer(o.dst-hostShift))), "a counter that goes back")
 		atomic.StoreUint64((*uint64)(pointer(o.dst-hostShift)), o.value)
 	case opRecord:
 		o.event.passed, o.event.at = max(o.event.passed, o.number), k.clock

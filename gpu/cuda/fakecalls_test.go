@@ -8,8 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"unsafe"
-
-	"github.com/kvactor/kvactor/gpu"
 )
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
@@ -331,8 +329,11 @@ func setStreams(set func(fn, any)) {
 	set(fnStreamIsCapturing, func(s, out uintptr) uintptr {
 		return on(fnStreamIsCapturing, func(k *fake) result {
 			put(out, int32(0))
-			if k.streams[s].capturing != nil {
+			if c := k.streams[s].capturing; c != nil {
 				put(out, int32(1))
+				if c.broken {
+					put(out, int32(2))
+				}
 			}
 			return success
 		})
@@ -478,28 +479,4 @@ func setCopies(set func(fn, any)) {
 			return success
 		})
 	})
-}
-
-func words(at, n uintptr) []uint64 { return unsafe.Slice((*uint64)(pointer(at)), n) }
-
-// way tells the direction of a copy. Memory that neither the host nor the device
-// has is refused. An address of the host's is taken, as a driver does that is
-// about to end the context.
-func (k *fake) way(dst, src, n uintptr) (gpu.Direction, result) {
-	for _, at := range []uintptr{dst, src} {
-		if _, ok := k.memory(at, n); !ok {
-			if _, host := k.memory(at+hostShift, n); !host {
-				return 0, invalidValue
-			}
-		}
-	}
-	onDevice := func(at uintptr) bool { return at >= deviceShift && at < hostShift }
-	switch {
-	case onDevice(dst) && onDevice(src):
-		return gpu.Local, success
-	case onDevice(dst):
-		return gpu.Onboard, success
-	default:
-		return gpu.Offload, success
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"unsafe"
+
+	"github.com/kvactor/kvactor/gpu"
 )
 
 // kernelEntry is the head of a function of a module, with the bytes of its parameter.
@@ -21,8 +23,8 @@ func text(at uintptr) string {
 }
 
 // setKernels makes the functions of modules and launches. A launch does what kernel.ptx says,
-// one piece after the other from the last on; that the kernel itself does so hold the tests of
-// its text and those on a device.
+// one piece after the other from the last on. Whether the kernel itself does so is for the test
+// of its text, and for tests on a device.
 func setKernels(set func(fn, any)) {
 	names := map[string]uintptr{}
 	set(fnModuleLoadData, func(out, image uintptr) uintptr {
@@ -37,7 +39,14 @@ func setKernels(set func(fn, any)) {
 		})
 	})
 	set(fnModuleUnload, func(module uintptr) uintptr {
-		return on(fnModuleUnload, func(k *fake) result { return success })
+		return on(fnModuleUnload, func(k *fake) result {
+			for _, st := range k.streams {
+				for i := range st.queue {
+					k.expect(!st.queue[i].launched, "a module unloaded before its launches are over")
+				}
+			}
+			return success
+		})
 	})
 	set(fnModuleGetFunction, func(out, module, name uintptr) uintptr {
 		return on(fnModuleGetFunction, func(k *fake) result {
@@ -77,9 +86,33 @@ func (k *fake) launch(f, s, list uintptr) result {
 	}
 	for i := int(n) - 1; i >= 0; i-- {
 		p := pieces[3*i:]
-		if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(p[0]), src: uintptr(p[1]), n: uintptr(p[2])}); r != success {
+		if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(p[0]), src: uintptr(p[1]), n: uintptr(p[2]), launched: true}); r != success {
 			return r
 		}
 	}
 	return success
+}
+
+func words(at, n uintptr) []uint64 { return unsafe.Slice((*uint64)(pointer(at)), n) }
+
+// way tells the direction of a copy. Memory that neither the host nor the device
+// has is refused. An address of the host's is taken, as a driver does that is
+// about to end the context.
+func (k *fake) way(dst, src, n uintptr) (gpu.Direction, result) {
+	for _, at := range []uintptr{dst, src} {
+		if _, ok := k.memory(at, n); !ok {
+			if _, host := k.memory(at+hostShift, n); !host {
+				return 0, invalidValue
+			}
+		}
+	}
+	onDevice := func(at uintptr) bool { return at >= deviceShift && at < hostShift }
+	switch {
+	case onDevice(dst) && onDevice(src):
+		return gpu.Local, success
+	case onDevice(dst):
+		return gpu.Onboard, success
+	default:
+		return gpu.Offload, success
+	}
 }

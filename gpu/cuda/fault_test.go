@@ -372,3 +372,34 @@ func BenchmarkSubmit(b *testing.B) {
 		})
 	}
 }
+
+func TestLostDevice(t *testing.T) {
+	t.Run("batch", func(t *testing.T) { lostDevice(t, fnMemcpyBatchAsync, 1, 3) })
+	t.Run("launch", func(t *testing.T) { lostDevice(t, fnLaunchKernel, 1, 3, 5, 7) })
+}
+
+func lostDevice(t *testing.T, by fn, pages ...int) {
+	r := newRigWith(t, linkKernel)
+	ticket := r.submit(r.a, r.onboard(1))
+	r.fake.fail[by] = 700
+	_, err := r.Submit(r.a, r.onboard(pages...))
+	require.ErrorIs(t, err, gpu.ErrDeviceLost)
+	_, err = r.Submit(r.a, r.onboard(1))
+	assert.ErrorIs(t, err, gpu.ErrDeviceLost)
+	assert.ErrorContains(t, err, "CUDA_ERROR_ILLEGAL_ADDRESS")
+	assert.ErrorIs(t, r.Sync(context.Background(), ticket), gpu.ErrDeviceLost)
+	assert.False(t, r.Done(ticket))
+	// The context keeps what it had; only what is ours is given back.
+	r.fake.forget()
+}
+
+// forget empties the books of a context that was lost.
+func (k *fake) forget() {
+	k.lost, k.used, k.retained, k.forgotten = success, 0, 1, true
+	clear(k.reserved)
+	clear(k.chunks)
+	clear(k.mapped)
+	clear(k.pinned)
+	clear(k.events)
+	clear(k.streams)
+}

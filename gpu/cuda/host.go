@@ -207,11 +207,12 @@ func (p *pool) pinPiece(s *session, i int) error {
 	// of its own if the host has registered it, as an invalid value if the driver has allocated
 	// it (seen with driver 580), as it does for PyTorch. Memory of the pool's own is neither.
 	known := !h.mapped && (r == hostRegistered || r == invalidValue)
-	if r != success && !known {
-		return s.failure(fnMemHostRegister, r, on)
+	refused := s.failure(fnMemHostRegister, r, on)
+	if refused != nil && !known {
+		return refused
 	}
 	if err := s.do(fnMemHostGetDevicePointer, on, address(&s.out.number[0]), address(&memory[0]), 0); err != nil {
-		return err
+		return errors.Join(refused, err)
 	}
 	if known {
 		if err := p.registeredWhole(s, memory, on); err != nil {

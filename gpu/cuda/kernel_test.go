@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,7 +25,8 @@ func kernelBeside(t *testing.T, d *Device) {
 	}
 	rng := rand.New(rand.NewPCG(5, 5))
 	for round := range rounds {
-		// Pages of odd sizes have pieces without alignment; those of 96 KiB and of 2 MiB go by both ways.
+		// Pages of odd sizes have pieces without alignment; those of 96 KiB go by the engines
+		// between the tiers.
 		page := []int64{256, 96 << 10, 1000, 4096, 12288, 40000}[round%6]
 		pages := int(min(1500, 12<<20/page))
 		checkMoves(t, d, rng, page, pages)
@@ -108,22 +110,24 @@ func TestKernelBesideCopies(t *testing.T) {
 	}
 }
 
-// A device without the kernel, or whose driver refuses it, moves small pieces as others.
+// A device without the kernel, or whose driver refuses it, moves its pieces as others.
 func TestWithoutKernel(t *testing.T) {
-	for name, prepare := range map[string]func(k *fake){
-		"module":   func(k *fake) { k.fail[fnModuleLoadData] = 218 }, // the text is not taken
-		"function": func(k *fake) { k.fail[fnModuleGetFunction] = 500 },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		fail    fn
+		unloads int
+	}{{"module", fnModuleLoadData, 0}, {"function", fnModuleGetFunction, 1}} {
+		t.Run(c.name, func(t *testing.T) {
 			k, table := newFake(1)
-			prepare(k)
+			k.fail[c.fail] = 218
 			d, err := open(table, linkKernel)
 			require.NoError(t, err)
 			assert.Empty(t, d.Info().Local)
 			kernelBeside(t, d)
 			assert.Zero(t, k.calls[fnLaunchKernel])
 			require.NoError(t, d.Close())
-			assert.Equal(t, k.calls[fnModuleLoadData]-1+min(1, k.calls[fnModuleGetFunction]), k.calls[fnModuleUnload], "modules")
+			assert.Equal(t, c.unloads, k.calls[fnModuleUnload])
+			assert.Nil(t, d.copies.kernel.memory)
 		})
 	}
 	_, table := newFake(1)
@@ -131,6 +135,96 @@ func TestWithoutKernel(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, d.Info().Local)
 	require.NoError(t, d.Close())
+}
+
+// What the kernel takes of a batch: by direction, size and number.
+func TestPiecesOfTheKernel(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		o        Options
+		page     int64
+		way      gpu.Direction
+		copies   int
+		launches int
+		offset   int64 // of the bytes in their pages
+	}{
+		{"between the tiers by default", Options{}, 4096, gpu.Onboard, 9, 0, 0},
+		{"within the device", Options{}, 4096, gpu.Local, 4, 1, 0},
+		{"too few", Options{}, 4096, gpu.Local, 3, 0, 0},
+		{"none below 0", Options{KernelBelow: -1}, 4096, gpu.Onboard, 9, 0, 0},
+		{"to host memory", Options{KernelBelow: 4097}, 4096, gpu.Offload, 4, 1, 0},
+		{"not below", Options{KernelBelow: 4096}, 4096, gpu.Offload, 4, 0, 0},
+		{"no kernel", Options{NoKernel: true, KernelBelow: 1 << 20}, 4096, gpu.Local, 9, 0, 0},
+		{"short and not aligned", Options{}, 4096, gpu.Local, 4, 1, 8},
+		{"long and not aligned", Options{}, 128 << 10, gpu.Local, 4, 0, 8},
+		{"long", Options{}, 128 << 10, gpu.Local, 4, 1, 0},
+		{"more than a launch takes", Options{}, 256, gpu.Local, longPieces + 1, 2, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, k := openWith(t, c.o, 1)
+			p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: c.page, DevicePages: 4 * c.copies, HostPages: 4 * c.copies})
+			require.NoError(t, err)
+			s, err := d.NewStream("s")
+			require.NoError(t, err)
+			ticket, err := d.Submit(s, &gpu.Batch{Copies: scattered(p, c.way, c.copies, c.page-c.offset, c.offset)})
+			require.NoError(t, err)
+			require.NoError(t, d.Sync(context.Background(), ticket))
+			assert.Equal(t, c.launches, k.calls[fnLaunchKernel])
+		})
+	}
+}
+
+// scattered are copies of pages that do not adjoin.
+func scattered(p gpu.Pool, way gpu.Direction, n int, bytes, offset int64) (list []gpu.Copy) {
+	for i := range n {
+		c := gpu.Copy{Src: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(4*n - 1 - 2*i)},
+			SrcOffset: offset, DstOffset: offset, Bytes: bytes}
+		switch way {
+		case gpu.Offload:
+			c.Dst.Tier = messages.Secondary
+		case gpu.Onboard:
+			c.Src.Tier = messages.Secondary
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// A batch with pieces for the kernel of both kinds, and others: the others are merged, and each
+// kind has a launch of its own.
+func TestKindsOfPiecesInABatch(t *testing.T) {
+	r := newRigWith(t, Options{KernelBelow: 8192})
+	b := &gpu.Batch{}
+	for i := range 4 { // within the device, and to host memory
+		b.Copies = append(b.Copies,
+			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)}, Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(15 - i)}, Bytes: 4096},
+			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)}, Bytes: 4096})
+	}
+	b.Copies = append(b.Copies, r.onboard(8, 7, 6).Copies...) // neighbours, too long for the kernel
+	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, b)))
+	assert.Equal(t, 2, r.fake.calls[fnLaunchKernel])
+	assert.Equal(t, 1, r.fake.calls[fnMemcpyAsync], "three pages are one piece")
+}
+
+func TestGridOfTheKernel(t *testing.T) {
+	for _, c := range []struct {
+		pieces        int
+		most          uint64
+		local         bool
+		blocks, shift int
+	}{
+		{4, 4096, false, 1, 0},        // none is cut below a segment
+		{4, 4097, false, 1, 1},        // two segments
+		{4, 1 << 20, false, 16, 5},    // all 128 warps
+		{1000, 1 << 20, false, 16, 0}, // more than there are warps
+		{4, 16 << 20, true, 16, 5},    // of 20 processors: 128 of 160 warps
+		{5, 16 << 20, true, 20, 5},
+		{longPieces, 4096, true, 20, 0},
+	} {
+		k := kernel{pieces: c.pieces, most: c.most, local: c.local, processors: 20}
+		blocks, shift := k.grid()
+		assert.Equal(t, []int{c.blocks, c.shift}, []int{blocks, shift}, "%+v", c)
+	}
 }
 
 // What the driver refuses of launches is copied otherwise; a refusal for good is not tried again.
@@ -191,4 +285,92 @@ func TestRefusedCopyBehindALaunch(t *testing.T) {
 			assert.NotEqual(t, opCopy, o.kind, "a copy is under way that the caller was told is not")
 		}
 	}
+}
+
+// Of two launches the second is refused because of a capture: the ticket covers the first.
+func TestSecondLaunchRefused(t *testing.T) {
+	r := newRig(t)
+	p, err := r.CreatePool(gpu.PoolSpec{Name: "many", PageBytes: 256, DevicePages: 4 * (longPieces + 1)})
+	require.NoError(t, err)
+	r.fake.fail[fnLaunchKernel], r.fake.failAfter[fnLaunchKernel], r.fake.lazy = firstCapture, 1, true
+	ticket, err := r.Submit(r.a, &gpu.Batch{Copies: scattered(p, gpu.Local, longPieces+1, 256, 0)})
+	require.ErrorIs(t, err, ErrCapturing)
+	require.False(t, r.Done(ticket))
+	require.NoError(t, r.Sync(context.Background(), ticket))
+	r.fake.lazy = false
+}
+
+// Refusals count in a row, and only those whose copies are taken otherwise.
+func TestRefusalsOfLaunchesCountInARow(t *testing.T) {
+	r := newRigWith(t, linkKernel)
+	for range 3 {
+		r.fake.fail[fnLaunchKernel] = invalidValue
+		for range maxRefusals - 1 {
+			r.submit(r.a, r.onboard(1, 3, 5, 7))
+		}
+		delete(r.fake.fail, fnLaunchKernel)
+		r.submit(r.a, r.onboard(1, 3, 5, 7))
+	}
+	for range 2 * maxRefusals { // the launch and the single copy
+		r.fake.failCopy[gpu.Onboard] = 1
+		_, err := r.Submit(r.a, r.onboard(1, 3, 5, 7))
+		require.ErrorIs(t, err, gpu.ErrCopyFailed)
+	}
+	assert.Equal(t, "kernel", r.Info().Local)
+}
+
+// The write that occupies a stream is covered by a ticket also when no copy is: a later stream
+// in the same place must not find it in its counter.
+func TestOccupyingWriteIsCovered(t *testing.T) {
+	r := newRig(t, fnMemcpyBatchAsync)
+	const theirs = 0x51
+	r.fake.streams[theirs] = &fakeStream{context: fakeContext}
+	s, err := r.External("compute", theirs)
+	require.NoError(t, err)
+	for range 5 {
+		ticket, err := r.Fence(s)
+		require.NoError(t, err)
+		require.NoError(t, r.Sync(context.Background(), ticket))
+	}
+	r.fake.lazy, r.fake.failCopy[gpu.Onboard] = true, 1
+	writes := r.fake.calls[fnStreamWriteValue64]
+	ticket, err := r.Submit(s, r.onboard(1, 3))
+	require.ErrorIs(t, err, gpu.ErrCopyFailed)
+	require.Equal(t, writes+2, r.fake.calls[fnStreamWriteValue64], "streams of the host are occupied, too")
+	require.ErrorIs(t, r.DestroyStream(s), gpu.ErrInUse)
+	require.NoError(t, r.Sync(context.Background(), ticket))
+	require.NoError(t, r.DestroyStream(s))
+	delete(r.fake.streams, theirs)
+}
+
+// Close waits for what the device has queued on streams of the host, also if the host has
+// destroyed them.
+func TestCloseWaitsForStreamsOfTheHost(t *testing.T) {
+	r := newRig(t)
+	const theirs = 0x51
+	r.fake.streams[theirs] = &fakeStream{context: fakeContext}
+	s, err := r.External("compute", theirs)
+	require.NoError(t, err)
+	r.fake.lazy = true
+	_, err = r.Submit(s, &gpu.Batch{Copies: scattered(r.pool, gpu.Local, 4, 4096, 0)})
+	require.NoError(t, err)
+	queued := r.fake.streams[theirs]
+	require.NotEmpty(t, queued.queue)
+	require.NoError(t, r.Close())
+	assert.Empty(t, queued.queue)
+	delete(r.fake.streams, theirs)
+}
+
+// Info may be asked for while the device is closed.
+func TestInfoBesideClose(t *testing.T) {
+	d, _ := openFake(t)
+	before := d.Info()
+	var group sync.WaitGroup
+	group.Go(func() {
+		for range 100 {
+			assert.Equal(t, before, d.Info())
+		}
+	})
+	require.NoError(t, d.Close())
+	group.Wait()
 }

@@ -30,7 +30,7 @@ var mutations = []mutation{
 	{"1 streams are not asked for a capture", []edit{
 		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing", "	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
 	{"1 single copies after a capture error", []edit{
-		{"copies.go", "		if r.sticky() || r.capture() {\n			return launched, q.failed(b, at,", "		if r.sticky() {\n			return launched, q.failed(b, at,"}}},
+		{"copies.go", "		if r.sticky() || r.capture() {\n			return begun, q.failed(b, at,", "		if r.sticky() {\n			return begun, q.failed(b, at,"}}},
 	{"1 single copies after a launch that a capture refuses", []edit{
 		{"copies.go", "	if r.sticky() || r.capture() {\n		return launched, q.failed(b, 0,", "	if r.sticky() {\n		return launched, q.failed(b, 0,"}}},
 	{"2 capture mode of the thread", []edit{
@@ -71,8 +71,14 @@ var mutations = []mutation{
 		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n", "	p.d.mu.Unlock()\n	_ = events\n"}}},
 	{"planted: the next number to occupy a stream", []edit{
 		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)", "progress.counter(st.place), uintptr(st.last+1), 0)"}}},
+	{"planted: a number of long ago to occupy a stream", []edit{
+		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)", "progress.counter(st.place), 0, 0)"}}},
+	{"planted: a write that no ticket covers", []edit{
+		{"copies.go", "	begun := launched || q.occupy(s, st)\n", "	q.occupy(s, st)\n	begun := launched\n"}}},
+	{"planted: close does not wait for streams of the host", []edit{
+		{"device.go", "				_ = s.await([]uintptr{st.event(st.last)})\n", ""}}},
 	{"planted: an event of a capture is asked for", []edit{
-		{"stream.go", "	if err := d.notCaptured(s, event, on); err != nil {\n", "	if r := s.call(fnEventQuery, event); r != success && r != notReady {\n		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)\n	}\n	if err := s.d.ending(); err != nil {\n"}}},
+		{"stream.go", "	if err := s.notCaptured(event, on); err != nil {\n", "	if r := s.call(fnEventQuery, event); r != success && r != notReady {\n		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)\n	}\n	if err := s.d.ending(); err != nil {\n"}}},
 	{"planted: a list that is not emptied", []edit{
 		{"kernel.go", "	defer k.clear()\n", ""}}},
 	{"planted: host memory of the driver's refused", []edit{

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
@@ -138,7 +139,7 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	}
 	defer s.unlock()
 	const on = "event of the host"
-	if err := d.notCaptured(s, event, on); err != nil {
+	if err := s.notCaptured(event, on); err != nil {
 		return gpu.Ticket{}, err
 	}
 	// One stream serves all events of hosts: it does nothing but wait.
@@ -158,11 +159,12 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	return d.ticket(s, st)
 }
 
-// notCaptured refuses an event of a capture. The driver has no question for that: one about
-// the event itself breaks the capture (seen with driver 580). So a stream that does nothing
-// else waits for the event, and is asked whether it has joined a capture. Such a stream leaves
-// no trace in the graph; it is destroyed, because another event must not draw it out.
-func (d *Device) notCaptured(s *session, event uintptr, on string) error {
+// notCaptured refuses an event of a capture. The driver cannot be asked for that: a question
+// about the event itself breaks the capture (seen with driver 580). So a stream that does
+// nothing else waits for the event, and is asked whether it has joined a capture. It leaves no
+// trace in the graph. A stream that has joined cannot wait for other events, so it is destroyed.
+func (s *session) notCaptured(event uintptr, on string) error {
+	d := s.d
 	if d.probe == 0 {
 		if err := s.do(fnStreamCreate, on, address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
 			return err
@@ -172,15 +174,13 @@ func (d *Device) notCaptured(s *session, event uintptr, on string) error {
 	if err := s.do(fnStreamWaitEvent, on, d.probe, event, 0); err != nil {
 		return err
 	}
-	if err := s.do(fnStreamIsCapturing, on, d.probe, address(&s.out.small)); err != nil {
-		return err
-	}
-	if s.out.small == 0 {
+	err := s.do(fnStreamIsCapturing, on, d.probe, address(&s.out.small))
+	if err == nil && s.out.small == 0 {
 		return nil
 	}
 	joined := d.probe
 	d.probe = 0
-	if err := s.do(fnStreamDestroy, on, joined); err != nil {
+	if err := errors.Join(err, s.do(fnStreamDestroy, on, joined)); err != nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", on, ErrCapturing)

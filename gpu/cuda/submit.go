@@ -13,7 +13,8 @@ import (
 // batch that breaks a rule is refused as a whole before the driver sees it.
 //
 // A thousand scattered pages are five driver calls: context, copies, counter,
-// event, context; each pending ticket in Waits is one more.
+// event, context. Each pending ticket in Waits is one more, as is what occupies the
+// stream before small pieces, and each launch of the kernel.
 // The copies of a batch run in any order, and each page is written by one of them at most.
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	// The device's lock is held to the end: batches are on a stream in the order of their

@@ -31,8 +31,8 @@ type Measured struct {
 	Rows    []Row       `json:"rows"`
 }
 
-// sizes are the pages that are measured: those of caches, and two to fit each
-// regime of a lane, small enough that the link is not full.
+// sizes are the pages that are measured: those of caches, and three to fit each regime of a
+// lane.
 var sizes = []int64{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
 
 // smallBelow is where the two regimes of a lane meet: the boundary of NVIDIA's copy engines.
@@ -81,13 +81,13 @@ func Measure(d gpu.Device, m Measurement) (Measured, error) {
 			}
 		}
 	}
-	explain(p, found.Rows)
+	fitProfile(p, found.Rows)
 	return found, p.Validate()
 }
 
-// explain fits a profile to rows, the first two of which are one copy and many of the smallest
-// size.
-func explain(p *sim.Profile, rows []Row) {
+// fitProfile fits a profile to rows, the first two of which are one copy and many of the
+// smallest size. The processor's time of a descriptor is that of an offload.
+func fitProfile(p *sim.Profile, rows []Row) {
 	first, last := rows[0], rows[1]
 	p.CallNanos = first.SubmitNs
 	p.DescriptorNanos = max(0, (last.SubmitNs-first.SubmitNs)/float64(max(1, last.Copies-1)))
@@ -281,35 +281,38 @@ func fit(rows []Row, direction string, submit float64) sim.Lane {
 	return l
 }
 
-// regime fits time = nanos + bytes/rate to sizes so that the sum of the squares of the relative
-// errors is least. A byte takes at most so many nanoseconds, and a descriptor no less than nothing.
-func regime(rows []Row, direction string, submit float64, of []int64, most float64) sim.Regime {
-	var n, x, y, xx, xy float64 // sums, weighted by the square of what was found
-	for _, bytes := range of {
-		found := nanosOf(rows, direction, submit, bytes)
+// regime fits submit + nanos + bytes/rate to the times of some sizes, so that the sum of the
+// squares of the relative errors is least. A byte takes slowest nanoseconds at most; where the
+// fit says more, or a descriptor of less than a nanosecond, the bound is taken instead and the
+// other number is fitted alone.
+func regime(rows []Row, direction string, submit float64, sizes []int64, slowest float64) sim.Regime {
+	var n, x, y, xx, xy float64 // sums, weighted by the square of the time
+	for _, bytes := range sizes {
+		found := nanosOf(rows, direction, bytes)
 		if found == 0 {
 			continue
 		}
-		b, w := float64(bytes), 1/(found*found)
-		n, x, y, xx, xy = n+w, x+w*b, y+w*found, xx+w*b*b, xy+w*b*found
+		b, t, w := float64(bytes), found-submit, 1/(found*found)
+		n, x, y, xx, xy = n+w, x+w*b, y+w*t, xx+w*b*b, xy+w*b*t
 	}
-	if n == 0 {
-		return sim.Regime{Nanos: 1, GBps: 1}
-	}
-	perByte := 1e-6
+	const least, fastest = 1.0, 1e-6 // nanoseconds of a descriptor and of a byte
+	perByte := fastest
 	if d := n*xx - x*x; d > 0 {
-		perByte = max(perByte, (n*xy-x*y)/d)
+		perByte = max(fastest, (n*xy-x*y)/d)
 	}
-	perByte = min(perByte, most)
-	return sim.Regime{Nanos: max(1, (y-perByte*x)/n), GBps: 1 / perByte}
+	perByte = min(perByte, slowest)
+	nanos := (y - perByte*x) / max(n, math.SmallestNonzeroFloat64)
+	if nanos < least {
+		nanos, perByte = least, min(max(fastest, (xy-least*x)/max(xx, math.SmallestNonzeroFloat64)), slowest)
+	}
+	return sim.Regime{Nanos: nanos, GBps: 1 / perByte}
 }
 
-// nanosOf is the time of one copy in a full batch, without the processor's for any descriptor;
-// 0: it was not measured.
-func nanosOf(rows []Row, direction string, submit float64, bytes int64) float64 {
+// nanosOf is the time of one copy in a full batch; 0: it was not measured.
+func nanosOf(rows []Row, direction string, bytes int64) float64 {
 	for _, r := range rows {
 		if r.Direction == direction && r.Bytes == bytes && r.Copies > 1 && r.InFlight == 1 {
-			return max(1, float64(bytes)/r.GBps-submit)
+			return float64(bytes) / r.GBps
 		}
 	}
 	return 0

@@ -64,15 +64,15 @@ var profiles = []Profile{
 	coherent("gh200-c2c"),
 	{
 		Name:     "h100-measured",
-		Onboard:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{116, 60.8}, Large: Regime{517, 71.5}},
-		Offload:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{91, 56.6}, Large: Regime{492, 73.5}},
-		BothGBps: 94.6, CallNanos: 8600, DescriptorNanos: 620, SetupNanos: 2000, HBMGBps: 2675, DenseTFLOPS: 989,
+		Onboard:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{110, 58.1}, Large: Regime{477, 67.9}},
+		Offload:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{95.4, 58.3}, Large: Regime{453, 69.8}},
+		BothGBps: 94.6, CallNanos: 8550, DescriptorNanos: 621, SetupNanos: 2000, HBMGBps: 2675, DenseTFLOPS: 989,
 	},
 	{
 		Name:     "h200-measured",
-		Onboard:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{169, 83.2}, Large: Regime{198, 55.1}},
-		Offload:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{64, 54.7}, Large: Regime{169, 55.1}},
-		BothGBps: 100.9, CallNanos: 7200, DescriptorNanos: 530, SetupNanos: 2000, HBMGBps: 3594, DenseTFLOPS: 989,
+		Onboard:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{162.5, 75.9}, Large: Regime{215.6, 55.1}},
+		Offload:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{65.9, 55.2}, Large: Regime{174.8, 55.1}},
+		BothGBps: 100.9, CallNanos: 7160, DescriptorNanos: 530.6, SetupNanos: 2000, HBMGBps: 3594, DenseTFLOPS: 989,
 	},
 }
 

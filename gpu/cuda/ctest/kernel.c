@@ -1,5 +1,6 @@
 // Modules and launches of the imitation. A launch does what kernel.ptx says, a piece at a time
-// and last first; whether the kernel itself does so, hold the tests of its text and a device.
+// and last first. Whether the kernel itself does so is for the test of its text, and for tests
+// on a device.
 #include "imitation.h"
 
 #include <stdio.h>
@@ -44,6 +45,11 @@ API CUresult cuModuleUnload(CUmodule m) {
 API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name) {
 	char head[200];
 	size_t bytes;
+	pthread_mutex_lock(&lock);
+	CUresult r = begin(__func__, true, true);
+	pthread_mutex_unlock(&lock);
+	if (r != CUDA_SUCCESS)
+		return r;
 	snprintf(head, sizeof head, ".visible .entry %s(.param .align 8 .b8 list[", name);
 	const char *at = strstr(m->text, head);
 	if (at == NULL || sscanf(at + strlen(head), "%zu]", &bytes) != 1)

@@ -289,7 +289,8 @@ API CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *out) {
 	struct CUstream_st *s = find_stream(handle);
 	if (s == NULL)
 		END(CUDA_ERROR_INVALID_HANDLE);
-	*out = s->capturing != NULL ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	*out = s->capturing == NULL ? CU_STREAM_CAPTURE_STATUS_NONE :
+	       s->capturing->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	END(CUDA_SUCCESS);
 }
 
