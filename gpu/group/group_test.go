@@ -413,3 +413,34 @@ func TestNew(t *testing.T) {
 	assert.Equal(t, memory.Total, memory.Free, "rank 0 has its memory back")
 	require.NoError(t, pair.Close())
 }
+
+// told is a device that describes itself otherwise.
+type told struct {
+	gpu.Device
+	info gpu.Info
+}
+
+func (d told) Info() gpu.Info { return d.info }
+
+// Where ranks differ in how they copy, the group names the slower way.
+func TestInfoOfUnequalRanks(t *testing.T) {
+	fast := gpu.Info{Backend: "x", Copies: "batch", Local: "kernel", Completion: "counters"}
+	slow := gpu.Info{Backend: "x", Copies: "loop", Completion: "events"}
+	for _, infos := range [][2]gpu.Info{{fast, slow}, {slow, fast}, {fast, fast}} {
+		var members []gpu.Device
+		for _, info := range infos {
+			d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+			require.NoError(t, err)
+			members = append(members, told{d, info})
+		}
+		d, err := group.New(members...)
+		require.NoError(t, err)
+		want := fast
+		if infos[0] != infos[1] {
+			want = slow
+		}
+		got := d.Info()
+		assert.Equal(t, want, gpu.Info{Backend: got.Backend, Copies: got.Copies, Local: got.Local, Completion: got.Completion})
+		require.NoError(t, d.Close())
+	}
+}
