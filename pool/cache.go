@@ -96,7 +96,7 @@ func (c *cache) front(i int32) messages.PageID {
 // noteVictim notes the piece of a page, which is about to be evicted, as that of the victims up to an index.
 func (c *cache) noteVictim(i int32, end int) {
 	if s := c.pieces; s != nil {
-		s.note(s.member(&s.all[s.of(i)]), end)
+		s.note(&s.uses[s.of(i)], end)
 	}
 }
 
@@ -187,10 +187,12 @@ func (c *cache) take(op *protocol.PoolOp, n int, record page, victims []protocol
 	end := len(op.Pages) + n
 	if s := c.pieces; s != nil {
 		op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
-		for left := n; left > 0; left = end - len(op.Pages) - len(s.single) {
+		for left := n; left > 0; left = end - len(op.Pages) - s.single {
 			victims = c.takeFromPiece(op, left, &record, victims)
 		}
-		op.Pages, s.single = append(op.Pages, s.single...), s.single[:0]
+		op.Pages = op.Pages[:end]
+		slices.Reverse(op.Pages[end-s.single:])
+		s.single = 0
 	}
 	for len(op.Pages) < end {
 		victims = c.takeFromList(op, end-len(op.Pages), record, victims)

@@ -5,7 +5,7 @@ package pool
 //
 //  1. a piece counts the pages that belong to it, and its list has those that are cached, the deepest first;
 //  2. it counts the pieces that hang on it, and it is in the leaves or the inner pieces of its level accordingly,
-//     once, as long as it has cached pages, with its features and its last use;
+//     once, as long as it has cached pages;
 //  3. a page that caches nothing belongs to no piece;
 //  4. in a pool of states checkpoints follow shorter ones, which list them, and their pieces have the blocks that they save.
 //
@@ -31,6 +31,7 @@ func (c *checking) piecesOf() int {
 	if s.checkpoints != nil {
 		c.checkpoints(s)
 	}
+	c.sets(s)
 	cached, unused := 0, 0
 	for n := s.free; n != noPiece && unused < len(s.all); n = s.all[n].parent {
 		if q := &s.all[n]; q.pages != 0 || q.children != 0 {
@@ -59,13 +60,39 @@ func (c *checking) piecesOf() int {
 	return cached
 }
 
+// sets checks that the sets have as many places as there are pieces with cached pages, each of which has its own, see piece.
+func (c *checking) sets(s *pieces) {
+	if len(s.uses) != len(s.all) || len(s.details) != len(s.all) {
+		c.say("%d pieces have %d last uses and %d details", len(s.all), len(s.uses), len(s.details))
+	}
+	places, cached := 0, 0
+	s.orders.each(func(o *order) {
+		for _, g := range o.groups {
+			if g == nil {
+				continue
+			}
+			for k := range g {
+				places += len(g[k].leaves) + len(g[k].inner)
+			}
+		}
+	})
+	for n := range s.all[1:] {
+		if s.all[n+1].cached() {
+			cached++
+		}
+	}
+	if places != cached {
+		c.say("%d pieces have cached pages, sets have %d places", cached, places)
+	}
+}
+
 // piece checks the list of a piece and its place in its level.
 //
 // All cached pages of a piece have one priority, because the piece has one place in one
 // level; used pages of it may have another until they are linked (moveToPriority).
 func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
-	if q.marks.has(withEnd) && (q.children > 0 || !c.pool.cache.pieces.member(q).features.HasLast()) {
+	if q.marks.has(withEnd) && (q.children > 0 || !c.pool.cache.pieces.uses[n].features().HasLast()) {
 		c.say("piece %d with the last block of a prompt has %d children and the features of others", n, q.children)
 	}
 	if q.branches < 0 || q.branches > q.children {
@@ -85,8 +112,10 @@ func (c *checking) piece(n int32, q *piece) int {
 	if q.tail != last {
 		c.say("piece %d with %d cached pages ends with page %d, counted %d", n, count, last, q.tail)
 	}
-	set := *c.pool.cache.pieces.setOf(q)
-	if int(q.spot) >= len(set) || set[q.spot].piece != n {
+	if !q.cached() {
+		return count
+	}
+	if set := *c.pool.cache.pieces.levelOf(q).setOf(q); int(q.spot) >= len(set) || set[q.spot] != n {
 		c.say("piece %d with %d children and %d cached pages is not at %d of its set", n, q.children, count, q.spot)
 	}
 	return count
@@ -112,7 +141,7 @@ func (c *checking) checkpoints(s *pieces) {
 			listed++
 		}
 		if n := s.of(int32(i)); n != noPiece {
-			if f := s.member(&s.all[n]).features; s.policy.Saves(f, s.checkpoints.saved(int32(i))) != f {
+			if f := s.uses[n].features(); s.policy.Saves(f, s.checkpoints.saved(int32(i))) != f {
 				c.say("checkpoint %d saves %d blocks, its piece %d does not say so", i, s.checkpoints.saved(int32(i)), n)
 			}
 		}

@@ -104,10 +104,8 @@ func (c *checkpoints) follow(list []messages.PageID) {
 		return
 	}
 	if n := s.of(front); n != noPiece {
-		q := &s.all[n]
-		m := s.member(q)
-		m.features = s.policy.GoesOn(m.features)
-		s.changed(q, m)
+		s.uses[n].setFeatures(s.policy.GoesOn(s.uses[n].features()))
+		s.changed(n)
 	}
 }
 
@@ -115,8 +113,8 @@ func (c *checkpoints) follow(list []messages.PageID) {
 func (c *checkpoints) forget(i int32) {
 	s := c.pieces
 	if n := s.of(i); n != noPiece {
-		m := s.member(&s.all[n])
-		s.policy.Gone(m.features, s.lastOf(m.last))
+		u := &s.uses[n]
+		s.policy.Gone(u.features(), s.lastOf(u.time))
 	}
 	front := c.of[i].front
 	c.cut(i)
@@ -144,10 +142,8 @@ func (c *checkpoints) resave(i int32) {
 	if n == noPiece {
 		return
 	}
-	q := &s.all[n]
-	m := s.member(q)
-	m.features = s.policy.Saves(m.features, c.saved(i))
-	s.changed(q, m)
+	s.uses[n].setFeatures(s.policy.Saves(s.uses[n].features(), c.saved(i)))
+	s.changed(n)
 }
 
 // fresh is the features of the piece of a checkpoint of which nothing is known but its place.
@@ -167,9 +163,9 @@ func (c *checkpoints) form(op *protocol.PoolOp, now time.Duration) {
 			continue
 		}
 		if n := s.of(int32(id)); n != noPiece {
-			q := &s.all[n]
-			m := s.member(q)
-			m.features, m.last = s.policy.Used(m.features, s.lastOf(m.last)), s.now()
+			q, u := &s.all[n], &s.uses[n]
+			u.setFeatures(s.policy.Used(u.features(), s.lastOf(u.time)))
+			u.time = s.now()
 			q.marks = q.marks.withUses(q.marks.uses() + 1)
 			continue
 		}

@@ -285,7 +285,7 @@ func TestBytesOfCheckpoints(t *testing.T) {
 	filled(newStateCache(p), 35, make([]protocol.Tenant, 1000)...)
 	bytes := float64(p.cache.pieces.bytes()) / 1000
 	t.Logf("%.1f bytes a checkpoint", bytes)
-	assert.Less(t, bytes, 100.0)
+	assert.Less(t, bytes, 80.0)
 }
 
 // TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others that save more.
@@ -310,7 +310,7 @@ func TestSupersededCheckpointIsKnown(t *testing.T) {
 	ids := document(7, 30)
 	goesOn := func(page messages.PageID) bool {
 		s := p.cache.pieces
-		f := s.member(&s.all[s.of(int32(page))]).features
+		f := s.uses[s.of(int32(page))].features()
 		return f == s.policy.GoesOn(f)
 	}
 	for i, n := range []int{20, 30, 10} {

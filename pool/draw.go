@@ -123,12 +123,12 @@ func (c *cache) drawPiece(i int32) string {
 	}
 	n := c.pieces.of(i)
 	q := &c.pieces.all[n]
-	m := c.pieces.member(q)
-	f, last := m.features, q.marks.has(withEnd)
+	u := &c.pieces.uses[n]
+	f, last := u.features(), q.marks.has(withEnd)
 	if last && i != q.head {
 		f = c.pieces.beforeLast(q, f)
 	}
-	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.marks.uses(), c.pieces.policy.Value(f, c.pieces.lastOf(m.last)))
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.marks.uses(), c.pieces.policy.Value(f, c.pieces.lastOf(u.time)))
 	if last && i == q.head {
 		s += " last"
 	}

@@ -100,12 +100,12 @@ func swept(pages, tokensPerBlock int) int {
 }
 
 // compare compares the next n pieces of a set with those that are kept.
-func (f *front) compare(s *pieces, set []member, n int) {
+func (f *front) compare(s *pieces, set []int32, n int) {
 	for range min(n, len(set)) {
 		if f.sweep >= len(set) {
 			f.sweep = 0
 		}
-		f.add(s.candidate(&set[f.sweep]))
+		f.add(s.candidate(set[f.sweep]))
 		f.sweep++
 	}
 	f.due = max(0, f.due-n)
@@ -113,17 +113,17 @@ func (f *front) compare(s *pieces, set []member, n int) {
 
 // update gives the least candidate its value of this moment, and removes it if it is no longer in the set.
 // It tells whether the candidate has kept its place.
-func (f *front) update(s *pieces, set []member) bool {
+func (f *front) update(s *pieces, set []int32) bool {
 	k := f.n - 1
 	c := &f.list[k]
 	spot := s.all[c.piece].spot
 	// Another set has something else at this index.
-	if int(spot) >= len(set) || set[spot].piece != c.piece {
+	if int(spot) >= len(set) || set[spot] != c.piece {
 		f.n--
 		return false
 	}
-	if m := &set[spot]; m.last != c.last || !c.fresh(s.now()) {
-		return f.put(k, s.candidate(m)) == k
+	if s.uses[c.piece].time != c.last || !c.fresh(s.now()) {
+		return f.put(k, s.candidate(c.piece)) == k
 	}
 	return true
 }

@@ -69,13 +69,13 @@ func TestFirstChoiceComparesAll(t *testing.T) {
 	}
 	s, set := p.cache.pieces, p.cache.whole.level(messages.DefaultPriority).candidates()
 	require.Len(t, set, 200)
-	least := s.candidate(&set[0])
+	least := s.candidate(set[0])
 	for k := range set {
-		if c := s.candidate(&set[k]); c.before(least) {
+		if c := s.candidate(set[k]); c.before(least) {
 			least = c
 		}
 	}
-	require.NotContains(t, []int32{set[0].piece, set[1].piece, set[2].piece, set[3].piece, set[199].piece}, least.piece)
+	require.NotContains(t, []int32{set[0], set[1], set[2], set[3], set[199]}, least.piece)
 	require.Equal(t, least.piece, s.first(1))
 }
 
@@ -222,10 +222,11 @@ func TestCandidatesAreRankedByTheirNextVictim(t *testing.T) {
 	}
 	s, q := p.cache.pieces, c.pieceOf(document(1, 6)[0])
 	for _, depth := range []int32{5, 4} {
-		m := s.member(q)
+		n := c.numberOf(document(1, 6)[0])
+		u := s.uses[n]
 		require.Equal(t, depth, p.pages[q.head].depth)
-		require.Equal(t, s.policy.RankAt(m.features, s.lastOf(m.last), depth), s.candidate(m).rank)
-		require.NotEqual(t, s.policy.Rank(m.features, s.lastOf(m.last)), s.candidate(m).rank)
+		require.Equal(t, s.policy.RankAt(u.features(), s.lastOf(u.time), depth), s.candidate(n).rank)
+		require.NotEqual(t, s.policy.Rank(u.features(), s.lastOf(u.time)), s.candidate(n).rank)
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}) // all last blocks
 	}
 }

@@ -25,10 +25,10 @@ var emptyList = list{none, none, none}
 // own list, the others in the lists of their terms.
 type level struct {
 	list
-	ranked        []int32  // a heap of terms; at the top the one whose first page is evicted first
-	leaves, inner []member // with a forecast: pieces with cached pages, see pieces.go
-	front         *front   // of these, from the first choice on
-	recent        *recent  // with hints: the pages of the list whose hints are not complete yet
+	ranked        []int32 // a heap of terms; at the top the one whose first page is evicted first
+	leaves, inner []int32 // with a forecast: pieces with cached pages, see pieces.go
+	front         *front  // of these, from the first choice on
+	recent        *recent // with hints: the pages of the list whose hints are not complete yet
 }
 
 // order is the eviction order of cached pages: all of a pool, or with quotas those

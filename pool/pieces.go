@@ -32,11 +32,11 @@ type pieces struct {
 	pages   []page // the pool's
 	orders  *orders
 	policy  *forecast.Policy
-	all     []piece  // by number, from 1 on
-	details []detail // by number
-	free    int32    // the first unused number, noPiece: none; piece.parent is the next one
-	used    []member // pieces without cached pages: they are in no level
-	epoch   int64    // the policy's time from which member.last counts
+	all     []piece   // by number, from 1 on
+	uses    []lastUse // by number
+	details []detail  // by number
+	free    int32     // the first unused number, noPiece: none; piece.parent is the next one
+	epoch   int64     // the policy's time from which lastUse.time counts
 	// The pieces' places in the lists of their terms, by number, as far as a piece has had a term.
 	terms []termPlace
 	// the last piece that lost a page to moveToPriority, and the piece that got it
@@ -44,11 +44,9 @@ type pieces struct {
 	fetcher *fetcher                // nil: nothing is prefetched
 	waiting bool                    // a wait has begun in the current work
 	due     int                     // comparisons for the last victim
-	single  []messages.PageID       // scratch space of take: pages of pieces that lost one page only
-	runs    []forecast.Run          // of the current request
-	ends    []int                   // of its leading runs that were cached before it
+	single  int                     // pages of the current take that are written at the end of the room of op.Pages, see takeFromPiece
 	peeked  []candidate             // scratch space of peekVictims
-	evicted []protocol.EvictedPiece // the pieces of the victims of the current work
+	evicted []protocol.EvictedPiece // the pieces of the victims of the current work: PoolWork.Pieces
 	config  Forecast
 
 	checkpoints *checkpoints // of a pool of states: each page is a piece, which hangs on none
@@ -67,8 +65,8 @@ func (s *pieces) of(i int32) int32 { return s.pages[i].child }
 // priority and term: the part of a node of the radix tree that the pool caches.
 //
 // A record has 32 bytes, two of them in a cache line: an eviction reads and writes those of the piece, of the piece in front
-// of it, and of the one that gets its place in the set. What else is known of a piece is in its detail and its member:
-// 60 bytes for each piece.
+// of it, and of the one that gets its place in the set. What else is known of a piece is in its lastUse, its detail and its
+// place in a set: 56 bytes for each piece.
 type piece struct {
 	head, tail int32 // of the list of its cached pages, the deepest first: the order of their eviction
 	// A number is in use as long as pages > 0 or children > 0. A piece exists as long as pages > 0: one that has lost
@@ -79,7 +77,7 @@ type piece struct {
 	// point where prompts part.
 	children int32 // pieces that hang on this one
 	branches int32 // children that are not superseded
-	spot     int32 // index in its set: the leaves or inner pieces of its level, or pieces.used, see setOf
+	spot     int32 // of one with cached pages: index in its set, the leaves or inner pieces of its level
 	marks    marks
 	priority messages.Priority // of its cached pages
 	tenant   protocol.Tenant
@@ -112,6 +110,23 @@ func (m marks) uses() int { return int(m & mostUses) }
 // withUses notes a number of uses.
 func (m marks) withUses(n int) marks { return m&^mostUses | marks(min(n, int(mostUses))) }
 
+// lastUse is the last use of a piece, from which the value of the piece is computed.
+//
+// The values of a set are computed one after the other. The sets have numbers only, since there is room for as many leaves and
+// inner pieces as there ever were: with last uses in the sets a piece took up to eleven bytes more.
+type lastUse struct {
+	halves [2]uint32 // of the features at the use, and of whether the piece is awaited since: in one a lastUse would take 16 bytes
+	time   uint32    // milliseconds of the policy's time since pieces.epoch
+}
+
+// features is the features of the piece.
+func (u *lastUse) features() forecast.Features {
+	return forecast.Features(uint64(u.halves[1])<<32 | uint64(u.halves[0]))
+}
+
+// setFeatures changes the features of the piece.
+func (u *lastUse) setFeatures(f forecast.Features) { u.halves = [2]uint32{uint32(f), uint32(f >> 32)} }
+
 // detail is what is known of a piece beside what evictions need.
 type detail struct {
 	end     int32          // the piece that is the last block of a prompt and hangs on this one, see endOf
@@ -125,7 +140,8 @@ func newPieces(orders *orders, config Forecast) *pieces {
 		orders.pages[i].child = noPiece // it may have been a hint
 	}
 	s := &pieces{
-		pages: orders.pages, orders: orders, all: make([]piece, 1), details: make([]detail, 1), config: config,
+		pages: orders.pages, orders: orders, all: make([]piece, 1), uses: make([]lastUse, 1), details: make([]detail, 1),
+		config:  config,
 		fetcher: newFetcher(len(orders.pages)),
 	}
 	if config.States {
@@ -144,11 +160,12 @@ func (s *pieces) open(f forecast.Features, uses int) int32 {
 		s.free = s.all[n].parent
 	} else {
 		n = int32(len(s.all))
-		s.all, s.details = appendTight(s.all, piece{}), appendTight(s.details, detail{})
+		s.all, s.uses, s.details = appendTight(s.all, piece{}), appendTight(s.uses, lastUse{}), appendTight(s.details, detail{})
 	}
 	s.all[n] = piece{head: none, tail: none, marks: marks(0).withUses(uses)}
 	s.details[n] = detail{}
-	s.put(&s.used, member{features: f, last: s.now(), piece: n})
+	s.uses[n] = lastUse{time: s.now()}
+	s.uses[n].setFeatures(f)
 	return n
 }
 
@@ -181,8 +198,8 @@ func (s *pieces) assign(i, n int32) {
 
 // hang makes parent the piece in front of n, which has none.
 //
-// A piece with cached pages that gets its first child stops being a leaf, and moves to the
-// other set of its level. This happens when a prompt goes on from cached blocks.
+// The current request uses all pages of the parent, so none of them is cached: the parent is in no set, and joins the one for pieces with
+// children when its first page is linked.
 func (s *pieces) hang(n, parent int32) {
 	if parent == noPiece {
 		return
@@ -192,10 +209,6 @@ func (s *pieces) hang(n, parent int32) {
 	q.children++
 	if !s.all[n].marks.has(superseded) {
 		q.branches++
-	}
-	if q.children == 1 && q.cached() {
-		l := s.levelOf(q)
-		s.put(&l.inner, s.cut(&l.leaves, q.spot))
 	}
 }
 
@@ -211,7 +224,6 @@ func (s *pieces) remove(i int32) {
 	s.pages[i].child = noPiece
 	q := &s.all[n]
 	if q.pages--; q.pages == 0 {
-		s.cut(&s.used, q.spot)
 		s.end(n)
 	}
 }
@@ -253,8 +265,9 @@ func (s *pieces) removeChild(n int32, q *piece) {
 	switch {
 	case q.cached():
 		l := s.levelOf(q)
-		s.put(&l.leaves, s.cut(&l.inner, q.spot))
-		l.offer(s, &l.leaves[q.spot])
+		s.cut(&l.inner, q.spot)
+		s.put(&l.leaves, n)
+		l.offer(s, n)
 	case q.pages == 0:
 		s.release(n, q)
 	}
@@ -294,7 +307,7 @@ func (s *pieces) link(o *order, i int32) {
 		q.tenant = s.orders.accounts.of[i]
 	}
 	s.joinTerm(o, n, term)
-	s.addToLevel(o, q)
+	s.addToLevel(o, n)
 }
 
 // moveToPriority takes a page out of a piece whose cached pages have another priority or
@@ -305,12 +318,12 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.cached() && (q.priority != priority || s.termOf(to) != term) {
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
 		// pages of one operation need not be neighbours.
-		m := *s.member(&s.all[from])
+		f := s.uses[from].features()
 		if s.all[from].marks.has(withEnd) {
-			m.features = s.beforeLast(&s.all[from], m.features)
+			f = s.beforeLast(&s.all[from], f)
 		}
-		to = s.open(m.features, s.all[from].marks.uses())
-		s.member(&s.all[to]).last = m.last
+		to = s.open(f, s.all[from].marks.uses())
+		s.uses[to].time = s.uses[from].time
 		s.moved.from, s.moved.to = from, to
 	}
 	s.pages[i].child = noPiece
@@ -355,14 +368,6 @@ func (s *pieces) unlink(o *order, i int32) {
 // empty empties the lists of all pieces and takes them out of their levels, before the orders are emptied.
 func (s *pieces) empty() {
 	s.orders.each(func(o *order) {
-		o.each(func(_ messages.Priority, l *level) bool {
-			for _, set := range [2][]member{l.leaves, l.inner} {
-				for _, m := range set {
-					s.put(&s.used, m)
-				}
-			}
-			return true
-		})
 		for k := range o.terms.all {
 			o.terms.all[k].pieces = o.terms.all[k].pieces[:0]
 		}

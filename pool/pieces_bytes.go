@@ -6,7 +6,7 @@ import "unsafe"
 // proportion to the pieces, of which there is at most one for each page that caches a block; lists keep the room
 // that they once took.
 func (s *pieces) bytes() int {
-	n := bytesOf(s.all) + bytesOf(s.details) + bytesOf(s.used) + bytesOf(s.terms)
+	n := bytesOf(s.all) + bytesOf(s.uses) + bytesOf(s.details) + bytesOf(s.terms)
 	s.orders.each(func(o *order) {
 		for _, g := range o.groups {
 			if g == nil {
@@ -29,7 +29,7 @@ func (s *pieces) bytes() int {
 	if s.fetcher != nil {
 		n += int(unsafe.Sizeof(*s.fetcher))
 	}
-	return n + bytesOf(s.runs) + bytesOf(s.ends) + bytesOf(s.peeked) + bytesOf(s.evicted) + bytesOf(s.single)
+	return n + bytesOf(s.peeked)
 }
 
 // bytesOf is the memory of a list.

@@ -19,9 +19,9 @@ import (
 // The loop ends with the piece: another choice follows for the rest. A piece that loses its
 // last page is gone.
 //
-// Pages that are taken one by one, most of them last blocks of prompts, are left in single, but those of terms and
-// checkpoints. The operation has them behind the others, so that the last block of the next prompt gets them. Among the
-// others they would part pages that adjoin, a few more with each prompt that the pages are used for, until all pages of a
+// Pages that are taken one by one, most of them last blocks of prompts, are written at the end of the room of op.Pages, the last one
+// first, except those of terms and checkpoints. The operation has them behind the others, so that the last block of the next prompt gets
+// them. Among the others they would part pages that adjoin, a few more with each prompt that the pages are used for, until all pages of a
 // piece lie apart.
 func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims []protocol.Victim) []protocol.Victim {
 	s, o := c.pieces, &c.whole
@@ -29,31 +29,30 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	l := o.level(priority)
 	best := s.victimOf(l, s.due).piece
 	q := &s.all[best]
-	set := l.setOf(q)
-	m := &(*set)[q.spot]
+	u := &s.uses[best]
 	// The pages of a term are counted one by one when they leave it, and checkpoints when they leave the pool.
 	if s.termOf(best) != 0 || s.checkpoints != nil {
 		i := q.head
 		victims = append(victims, c.victim(i))
-		s.note(m, len(victims))
+		s.note(u, len(victims))
 		c.evict(i)
 		c.pages[i] = *record
 		op.Pages = append(op.Pages, messages.PageID(i))
 		s.due = s.duePage()
 		return victims
 	}
-	noted := len(victims)
+	noted, room := len(victims), op.Pages[len(op.Pages):][:n]
 	if q.marks.has(withEnd) {
 		noted++
-		s.note(m, noted)
+		s.note(u, noted)
 		q.marks &^= withEnd
-		m.features = s.beforeLast(q, m.features)
+		u.setFeatures(s.beforeLast(q, u.features()))
 		// The others go with the last block only if they are worth the least as well.
-		if l.front.replace(s.candidate(m)); !l.isLeast(s, best) {
+		if l.front.replace(s.candidate(best)); !l.isLeast(s, best) {
 			n = 1
 		}
 	}
-	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
+	ids, evicted := room[:n], victims[len(victims):][:n]
 	tail := none
 	if int(q.pages) <= n {
 		ids, tail = ids[:q.pages], q.tail
@@ -66,10 +65,11 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		at, k = takePiece(c.pages, q.head, ids, evicted, record)
 	}
 	if victims = victims[:len(victims)+k]; len(victims) > noted {
-		s.note(m, len(victims))
+		s.note(u, len(victims))
 	}
 	if k == 1 {
-		s.single = append(s.single, ids[0])
+		room[len(room)-1] = ids[0]
+		s.single++
 	} else {
 		op.Pages = op.Pages[:len(op.Pages)+k]
 	}
@@ -83,12 +83,10 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 	}
 	q.tail = none
 	l.front.drop(best)
-	left := s.cut(set, q.spot)
+	s.cut(l.setOf(q), q.spot)
 	o.clearIfEmpty(priority)
 	// Pages of the piece that are used keep it.
-	if q.pages > 0 {
-		s.put(&s.used, left)
-	} else {
+	if q.pages == 0 {
 		s.end(best)
 	}
 	return victims
@@ -153,10 +151,10 @@ func (s *pieces) removeStretch(o *order, r *pieceStretch) {
 	// As long as other pages of the piece are cached, the piece keeps its place.
 	if q.head == none {
 		s.leaveTerm(o, r.piece)
-		s.put(&s.used, s.removeFromLevel(o, q))
+		s.removeFromLevel(o, q)
 	}
 	if r.prev == none {
-		s.endLeaves(q)
+		s.endLeaves(r.piece)
 	}
 }
 
@@ -194,7 +192,7 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	q.tail = last
 	if !cached {
 		q.priority = priority
-		c.pieces.addToLevel(&c.whole, q)
+		c.pieces.addToLevel(&c.whole, n)
 	}
 	return k
 }
@@ -237,8 +235,8 @@ func (r *pieceRun) appendEach(pages []page, ids []messages.PageID, tail int32) (
 }
 
 // note notes the piece of the victims up to an index.
-func (s *pieces) note(m *member, end int) {
-	f, last := uint64(m.features), s.lastOf(m.last)
+func (s *pieces) note(u *lastUse, end int) {
+	f, last := uint64(u.features()), s.lastOf(u.time)
 	if k := len(s.evicted) - 1; k >= 0 && s.evicted[k].Features == f && s.evicted[k].Last == last {
 		s.evicted[k].End = end
 		return

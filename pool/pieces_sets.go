@@ -4,17 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/messages"
 )
-
-// member is a piece in its set, with what its value is computed from. The values of a set are
-// computed in the order of its members, so what they need is there, and not in the pieces' records.
-type member struct {
-	features forecast.Features // at the last use, and whether the piece is awaited since
-	last     uint32            // the last use: milliseconds of the policy's time since pieces.epoch
-	piece    int32
-}
 
 // now is the time of a use that happens now.
 func (s *pieces) now() uint32 { return uint32(s.policy.Now() - s.epoch) }
@@ -38,16 +29,11 @@ func (s *pieces) advance(now time.Duration) {
 func (s *pieces) moveEpoch(epoch int64) {
 	by := uint32(min(epoch-s.epoch, math.MaxUint32))
 	s.epoch = epoch
-	move := func(set []member) {
-		for k := range set {
-			set[k].last -= min(set[k].last, by)
-		}
+	for n := range s.uses {
+		s.uses[n].time -= min(s.uses[n].time, by)
 	}
-	move(s.used)
 	s.orders.each(func(o *order) {
 		o.each(func(_ messages.Priority, l *level) bool {
-			move(l.leaves)
-			move(l.inner)
 			if f := l.front; f != nil {
 				for k := range f.list {
 					f.list[k].last -= min(f.list[k].last, by)
@@ -67,52 +53,41 @@ func (s *pieces) levelOf(q *piece) *level {
 	return s.orders.accounts.list[q.tenant].order.ensureLevel(q.priority)
 }
 
-// setOf is the set that a piece is in.
-func (s *pieces) setOf(q *piece) *[]member {
-	if !q.cached() {
-		return &s.used
-	}
-	return s.levelOf(q).setOf(q)
-}
-
 // setOf is the set of a level that a piece with cached pages is in.
-func (l *level) setOf(q *piece) *[]member {
+func (l *level) setOf(q *piece) *[]int32 {
 	if q.children > 0 {
 		return &l.inner
 	}
 	return &l.leaves
 }
 
-// member is the piece in its set.
-func (s *pieces) member(q *piece) *member { return &(*s.setOf(q))[q.spot] }
-
 // put adds a piece, which is in no set, to one.
-func (s *pieces) put(set *[]member, m member) {
-	s.all[m.piece].spot = int32(len(*set))
-	*set = appendTight(*set, m)
+func (s *pieces) put(set *[]int32, n int32) {
+	s.all[n].spot = int32(len(*set))
+	*set = appendTight(*set, n)
 }
 
 // cut removes a piece from its set.
 //
 // The last piece fills the gap, so it is O(1). The sets need no order: victims are searched in
 // all places.
-func (s *pieces) cut(set *[]member, spot int32) member {
+func (s *pieces) cut(set *[]int32, spot int32) {
 	list := *set
 	last := len(list) - 1
-	m, moved := list[spot], list[last]
+	moved := list[last]
 	list[spot] = moved
-	s.all[moved.piece].spot = spot
+	s.all[moved].spot = spot
 	*set = list[:last]
-	return m
 }
 
 // addToLevel adds a piece, which has cached pages now, to its level, as a leaf or an inner piece.
-func (s *pieces) addToLevel(o *order, q *piece) {
+func (s *pieces) addToLevel(o *order, n int32) {
+	q := &s.all[n]
 	l := o.ensureLevel(q.priority)
 	o.setOccupied(q.priority)
-	s.put(l.setOf(q), s.cut(&s.used, q.spot))
+	s.put(l.setOf(q), n)
 	if q.children == 0 {
-		l.offer(s, &l.leaves[q.spot])
+		l.offer(s, n)
 	}
 }
 
@@ -120,10 +95,9 @@ func (s *pieces) addToLevel(o *order, q *piece) {
 //
 // It needs the priority and the children that the piece was added with, so it comes before
 // a change to either.
-func (s *pieces) removeFromLevel(o *order, q *piece) member {
-	m := s.cut(o.level(q.priority).setOf(q), q.spot)
+func (s *pieces) removeFromLevel(o *order, q *piece) {
+	s.cut(o.level(q.priority).setOf(q), q.spot)
 	o.clearIfEmpty(q.priority)
-	return m
 }
 
 // termPlace is the term of the cached pages of a piece, and the place of the piece in term.pieces.
@@ -178,12 +152,12 @@ func (s *pieces) endTerms(o *order, now time.Duration) {
 		// of the term and clears the bit of an empty level.
 		t := &o.terms.all[id-1]
 		for _, n := range t.pieces {
-			s.put(&s.used, s.removeFromLevel(o, &s.all[n]))
+			s.removeFromLevel(o, &s.all[n])
 		}
 		o.endTerm(id)
 		for _, n := range t.pieces {
 			s.all[n].priority = messages.DefaultPriority
-			s.addToLevel(o, &s.all[n])
+			s.addToLevel(o, n)
 		}
 	}
 }

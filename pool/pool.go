@@ -131,12 +131,15 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	// The victims of all operations are one list in the order of eviction: the offloader
 	// decides about them in this order.
 	w.Victims = w.Victims[:0]
+	s := p.cache.pieces
+	if s != nil {
+		s.evicted = w.Pieces[:0]
+	}
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
 	}
-	if s := p.cache.pieces; s != nil {
-		w.Pieces, w.Ranking = append(w.Pieces[:0], s.evicted...), evictedRanking{s.policy}
-		s.evicted = s.evicted[:0]
+	if s != nil {
+		w.Pieces, w.Ranking, s.evicted = s.evicted, evictedRanking{s.policy}, nil
 	}
 	w.Counts = p.Counts()
 	p.mustCheck()

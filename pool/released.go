@@ -31,10 +31,10 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 		Blocks: op.Request.Blocks, Prompt: op.Request.Prompt, Found: op.Request.Found, Tokens: op.Request.Tokens, Answer: op.Request.Answer,
 	}
 	path := s.storedPath(op.Pages)
-	r.Cached = min(s.cachedRuns(path), r.Prompt)
+	r.Cached = min(s.cachedBlocks(path), r.Prompt)
 	s.policy.Begin(&r)
-	s.runs = s.runs[:0]
 	parent, from := noPiece, 0
+	var runs runEnds
 	for i := 0; i < len(path); {
 		id := path[i]
 		if id == messages.NoPage || !s.pages[id].stored() {
@@ -44,26 +44,78 @@ func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 			i++
 			continue
 		}
-		var end int
-		if n := len(s.runs); n < len(s.ends) {
-			end = s.ends[n]
-		} else {
-			end = s.runEnd(path, i)
-		}
+		end := s.runEnd(path, i)
 		last := end == len(path)
-		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: last && end-i == 1}, !last, parent)
+		run := forecast.Run{From: int32(i), Last: last && end-i == 1}
+		parent = s.useRun(path[i:end], &run, !last, parent)
+		runs.add(run)
 		// Where another holds the last block too, pages in front of it may be in the list alone, as those that have left its window.
 		if last && end-i > 1 && s.all[parent].children == 0 && s.pages[path[end-1]].heldOnce() {
-			s.addEnd(parent, end-1)
+			runs.add(s.addEnd(parent, end-1))
 		}
 		if s.all[parent].branches > 1 && end < len(path) {
 			from = end // a branch point: the blocks up to it belong to other prompts too
 		}
 		i = end
 	}
-	if entry, at := s.policy.End(&r, s.runs, min(from, r.Prompt)); at >= 0 {
-		s.details[s.of(int32(path[s.runs[at].From]))].watched = entry
+	if runs.n == 0 {
+		return
 	}
+	if block, ok := s.policy.Draw(&r, min(from, r.Prompt)); ok {
+		run := runs.last
+		if block < int(run.From) {
+			run = s.runAt(path, block)
+		}
+		s.details[s.of(int32(path[run.From]))].watched = s.policy.Watch(&r, run, block)
+	}
+	s.policy.End(&r, runs.front, runs.last)
+}
+
+// runEnds are the last two runs of a path; of one run both are the same.
+type runEnds struct {
+	front, last forecast.Run
+	n           int // of the path
+}
+
+// add adds a run to the path.
+func (e *runEnds) add(r forecast.Run) {
+	if e.n++; e.n == 1 {
+		e.last = r
+	}
+	e.front, e.last = e.last, r
+}
+
+// runAt is the run that a block of a path is in, or if its page caches nothing the one in front, or else the first one. It comes when all
+// pages of the path have their pieces.
+//
+// A list of the runs was rejected: the list keeps its room, a sixteenth of the pieces' memory in a pool of 500 pages.
+func (s *pieces) runAt(path []messages.PageID, block int) forecast.Run {
+	i := block
+	for i >= 0 && s.pieceAt(path, i) == noPiece {
+		i--
+	}
+	if i < 0 {
+		for i = block; s.pieceAt(path, i) == noPiece; i++ {
+		}
+	}
+	n := s.pieceAt(path, i)
+	for i > 0 && s.pieceAt(path, i-1) == n {
+		i--
+	}
+	r := forecast.Run{From: int32(i), Uses: uint8(s.all[n].marks.uses())}
+	if i > 0 {
+		// The record of noPiece has no uses.
+		r.Front = uint8(s.all[s.pieceAt(path, i-1)].marks.uses())
+	}
+	return r
+}
+
+// pieceAt is the piece of a block of a path.
+func (s *pieces) pieceAt(path []messages.PageID, block int) int32 {
+	if path[block] == messages.NoPage {
+		return noPiece
+	}
+	return s.of(int32(path[block]))
 }
 
 // storedPath is a path without the pages at its end that cache no block, as that of a
@@ -99,10 +151,9 @@ func (s *pieces) await(pages []messages.PageID) {
 		if n == noPiece || n == before {
 			continue
 		}
-		q := &s.all[n]
-		m := s.member(q)
-		m.features = s.policy.Await(m.features)
-		s.changed(q, m)
+		u := &s.uses[n]
+		u.setFeatures(s.policy.Await(u.features()))
+		s.changed(n)
 		before = n
 	}
 }
@@ -130,18 +181,13 @@ func (s *pieces) formLoose(op *protocol.PoolOp) {
 	}
 }
 
-// cachedRuns lists the ends of the leading runs of a path that were cached before the request, whose
-// pages belong to pieces already, and returns the last one.
-//
-// It comes before all pages of the path get pieces. What the loop of form does with one run does not change where
-// the next one ends.
-func (s *pieces) cachedRuns(path []messages.PageID) (cached int) {
-	s.ends = s.ends[:0]
-	for cached < len(path) && path[cached] != messages.NoPage && s.of(int32(path[cached])) != noPiece {
-		cached = s.runEnd(path, cached)
-		s.ends = append(s.ends, cached)
+// cachedBlocks is the number of leading blocks of a path that were cached before the request: their pages belong to pieces
+// already. It comes before all pages of the path get pieces.
+func (s *pieces) cachedBlocks(path []messages.PageID) (n int) {
+	for n < len(path) && s.pieceAt(path, n) != noPiece {
+		n++
 	}
-	return cached
+	return n
 }
 
 // runEnd is the end of the run of pages from i on that belong to one piece and have one
@@ -187,20 +233,19 @@ func (s *pieces) plainRunEnd(pages []messages.PageID, i int) int {
 }
 
 // useRun makes a run of pages of a request's path one piece that is used once more, and
-// returns it. The run says where it begins and whether it is the last block alone; goesOn that the path does behind it.
-func (s *pieces) useRun(run []messages.PageID, r forecast.Run, goesOn bool, parent int32) int32 {
+// returns it. The run says where it begins and whether it is the last block alone, and gets the uses; goesOn says that the path does behind it.
+func (s *pieces) useRun(run []messages.PageID, r *forecast.Run, goesOn bool, parent int32) int32 {
 	old := s.of(int32(run[0]))
 	r.Uses = 1
 	if old != noPiece {
-		r.Uses = s.all[old].marks.uses() + 1
+		r.Uses = uint8(s.all[old].marks.uses() + 1)
 	}
 	if parent != noPiece {
-		r.Front = s.all[parent].marks.uses()
+		r.Front = uint8(s.all[parent].marks.uses())
 	}
-	s.runs = append(s.runs, r)
-	f := s.policy.Piece(r)
+	f := s.policy.Piece(*r)
 	if old != noPiece {
-		f = s.policy.StillAwaited(f, s.member(&s.all[old]).features)
+		f = s.policy.StillAwaited(f, s.uses[old].features())
 	}
 	if q := &s.all[old]; q.marks.has(withEnd) && int(q.pages) == len(run)+1 && q.cached() {
 		s.detachEnd(old, goesOn)
@@ -216,15 +261,16 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, goesOn bool, pare
 	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
-		m := s.member(q)
-		m.last, m.features, q.marks = s.now(), f, q.marks.withUses(r.Uses)&^withEnd
+		s.uses[n].time, q.marks = s.now(), q.marks.withUses(int(r.Uses))&^withEnd
+		s.uses[n].setFeatures(f)
 		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
 		n = s.split(old, run, goesOn)
 		q := &s.all[n]
-		s.member(q).features, q.marks = f, q.marks.withUses(r.Uses)
+		q.marks = q.marks.withUses(int(r.Uses))
+		s.uses[n].setFeatures(f)
 	}
 	if parent != noPiece {
 		s.supersedeEnd(parent, n)
@@ -236,28 +282,28 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, goesOn bool, pare
 	return n
 }
 
-// addEnd makes the last page of a piece, which the current request has used, the last block of a prompt: the block at an index.
-func (s *pieces) addEnd(n int32, block int) {
+// addEnd makes the last page of a piece, which the current request has used, the last block of a prompt: the block at an index. It
+// returns the block as a run.
+func (s *pieces) addEnd(n int32, block int) forecast.Run {
 	q := &s.all[n]
 	uses := q.marks.uses()
-	s.runs = append(s.runs, forecast.Run{From: block, Uses: 1, Front: uses, Last: true})
-	m := s.member(q)
-	m.features = m.features.AsLast(uses)
+	s.uses[n].setFeatures(s.uses[n].features().AsLast(uses))
 	q.marks |= withEnd
+	return forecast.Run{From: int32(block), Uses: 1, Front: uint8(uses), Last: true}
 }
 
 // endLeaves gives a piece the features of its other blocks after its first page has left the list, if that was the last block of a
 // prompt.
 //
 // A request that claims the page and then does not use it, as one that waits, leaves the block without a value of its own.
-func (s *pieces) endLeaves(q *piece) {
+func (s *pieces) endLeaves(n int32) {
+	q := &s.all[n]
 	if !q.marks.has(withEnd) {
 		return
 	}
 	q.marks &^= withEnd
-	m := s.member(q)
-	m.features = s.beforeLast(q, m.features)
-	s.changed(q, m)
+	s.uses[n].setFeatures(s.beforeLast(q, s.uses[n].features()))
+	s.changed(n)
 }
 
 // beforeLast gives the features of the other blocks of a piece that has those of the last block of a prompt.
@@ -273,13 +319,13 @@ func (s *pieces) beforeLast(q *piece, f forecast.Features) forecast.Features {
 // own behind it. The block is superseded if the request goes on with another one.
 func (s *pieces) detachEnd(n int32, goesOn bool) {
 	i := s.all[n].head
-	m := *s.member(&s.all[n])
+	u := s.uses[n]
 	o := s.orders.of(i)
 	s.all[n].marks &^= withEnd
 	s.unlink(o, i)
 	s.all[n].pages--
-	e := s.open(m.features, 1)
-	s.member(&s.all[e]).last = m.last
+	e := s.open(u.features(), 1)
+	s.uses[e].time = u.time
 	s.assign(i, e)
 	s.hang(e, n)
 	s.all[e].marks |= promptEnd
@@ -315,10 +361,7 @@ func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	}
 	q := &s.all[old]
 	q.pages -= int32(len(run))
-	// The watched block goes with the part that has it, by its depth.
-	if d := &s.details[old]; int(d.watched.Block) <= int(s.pages[run[len(run)-1]].depth) {
-		s.details[n].watched, d.watched = d.watched, forecast.Entry{}
-	}
+	// A watched block stays with the rest: one that the request has used is not watched any more.
 	// The new piece replaces the old one in front, which counts as many children as before.
 	s.all[n].parent, q.parent = q.parent, noPiece
 	s.all[n].marks |= q.marks & superseded
@@ -360,10 +403,8 @@ func (s *pieces) supersede(n, front int32) {
 	if e := s.endOf(n); e != noPiece && !s.all[e].marks.has(superseded) {
 		s.supersede(e, n)
 	}
-	q := &s.all[n]
-	m := s.member(q)
-	m.features = s.policy.Supersede(m.features, s.details[n].watched)
-	q.marks |= superseded
+	s.uses[n].setFeatures(s.policy.Supersede(s.uses[n].features(), s.details[n].watched))
+	s.all[n].marks |= superseded
 	s.all[front].branches--
-	s.changed(q, m)
+	s.changed(n)
 }

@@ -13,7 +13,7 @@ import (
 // It has four fields: the compiler keeps no larger structure in registers, and with a fifth one a choice takes a third longer.
 type candidate struct {
 	rank  int32  // by the value
-	last  uint32 // its last use, as member.last
+	last  uint32 // its last use, as lastUse.time
 	at    uint32 // when it had this value, in the same unit
 	piece int32
 }
@@ -26,12 +26,13 @@ func (c candidate) before(d candidate) bool {
 }
 
 // candidate gives a piece its value of this moment.
-func (s *pieces) candidate(m *member) candidate {
-	c := candidate{piece: m.piece, last: m.last, at: s.now()}
+func (s *pieces) candidate(n int32) candidate {
+	u := &s.uses[n]
+	c := candidate{piece: n, last: u.time, at: s.now()}
 	if s.policy.ByDepth() {
-		c.rank = s.policy.RankAt(m.features, s.lastOf(m.last), s.pages[s.all[m.piece].head].depth)
+		c.rank = s.policy.RankAt(u.features(), s.lastOf(u.time), s.pages[s.all[n].head].depth)
 	} else {
-		c.rank = s.policy.Rank(m.features, s.lastOf(m.last))
+		c.rank = s.policy.Rank(u.features(), s.lastOf(u.time))
 	}
 	return c
 }
@@ -40,7 +41,7 @@ func (s *pieces) candidate(m *member) candidate {
 //
 // A level that is not empty has pieces in one of the two sets. It may have inner pieces only,
 // when the leaves behind them have another priority or are used.
-func (l *level) candidates() []member {
+func (l *level) candidates() []int32 {
 	if len(l.leaves) > 0 {
 		return l.leaves
 	}
@@ -60,9 +61,9 @@ func (l *level) candidates() []member {
 func (s *pieces) victimOf(l *level, due int) candidate {
 	set := l.candidates()
 	if len(set) <= wholeSet || s.checkpoints != nil && len(set) <= frontSize {
-		best := s.candidate(&set[0])
+		best := s.candidate(set[0])
 		for k := range set[1:] {
-			if c := s.candidate(&set[k+1]); c.before(best) {
+			if c := s.candidate(set[k+1]); c.before(best) {
 				best = c
 			}
 		}
@@ -114,7 +115,7 @@ func (l *level) isLeast(s *pieces, n int32) bool {
 //
 // Where nearly everything fits, choices are few, and a front that begins empty has its first turn behind it when the trace ends: the
 // mean share of halves of traces is 0.4 and 0.9 points lower. surveyLimit bounds what one choice may take, about 20 µs.
-func (l *level) survey(s *pieces, set []member) *front {
+func (l *level) survey(s *pieces, set []int32) *front {
 	if l.front == nil {
 		l.front = &front{}
 	}
@@ -122,7 +123,7 @@ func (l *level) survey(s *pieces, set []member) *front {
 	f.lru, f.n = s.policy.PlainLRU(), 0
 	step := max(1, len(set)/surveyLimit)
 	for k := 0; k < len(set); k += step {
-		f.add(s.candidate(&set[k]))
+		f.add(s.candidate(set[k]))
 	}
 	return f
 }
@@ -136,21 +137,22 @@ func (c *candidate) fresh(now uint32) bool {
 // among those that victims are chosen from, it is compared.
 //
 // It may have been a candidate before it was claimed or pinned, or got children.
-func (s *pieces) changed(q *piece, m *member) {
+func (s *pieces) changed(n int32) {
+	q := &s.all[n]
 	l := s.levelOf(q)
 	if l.front == nil {
 		return
 	}
-	l.front.remove(m.piece)
+	l.front.remove(n)
 	if q.cached() && (q.children == 0 || len(l.leaves) == 0) {
-		l.front.add(s.candidate(m))
+		l.front.add(s.candidate(n))
 	}
 }
 
 // offer compares a leaf of a level whose value may be little.
-func (l *level) offer(s *pieces, m *member) {
+func (l *level) offer(s *pieces, n int32) {
 	if l.front != nil {
-		l.front.add(s.candidate(m))
+		l.front.add(s.candidate(n))
 	}
 }
 
@@ -232,11 +234,11 @@ func (s *pieces) peek(o *order, n int, victims []protocol.Victim) []protocol.Vic
 
 // peekSet appends pages of the pieces of least value of a set, up to a length. Of a large set
 // every step-th piece is compared.
-func (s *pieces) peekSet(set []member, end int, victims []protocol.Victim) []protocol.Victim {
+func (s *pieces) peekSet(set []int32, end int, victims []protocol.Victim) []protocol.Victim {
 	list := s.peeked[:0]
 	step := max(1, len(set)/peekLimit)
 	for k := 0; k < len(set); k += step {
-		list = append(list, s.candidate(&set[k]))
+		list = append(list, s.candidate(set[k]))
 	}
 	s.peeked = list
 	slices.SortFunc(list, func(a, b candidate) int {

@@ -16,7 +16,7 @@ func await(p *Policy, f Features) Features {
 // TestAwaitedPiecesRankFirst, those that the model expects least included, also while plain LRU decides, for as
 // many requests as a wait may last, also where the numbers of waits begin anew.
 func TestAwaitedPiecesRankFirst(t *testing.T) {
-	least := New(100, 1, 1).Supersede(Features(0).with(featureLast, 1), Entry{})
+	least := New(100, 1, 1).Supersede(Features(0).with(featureLast, 1), 0)
 	for _, begun := range []int64{0, 1, awaitedEpoch - 1, awaitedMask - 1, awaitedMask, awaitedMask + 1, 5*awaitedMask + 5} {
 		p := New(100, 1, 1)
 		p.waits.n = begun
@@ -51,7 +51,7 @@ func TestLaterWaitsRankFirst(t *testing.T) {
 		var pieces []Features
 		for range 200 {
 			pieces = append(pieces, await(p, Features(0)))
-			require.Equal(t, p.Rank(pieces[0], 0), p.Rank(p.Supersede(pieces[0], Entry{}), 0))
+			require.Equal(t, p.Rank(pieces[0], 0), p.Rank(p.Supersede(pieces[0], 0), 0))
 			for k := range pieces[1:] {
 				require.Greater(t, p.Rank(pieces[k+1], 0), p.Rank(pieces[k], 0), "%d of %d after %d", k, len(pieces), begun)
 			}

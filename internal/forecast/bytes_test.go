@@ -7,19 +7,21 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestBytes: a policy takes at most four bytes for each page of a large pool and the bytes that Bytes documents in a
+// TestBytes: a policy takes at most 3.3 bytes for each page of a large pool and the bytes that Bytes documents in a
 // smaller one, and what it says is what New allocates.
 func TestBytes(t *testing.T) {
 	for _, pages := range []int{
-		0, 100, 511, 767, 1000, 4096, 8192, 10_000, 13_653, 13_654, 16_384, 28_300, 30_000, 50_000, 56_099, 56_100, 65_536,
-		80_000, 100_000, 131_072, 196_607, 196_608, 300_000, 1_000_000, 1_048_577, 3_000_000, 10_000_000,
+		0, 100, 511, 767, 1000, 4096, 8192, 10_000, 13_653, 13_654, 16_384, 27_306, 28_300, 30_000, 37_800, 49_999, 50_000, 65_536,
+		80_000, 100_000, 131_072, 196_607, 196_608, 300_000, 1_000_000, 1_048_577, 1_200_000, 1_600_000, 2_000_000, 3_000_000, 10_000_000,
 	} {
-		most := 4 * pages
+		most := 33 * pages / 10
 		switch {
 		case pages <= 13_653:
-			most = 132<<10 + 7*pages/10
-		case pages < 56_100:
-			most = 184<<10 + 7*pages/10
+			most = 99<<10 + pages/2
+		case pages < 37_800:
+			most = 129<<10 + pages/2
+		case pages < 50_000:
+			most = min(129<<10+pages/2, 4*pages)
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

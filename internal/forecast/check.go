@@ -22,18 +22,13 @@ func (p *Policy) Check() error {
 		return p.checkpoints.check()
 	}
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for at, tag := range p.watch.index.tags {
+	for at, tag := range p.watch.tags {
 		if e := &p.watch.ring[at]; tag != 0 && (int32(stamp(p.clock.now)-e.since) < 0 || e.bin >= bins) {
 			say("watched block %x at %d since %d is in bin %d, the clock is %d", tag, at, e.since, e.bin, p.clock.now)
 		}
 	}
-	for _, t := range []struct {
-		name string
-		*table
-	}{{"watched blocks", &p.watch.index}, {"guard", &p.guard.index}} {
-		if err := t.check(); err != nil {
-			say("%s: %w", t.name, err)
-		}
+	if err := p.watch.check(); err != nil {
+		say("watched blocks: %w", err)
 	}
 	if err := p.sessions.check(); err != nil {
 		say("session ends: %w", err)
@@ -41,20 +36,30 @@ func (p *Policy) Check() error {
 	if p.clock.now < p.clock.engine {
 		say("the clock %d is behind the engine's time %d", p.clock.now, p.clock.engine)
 	}
-	return errors.Join(append(append(errs, p.guard.check()...), p.model.check()...)...)
+	return errors.Join(append(append(errs, p.guard.lru.check(&p.guard)...), p.model.check()...)...)
 }
 
-// check verifies that each entry is in its chain once, and that its bit of the filter is set.
-func (t *table) check() error {
+// check verifies that each entry is in its chain once, and that the filter has its bit.
+func (w *watch) check() error {
+	for at, tag := range w.tags {
+		if tag != 0 && !w.filter.has(tag) {
+			return fmt.Errorf("entry %d has the tag %x, which the filter does not know", at, tag)
+		}
+	}
+	return w.index.check()
+}
+
+// check verifies that each entry is in its chain once.
+func (t *table[T]) check() error {
 	listed := 0
 	for chain, at := range t.heads {
 		for ; at >= 0 && listed <= len(t.tags); at = t.next[at] {
-			if t.tags[at] == 0 || t.filter != nil && !t.filter.has(t.tags[at]) {
-				return fmt.Errorf("entry %d of chain %d has the tag %x, which the filter does not know", at, chain, t.tags[at])
+			if t.tags[at] == 0 {
+				return fmt.Errorf("entry %d of chain %d has no tag", at, chain)
 			}
 			listed++
 		}
-		if at != toChain(chain) {
+		if at != toChain[T](chain) {
 			return fmt.Errorf("chain %d ends with %d", chain, at)
 		}
 	}
@@ -89,29 +94,31 @@ func (s *sessions) check() error {
 }
 
 // check verifies the list of sampled blocks that LRU would have cached.
-func (g *guard) check() (errs []error) {
-	listed, last, weights := 0, int32(-1), 0
-	for at := g.head; at >= 0 && listed <= len(g.list); at = g.list[at].next {
-		e := &g.list[at]
-		if e.prev != last || g.index.tags[at] == 0 {
-			errs = append(errs, fmt.Errorf("guard: block %x at %d follows %d and says %d", g.index.tags[at], at, last, e.prev))
+func (l *lruList[T]) check(g *guard) (errs []error) {
+	if err := l.index.check(); err != nil {
+		errs = append(errs, fmt.Errorf("guard: %w", err))
+	}
+	listed, last, weights := 0, T(-1), 0
+	for at := l.head; at >= 0 && listed <= len(l.list); at = l.list[at].next {
+		if l.list[at].prev != last || l.index.tags[at] == 0 {
+			errs = append(errs, fmt.Errorf("guard: block %x at %d follows %d and says %d", l.index.tags[at], at, last, l.list[at].prev))
 		}
-		if g.weight[at] == 0 {
-			errs = append(errs, fmt.Errorf("guard: block %x at %d weighs nothing", g.index.tags[at], at))
+		if l.weight[at] == 0 {
+			errs = append(errs, fmt.Errorf("guard: block %x at %d weighs nothing", l.index.tags[at], at))
 		}
 		last = at
 		listed++
-		weights += int(g.weight[at])
+		weights += int(l.weight[at])
 	}
-	if weights != g.weights || g.exceeded() {
-		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d", weights, g.weights, g.capacity))
+	if weights != l.weights || l.exceeded(g) {
+		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d", weights, l.weights, g.capacity))
 	}
 	free := 0
-	for at := g.free; at >= 0 && free <= len(g.list); at = g.list[at].next {
+	for at := l.free; at >= 0 && free <= len(l.list); at = l.list[at].next {
 		free++
 	}
-	if last != g.tail || listed != g.index.n || listed+free != len(g.list) {
-		errs = append(errs, fmt.Errorf("guard: %d blocks up to %d, the tail is %d, the table has %d, %d places of %d are free", listed, last, g.tail, g.index.n, free, len(g.list)))
+	if last != l.tail || listed != l.index.n || listed+free != len(l.list) {
+		errs = append(errs, fmt.Errorf("guard: %d blocks up to %d, the tail is %d, the table has %d, %d places of %d are free", listed, last, l.tail, l.index.n, free, len(l.list)))
 	}
 	return errs
 }

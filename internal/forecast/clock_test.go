@@ -1,7 +1,6 @@
 package forecast
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,15 +16,4 @@ func TestStamps(t *testing.T) {
 		require.InDelta(t, float64(passed)/1000, secondsBetween(stamp(from), stamp(from+passed)), 0.032)
 		require.Zero(t, secondsBetween(stamp(from+passed), stamp(from)))
 	})
-}
-
-// TestDueOfLastBin: a block that has outlived all bins is due when stamps end, not before.
-func TestDueOfLastBin(t *testing.T) {
-	w := newWatch(1)
-	now := uint32(math.MaxUint32 - 5)
-	w.ring[0] = watched{since: now, bin: bins - 1}
-	require.Negative(t, int32(now-w.dueOf(0)))
-	require.Negative(t, int32(now+1<<30-w.dueOf(0)))
-	w.ring[0].bin, w.ring[0].scale = bins-2, fixed(20)
-	require.Negative(t, int32(now+1<<30-w.dueOf(0)), "gaps beyond the range of stamps")
 }

@@ -49,10 +49,10 @@
 //
 // # Bounds and determinism
 //
-// The memory is bounded when a policy is made, for n pages by 4 × n bytes from 56,000 pages on, and below by 184 KiB + 0.7 × n
-// (see Policy.Bytes, and New for the shares): 34 bytes for each watched block, of which there are 4,096 or one for 48 pages, 18 for
-// each session's end, of which there are 2,048 or what the bound leaves, up to one for 7 pages, 21 for each of the guard's, one for
-// some 34 pages, and 13 KB of weights. Of blocks it keeps 32 bits of their hash and the place in a table, so that one
+// The memory is bounded when a policy is made, for n pages by 3.3 × n bytes from 50,000 pages on, and below by 129 KiB + 0.5 × n
+// (see Policy.Bytes, and New for the shares): some 22 bytes for each watched block, of which there are 4,096 or one for 48 pages, 16 for
+// each session's end, of which there are 2,048 or up to one for 7 pages, 14 for each of the guard's, one for
+// some 34 pages, and 13 KB of weights. Lists of more than 32,767 entries take 4 or 8 bytes more for each. Of blocks it keeps 32 bits of their hash and the place in a table, so that one
 // block in 400 million is taken for another one; of times it keeps 16 ms of precision and 397 days of range.
 //
 // A request costs O(1) for the policy and a hash for each block. All decisions are a function of the requests, their times and

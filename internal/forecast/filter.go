@@ -23,11 +23,11 @@ type filter struct {
 // One filter serves both, since a pass that reads two takes twice as long and both find few.
 func newFilter(w *watch, e *sessions) *filter {
 	size := 64
-	for size <= 8*(len(w.index.tags)+len(e.tags)) {
+	for size <= 8*(len(w.tags)+len(e.tags)) {
 		size *= 2
 	}
-	f := &filter{words: make([]uint64, size/64), shift: uint8(65 - bits.Len(uint(size))), tags: [2][]uint32{w.index.tags, e.tags}}
-	w.index.filter, e.filter = f, f
+	f := &filter{words: make([]uint64, size/64), shift: uint8(65 - bits.Len(uint(size))), tags: [2][]uint32{w.tags, e.tags}}
+	w.filter, e.filter = f, f
 	return f
 }
 

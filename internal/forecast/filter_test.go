@@ -20,19 +20,19 @@ func TestFilterFindsAll(t *testing.T) {
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			key := mixed(rapid.Uint64Range(0, 60).Draw(t, "key"))
 			if at, ok := entries[key]; ok {
-				w.index.remove(at)
+				w.remove(at)
 				delete(entries, key)
 			} else {
-				for at = 0; w.index.tags[at] != 0; at++ {
+				for at = 0; w.tags[at] != 0; at++ {
 				}
-				w.index.put(hashOf(key), at)
+				w.put(hashOf(key), at)
 				entries[key] = at
 			}
 			r := Request{Signatures: []uint64{mixed(rapid.Uint64Range(0, 60).Draw(t, "prompt"))}}
 			if _, blocks := ends.continued(r.Signatures, []int32{0}, 0); blocks == 0 {
 				ends.end(r.Signatures[0], session{})
 			}
-			require.NoError(t, w.index.check())
+			require.NoError(t, w.check())
 			require.NoError(t, ends.check())
 		}
 		if rapid.Bool().Draw(t, "renewed") {
@@ -59,7 +59,7 @@ func TestFilterLeavesOutMostOthers(t *testing.T) {
 	for i := range uint64(5000) {
 		r := Request{Signatures: []uint64{mixed(3 * i), mixed(3*i + 1), mixed(3*i + 2)}, Blocks: 3, Prompt: 3}
 		p.Begin(&r)
-		p.End(&r, []Run{{Uses: 1}}, 0)
+		end(p, &r, 0, Run{Uses: 1})
 	}
 	require.NoError(t, p.Check())
 	var others []uint64

@@ -27,8 +27,9 @@ type Request struct {
 // times, and the piece in front of it Front times, 0 if there is none. Last marks the
 // piece that is the last block of the prompt alone.
 type Run struct {
-	From, Uses, Front int
-	Last              bool
+	From        int32
+	Uses, Front uint8
+	Last        bool
 }
 
 // Policy is the forecasting policy of one pool: it predicts when a piece will be used
@@ -53,12 +54,13 @@ type Policy struct {
 	current Features // that all pieces of the current request have
 }
 
-// Lengths of the history. It takes up to historyBytes for each page in large pools, and in small ones what its least
-// lengths take, see Bytes.
+// Lengths of the history. In large pools they are in proportion to the pages, and small ones have the least lengths, see Bytes.
 //
 // Small caches are limited by what is known of their requests, so they have more of it for each page. In large
 // ones a shorter list of watched blocks covers as much time, since there the policy learns from one request in settledEvery.
-// The sessions have what the list leaves: each halving of their number costs share where all of it counts.
+// The session ends have what the list leaves of historyUnits for each page: each halving of their number costs share where all of it
+// counts. Units only divide the memory: a watched block counts as 34, a session's end as 18. In bytes a watched block takes 21 or 22 with
+// its part of the filter, four more in a list of more than narrowMost, and a session's end 15 or 16.
 const (
 	watchShare    = 0.15 // of the pages, between leastWatched and mostWatched
 	settledShare  = 1.0 / 48
@@ -66,9 +68,9 @@ const (
 	mostWatched   = 4096
 	leastSessions = 2048
 
-	historyBytes = 3.1 // for each page, without the guard, which takes 0.6
-	watchBytes   = 34  // of a watched block with its part of the table and of the filter
-	sessionBytes = 18  // of a session's end with its part of the filter
+	historyUnits = 3.1 // for each page
+	watchUnits   = 34  // of a watched block
+	sessionUnits = 18  // of a session's end
 )
 
 // New makes a policy for a number of blocks, of which requests have signatures by a span. The seed decides
@@ -79,7 +81,7 @@ func New(blocks int, span protocol.Span, seed uint64) *Policy {
 	capacity := (blocks + int(span) - 1) / int(span)
 	pages := float64(capacity)
 	watched := max(leastWatched, min(mostWatched, int(watchShare*pages)), int(settledShare*pages))
-	ends := max(leastSessions, (int(historyBytes*pages)-watchBytes*watched)/sessionBytes)
+	ends := max(leastSessions, (int(historyUnits*pages)-watchUnits*watched)/sessionUnits)
 	p := &Policy{
 		model:    newModel(),
 		watch:    newWatch(watched),
@@ -113,7 +115,7 @@ func (p *Policy) Begin(r *Request) {
 		known = p.span.Block(known-1) + 1
 		added = max(1, logFeature(2*(r.Tokens-int(p.session.tokens)), featureAdded))
 	}
-	p.session.tokens = int32(min(r.Tokens+r.Answer, math.MaxInt32))
+	p.session.tokens = int32(min(r.Tokens+r.Answer, mostTokens))
 	p.current = Features(0).
 		with(featureAdded, added).
 		with(featureNew, logFeature(r.Prompt-known, featureNew)).
@@ -140,50 +142,47 @@ func (p *Policy) teaches() bool { return p.requests < settledFrom || p.requests%
 
 // Piece describes a piece of the current request, for Value.
 func (p *Policy) Piece(r Run) Features {
-	f := p.current.with(featureUses, uint8(min(r.Uses, 9))).with(featureFront, uint8(min(r.Front, 9)))
+	f := p.current.with(featureUses, min(r.Uses, 9)).with(featureFront, min(r.Front, 9))
 	if r.Last {
 		f = f.with(featureLast, 1)
 	}
 	return f
 }
 
-// End ends the current request. One block of the prompt, drawn at random from block
-// from on, is put under watch with the features of its piece; End returns its entry and
-// the index of the piece in runs, −1 if there is none. The end of the prompt is noted
-// for the next request of the session.
+// Draw draws a block of the prompt of the current request, from block from on, for Watch, and tells whether there is one. It comes
+// before End. The caller does not call it for a path without pieces.
 //
 // The last block is not drawn. It is often partial, or filled up by the next request of the
 // session, and then never used again: among the others it would teach that all blocks behind
 // the same features are worth less. It has a feature and a sample of its own.
-func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
-	if len(runs) == 0 || r.Prompt == 0 {
-		return Entry{}, -1
+func (p *Policy) Draw(r *Request, from int) (block int, ok bool) {
+	limit := min(r.Prompt, r.Blocks-1)
+	if !p.teaches() || from >= limit || p.span.Signatures(from) == p.span.Signatures(limit) {
+		return 0, false
 	}
-	entry, at := Entry{}, -1
-	if p.teaches() {
-		entry, at = p.watchOne(r, runs, from)
-	}
-	p.endSession(r, runs)
-	return entry, at
+	// The next block that has a signature, or else the one before.
+	next := min(p.span.Signatures(from+p.random.below(limit-from)), p.span.Signatures(limit)-1)
+	return p.span.Block(next), true
 }
 
-// watchOne puts a block of the prompt from block from on under watch, and sometimes the last one.
-func (p *Policy) watchOne(r *Request, runs []Run, from int) (entry Entry, at int) {
-	at = -1
-	if limit := min(r.Prompt, r.Blocks-1); from < limit && p.span.Signatures(from) < p.span.Signatures(limit) {
-		// The next block that has a signature, or else the one before.
-		next := min(p.span.Signatures(from+p.random.below(limit-from)), p.span.Signatures(limit)-1)
-		block := p.span.Block(next)
-		for at = len(runs) - 1; at > 0 && runs[at].From > block; at-- {
-		}
-		entry = p.watchBlock(r, &runs[at], block)
+// Watch puts a block under watch with the features of its piece, and returns its entry: one that Draw drew, or in End the last one.
+func (p *Policy) Watch(r *Request, run Run, block int) Entry {
+	f := p.Piece(run)
+	return p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), stamp(p.clock.now))
+}
+
+// End ends the current request, whose path has a last piece and one in front; of one piece front and last are the same. The end of the
+// prompt is noted for the next request of the session, and the last block of some prompts is put under watch.
+func (p *Policy) End(r *Request, front, last Run) {
+	if r.Prompt == 0 {
+		return
 	}
-	last := &runs[len(runs)-1]
 	// Few last blocks have a signature if the span is long, so of these more are watched.
-	if last.Last && last.From == r.Blocks-1 && p.signed(last.From) && p.random.below(max(1, lastEvery/int(p.span))) == 0 {
-		p.watchBlock(r, last, last.From)
+	if block := int(last.From); p.teaches() && last.Last && block == r.Blocks-1 && p.signed(block) &&
+		p.random.below(max(1, lastEvery/int(p.span))) == 0 {
+		p.Watch(r, last, block)
 	}
-	return entry, at
+	p.endSession(r, front)
 }
 
 // lastEvery is how many requests there are for each last block that is put under watch. One
@@ -193,21 +192,13 @@ const lastEvery = 4
 // signed tells whether a signature ends with a block.
 func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.span.Signatures(block+1) }
 
-// watchBlock puts one block of a piece under watch, which has a signature.
-func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
-	f := p.Piece(*run)
-	entry := p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), stamp(p.clock.now))
-	entry.Block = uint16(min(block, lastBlock))
-	return entry
-}
-
 // endSession notes the end of the prompt with the gap that is expected of the piece in
 // front of the last block.
 //
 // The last block of a prompt is often partial, or filled up, and then the next prompt
 // of the session does not run over it. So the block before it marks the end.
-func (p *Policy) endSession(r *Request, runs []Run) {
-	f := p.Piece(runs[max(0, len(runs)-2)])
+func (p *Policy) endSession(r *Request, front Run) {
+	f := p.Piece(front)
 	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), stamp(p.clock.now)
 	p.sessions.end(r.Signatures[p.span.Signatures(max(1, r.Prompt-1))-1], p.session)
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,6 +100,37 @@ func TestLastBlocksTeachOnlyThemselves(t *testing.T) {
 	assert.Greater(t, m.predict(last).score, others.score)
 }
 
+// end ends a request with these pieces on its path, after a block from block from on was drawn and put under watch.
+func end(p *Policy, r *Request, from int, runs ...Run) (e Entry) {
+	last := runs[len(runs)-1]
+	if block, ok := p.Draw(r, from); ok {
+		run := runs[0]
+		if block >= int(last.From) {
+			run = last
+		}
+		e = p.Watch(r, run, block)
+	}
+	p.End(r, runs[max(0, len(runs)-2)], last)
+	return e
+}
+
+// TestShortFeatures: watched blocks keep all that features have.
+func TestShortFeatures(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := Features(0)
+		for i, n := range featureValues {
+			f = f.with(i, uint8(rapid.IntRange(0, n-1).Draw(t, "value")))
+		}
+		require.Less(t, f.short(), uint64(1<<37))
+		require.Equal(t, f, longFeatures(f.short()))
+		require.Equal(t, f.short(), (f | 5<<awaitedShift).short())
+		var e watched
+		e.setFeatures(f)
+		require.Equal(t, f, e.features())
+	})
+	require.Equal(t, uintptr(12), unsafe.Sizeof(watched{}))
+}
+
 // visits makes requests of one session every gap, each with one more block.
 func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duration) (f Features) {
 	r := Request{}
@@ -108,7 +141,7 @@ func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duratio
 		p.Begin(&r)
 		run := Run{Uses: 1}
 		f = p.Piece(run)
-		p.End(&r, []Run{run}, 0)
+		end(p, &r, 0, run)
 	}
 	return f
 }
@@ -137,7 +170,7 @@ func TestAddedTokens(t *testing.T) {
 		r := Request{Signatures: blocks[:prompt], Blocks: prompt, Prompt: prompt, Tokens: tokens, Answer: answer}
 		p.Begin(&r)
 		run := Run{Uses: 1, Front: 12}
-		p.End(&r, []Run{run}, 0)
+		end(p, &r, 0, run)
 		return p.Piece(run)
 	}
 	first := ask(4, 70, 40)
@@ -167,7 +200,7 @@ func TestEqualSeedsDecideAlike(t *testing.T) {
 	}
 	assert.Equal(t, a.String(), b.String())
 	assert.Equal(t, a.watch, b.watch)
-	assert.NotEqual(t, a.watch.index.tags, c.watch.index.tags)
+	assert.NotEqual(t, a.watch.tags, c.watch.tags)
 }
 
 // TestModelOfHistory drives the policy with random requests and checks it after each.
@@ -190,12 +223,12 @@ func TestModelOfHistory(t *testing.T) {
 			f := p.Piece(Run{Uses: 1})
 			runs := []Run{{Uses: 1}}
 			if r.Blocks > 1 {
-				runs = append(runs, Run{From: r.Blocks - 1, Uses: 1, Last: true})
+				runs = append(runs, Run{From: int32(r.Blocks - 1), Uses: 1, Last: true})
 			}
-			entry, at := p.End(&r, runs, rapid.IntRange(0, r.Prompt).Draw(t, "from"))
-			if entry != (Entry{}) {
-				require.Zero(t, at, "the last block is not drawn")
-				require.True(t, p.signed(int(entry.Block)), "block %d has no signature", entry.Block)
+			entry := end(p, &r, rapid.IntRange(0, r.Prompt).Draw(t, "from"), runs...)
+			if entry != 0 {
+				tag := p.watch.tags[entry>>p.watch.tagBits()]
+				require.True(t, slices.ContainsFunc(r.Signatures[:span.Signatures(r.Blocks-1)], func(s uint64) bool { return tagOf(hashOf(s)) == tag }), "the last block is not drawn")
 			}
 			require.GreaterOrEqual(t, p.Value(p.Supersede(f, entry), p.Now()), float32(0))
 			require.NoError(t, p.Check())
@@ -297,7 +330,7 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 		runs := []Run{{Uses: 1}, {From: 3, Uses: 1, Last: true}}
 		p.Begin(&r)
 		front, last = p.model.predict(p.Piece(runs[0])), p.model.predict(p.Piece(runs[1]))
-		p.End(&r, runs, 0)
+		end(p, &r, 0, runs...)
 		require.NoError(t, p.Check())
 	}
 	assert.InDelta(t, front.scale, last.scale, 0.25, "last blocks teach nothing about gaps")
@@ -317,7 +350,7 @@ func TestValueFollowsWhatIsLearned(t *testing.T) {
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
 		p.Begin(&r)
 		require.Equal(t, old, p.Piece(Run{Uses: 1}))
-		p.End(&r, []Run{{Uses: 1}}, 0)
+		end(p, &r, 0, Run{Uses: 1})
 	}
 	assert.Less(t, p.model.predict(old).score, before-1, "%s", p)
 }
@@ -360,13 +393,13 @@ func TestSpans(t *testing.T) {
 			}
 			p.Begin(&r)
 			turns[span] += int(p.session.turn)
-			p.End(&r, []Run{{Uses: 1}, {From: r.Blocks - 1, Uses: 1, Last: true}}, 0)
+			end(p, &r, 0, Run{Uses: 1}, Run{From: int32(r.Blocks - 1), Uses: 1, Last: true})
 		}
 		require.NoError(t, p.Check())
 	}
-	assert.Equal(t, 20*(9*10/2), turns[1])
+	assert.Equal(t, 20*(0+1+2+7*mostTurns), turns[1])
 	assert.Equal(t, turns[1], turns[4])
-	assert.InDelta(t, policies[1].watch.index.n, policies[4].watch.index.n, 60)
+	assert.InDelta(t, policies[1].watch.index.entries(), policies[4].watch.index.entries(), 60)
 }
 
 // TestDeepBlocksSaveMoreWork: with CountWork a piece is worth more the deeper its next victim is, by the root of the work that it

@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"math"
-	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 )
@@ -32,17 +31,11 @@ import (
 //	signature  0     1     2     3    4     5
 //	sampled    1/32  1/32  1/16  1/8  1/4   1/2
 type guard struct {
-	limit  uint64
-	span   protocol.Span
-	every  int // one block in so many is sampled, or all that have signatures, if these are fewer
-	index  table
-	list   []neighbours // by entry
-	weight []uint16     // by entry of the table: blocks that it stands for
-	head   int32        // used least recently
-	tail   int32
-	free   int32 // the first of the free entries
+	limit uint64
+	span  protocol.Span
+	every int // one block in so many is sampled, or all that have signatures, if these are fewer
+	lru   lru
 
-	weights  int // of all entries of the table
 	capacity int // of the cache in blocks
 	blocks   tally
 
@@ -50,9 +43,6 @@ type guard struct {
 	ruling                int64   // requests for which LRU rules on
 	term                  int64   // how long the next rule of LRU lasts
 }
-
-// neighbours are the entries before and behind one in a list, −1: none.
-type neighbours struct{ prev, next int32 }
 
 // A lead has to be clear of its noise: with 1.2 standard deviations, which would serve overloaded agents a little
 // better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
@@ -73,15 +63,8 @@ func newGuard(blocks int, span protocol.Span) guard {
 	capacity := max(8*every, blocks)
 	n := capacity / every
 	n += guardSpare * int(math.Sqrt(float64(n)))
-	g := guard{
-		span: span, every: every, capacity: capacity,
-		index: newTable(n), list: make([]neighbours, n), weight: make([]uint16, n), head: -1, tail: -1, term: guardTerm,
-	}
+	g := guard{span: span, every: every, capacity: capacity, lru: newLRU(n), term: guardTerm}
 	g.limit = g.limitOf(int(span))
-	for i := range g.list {
-		g.list[i].next = int32(i) + 1
-	}
-	g.list[n-1].next = -1
 	return g
 }
 
@@ -92,34 +75,10 @@ func (g *guard) active() bool { return g.ruling > 0 }
 // signatures with hashes up to the limit, and is overwritten.
 func (g *guard) request(r *Request, drawn []int32) {
 	g.blocks.add(g.span, r)
-	signatures, prompt, cached := r.Signatures, g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached)
-	drawn = g.sampled(signatures, drawn)
+	drawn = g.sampled(r.Signatures, drawn)
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
-	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
-	leading, lead := true, 0.0
-	for k, i := range drawn {
-		at := g.index.find(hashOf(signatures[i]))
-		if at >= 0 && g.list[at].prev == moving {
-			at = -1 // the request has the block twice
-		}
-		if int(i) < prompt {
-			// Where all that have signatures are sampled, they stand for different numbers of blocks.
-			n := max(1, float64(g.size(i))/float64(g.every))
-			g.lookups += n
-			if int(i) < cached {
-				lead -= n
-			}
-			leading = leading && at >= 0
-			if leading {
-				lead += n
-			}
-		}
-		if at >= 0 {
-			g.unlink(at)
-			g.list[at].prev, drawn[k] = moving, ^at
-		}
-	}
-	g.use(signatures, drawn)
+	lead := g.lru.hits(g, r.Signatures, leading{g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached)}, drawn)
+	g.lru.use(g, r.Signatures, drawn)
 	g.lead += lead
 	g.square += lead * lead
 	if g.ruling > 0 {
@@ -192,92 +151,4 @@ func signedBlocks(span protocol.Span, signatures int) int {
 		return 0
 	}
 	return span.Block(signatures-1) + 1
-}
-
-// moving is what an entry has in front of it while it is in the table, but not in the list: its block is used now.
-const moving = -2
-
-// use makes the sampled blocks of a request the latest used, and takes out what LRU would evict for them. Drawn has their indexes, or
-// the complements of their entries if they have any, which then are moving.
-//
-// The deepest block goes first among those of one request, so it is used first.
-func (g *guard) use(signatures []uint64, drawn []int32) {
-	end := signedBlocks(g.span, len(signatures))
-	for k, i := range slices.Backward(drawn) {
-		if i < 0 {
-			g.append(^i)
-			end = 0
-			continue
-		}
-		at := g.span.Block(int(i))
-		begin := at + 1 - max(g.every, g.size(i))
-		if k > 0 && drawn[k-1] >= 0 {
-			begin = (at+g.span.Block(int(drawn[k-1])))/2 + 1
-		}
-		if h := hashOf(signatures[i]); g.index.find(h) < 0 {
-			g.push(h, uint16(min(max(end, at+1)-begin, math.MaxUint16)))
-			end = begin
-		}
-	}
-	for g.exceeded() {
-		g.evict()
-	}
-}
-
-// exceeded tells whether the list would weigh nearer to the capacity without its least recently used entry.
-func (g *guard) exceeded() bool {
-	return g.head >= 0 && g.weights-g.blocks.signedOf(g.capacity) > int(g.weight[g.head])/2
-}
-
-// push adds a block as the latest used. If no entry is free, the least recently used one becomes so.
-//
-// If all entries are moving, they are appended behind the block, which would be lost to the last of them.
-func (g *guard) push(hash uint64, weight uint16) {
-	if g.free < 0 {
-		if g.head < 0 {
-			return
-		}
-		g.evict()
-	}
-	at := g.free
-	g.free = g.list[at].next
-	g.weight[at] = weight
-	g.weights += int(weight)
-	g.append(at)
-	g.index.put(hash, at)
-}
-
-// evict frees the least recently used entry.
-func (g *guard) evict() {
-	at := g.head
-	g.index.remove(at)
-	g.unlink(at)
-	g.weights -= int(g.weight[at])
-	g.list[at].next, g.free = g.free, at
-}
-
-// append makes an entry, which is not in the list, the latest used.
-func (g *guard) append(at int32) {
-	g.list[at] = neighbours{g.tail, -1}
-	if g.tail >= 0 {
-		g.list[g.tail].next = at
-	} else {
-		g.head = at
-	}
-	g.tail = at
-}
-
-// unlink takes an entry out of the list; its place and its block are the caller's to free.
-func (g *guard) unlink(at int32) {
-	e := &g.list[at]
-	if e.prev >= 0 {
-		g.list[e.prev].next = e.next
-	} else {
-		g.head = e.next
-	}
-	if e.next >= 0 {
-		g.list[e.next].prev = e.prev
-	} else {
-		g.tail = e.prev
-	}
 }

@@ -1,11 +1,11 @@
 package forecast
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,18 +29,54 @@ func TestGuardIsLRU(t *testing.T) {
 				oracle = append(oracle, s)
 			}
 			oracle = oracle[max(0, len(oracle)-size):]
-			require.NoError(t, errors.Join(append(g.check(), g.index.check())...))
-			var list []uint32
-			for at := g.head; at >= 0; at = g.list[at].next {
-				list = append(list, g.index.tags[at])
-			}
+			require.Empty(t, g.lru.check(&g))
 			var tags []uint32
 			for _, s := range oracle {
 				tags = append(tags, tagOf(hashOf(s)))
 			}
-			require.Equal(t, tags, list)
+			require.Equal(t, tags, listed(&g))
 		}
 	})
+}
+
+// TestNarrowLists: a list of up to narrowMost blocks has references of 16 bits. All its places can be taken.
+func TestNarrowLists(t *testing.T) {
+	narrow, ok := newLRU(narrowMost).(*lruList[int16])
+	require.True(t, ok)
+	require.Equal(t, int(unsafe.Sizeof(*narrow))+8*narrowMost+2+6*narrowMost, narrow.bytes())
+	fillList(t, narrow, narrowMost)
+	wide, ok := newLRU(narrowMost + 1).(*lruList[int32])
+	require.True(t, ok)
+	require.Equal(t, int(unsafe.Sizeof(*wide))+12*(narrowMost+1)+4+10*(narrowMost+1), wide.bytes())
+	fillList(t, wide, narrowMost+1)
+}
+
+// fillList fills a list with n blocks and adds one more, for which the first goes.
+func fillList[T reference](t *testing.T, l *lruList[T], n int) {
+	g := newGuard(100*n, 1)
+	var tags []uint32
+	for k := range uint64(n + 1) {
+		require.Equal(t, k == uint64(n), l.free < 0, "block %d", k)
+		l.push(hashOf(mixed(k)), 1)
+		tags = append(tags, tagOf(hashOf(mixed(k))))
+	}
+	require.Equal(t, tags[1:], l.tags())
+	require.Empty(t, l.check(&g))
+}
+
+// listed is the tags of the blocks of a guard's list, the least recently used first.
+func listed(g *guard) []uint32 {
+	if l, ok := g.lru.(*lruList[int32]); ok {
+		return l.tags()
+	}
+	return g.lru.(*lruList[int16]).tags()
+}
+
+func (l *lruList[T]) tags() (tags []uint32) {
+	for at := l.head; at >= 0; at = l.list[at].next {
+		tags = append(tags, l.index.tags[at])
+	}
+	return tags
 }
 
 // useAll uses all blocks of a request in a guard.
@@ -58,7 +94,7 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 		g := newGuard(1, 1)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			useAll(&g, rapid.SliceOfN(rapid.Uint64Range(1, 20), 0, 12).Draw(t, "blocks"))
-			require.NoError(t, errors.Join(append(g.check(), g.index.check())...))
+			require.Empty(t, g.lru.check(&g))
 		}
 	})
 }
@@ -124,7 +160,7 @@ func TestGuardKnowsASystemPrompt(t *testing.T) {
 	}
 	assert.Positive(t, g.lookups)
 	assert.InDelta(t, 0, g.lead/g.lookups, 0.01)
-	assert.Empty(t, g.check())
+	assert.Empty(t, g.lru.check(&g))
 }
 
 // TestGuardCountsBlocks: of prompts that LRU has, those blocks up to a signature count, in blocks, and of answers none.
@@ -186,7 +222,8 @@ func TestTallyForgets(t *testing.T) {
 // TestGuardIsSmall also where blocks are short.
 func TestGuardIsSmall(t *testing.T) {
 	for _, span := range []protocol.Span{1, 4, 16} {
-		assert.LessOrEqual(t, len(newGuard(1_000_000, span).list), 28_700/int(span)+150)
+		g := newGuard(1_000_000, span)
+		assert.LessOrEqual(t, len(g.lru.(*lruList[int16]).list), 28_700/int(span)+150)
 	}
 }
 
@@ -225,9 +262,9 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 			}
 		}
 		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2, Cached: cached}, drawn)
-		require.Empty(t, g.check())
+		require.Empty(t, g.lru.check(&g))
 	}
-	n, oldest := 0, used[of[g.index.tags[g.head]]]
+	n, oldest := 0, used[of[listed(&g)[0]]]
 	for _, at := range used {
 		if at >= oldest {
 			n++
@@ -241,6 +278,9 @@ func TestGuardInAnyOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		g := newGuard([]int{1, 5, 100, 256, 700, 3000, 9300, 20000}[seed%8], protocol.Span(1<<(seed%5)))
+		if seed%3 == 0 { // as in a pool of millions of pages
+			g.lru = newLRUList[int32](len(g.lru.(*lruList[int16]).list))
+		}
 		for range 400 {
 			n := 1 + r.IntN(1+r.IntN(1500))
 			sig := make([]uint64, n)
@@ -259,7 +299,7 @@ func TestGuardInAnyOrder(t *testing.T) {
 				}
 			}
 			g.request(&Request{Signatures: sig, Blocks: n, Prompt: n, Cached: r.IntN(n + 1)}, drawn)
-			require.Empty(t, g.check())
+			require.Empty(t, g.lru.check(&g))
 		}
 	}
 }

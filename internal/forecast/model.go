@@ -42,6 +42,19 @@ func (f Features) with(feature int, value uint8) Features {
 	return f | Features(value)<<(featureBits*feature)
 }
 
+// short is the features in 37 bits: superseded and last, which are 0 or 1, have one bit each, and those behind them follow. What a piece
+// has above its features, as the number of its wait, is left out.
+func (f Features) short() uint64 {
+	const last, reply = featureBits * featureLast, featureBits * featureReply
+	return uint64(f)&(1<<31-1) | uint64(f)>>last&1<<31 | uint64(f)>>reply&featureMask<<32
+}
+
+// longFeatures undoes short.
+func longFeatures(short uint64) Features {
+	const last, reply = featureBits * featureLast, featureBits * featureReply
+	return Features(short&(1<<31-1) | short>>31&1<<last | short>>32<<reply)
+}
+
 // AsLast gives a piece that was used so often the features of the last block of a prompt, which counts as used once however often the
 // prompt came.
 func (f Features) AsLast(uses int) Features { return f.used(1, uses) | 1<<(featureBits*featureLast) }

@@ -8,10 +8,33 @@ import (
 // session is what is known of a conversation at the end of one of its prompts.
 type session struct {
 	time   uint32 // stamp: when the last prompt's pages were released
-	tokens int32  // of the last prompt and its answer
-	scale  int16  // predicted for the last piece
+	tokens int32  // of the last prompt and its answer, at most mostTokens
+	scale  int16  // predicted for the last piece, within ±mostScale
 	pace   int8   // in units of 1/paceUnit
-	turn   uint8  // requests before
+	turn   uint8  // requests before, mostTurns and more are one
+}
+
+// The most that a session's end has room for: prompts of 16 million tokens, gaps of e^32 seconds, and the turns that features tell apart.
+const (
+	mostTokens = 1<<24 - 1
+	mostScale  = 1<<13 - 1
+	mostTurns  = 3
+)
+
+// sessionEnd is a session but for the time, in six bytes: the tokens with the pace as their upper byte, then the scale in the upper
+// 14 bits and the turn.
+type sessionEnd [3]uint16
+
+// note makes the end that of a session.
+func (e *sessionEnd) note(x *session) {
+	tokens := uint32(min(x.tokens, mostTokens))
+	e[0], e[1] = uint16(tokens), uint16(tokens>>16)|uint16(uint8(x.pace))<<8
+	e[2] = uint16(max(-mostScale, min(x.scale, mostScale))<<2) | uint16(min(x.turn, mostTurns))
+}
+
+// session is the session.
+func (e *sessionEnd) session(time uint32) session {
+	return session{time: time, tokens: int32(e[0]) | int32(e[1]&0xff)<<16, scale: int16(e[2]) >> 2, pace: int8(e[1] >> 8), turn: uint8(e[2] & mostTurns)}
 }
 
 // sessions finds the session of a prompt by the last full block of the prompts before: a prompt that runs over it is
@@ -26,7 +49,8 @@ type session struct {
 // less at conversation 5,000.
 type sessions struct {
 	tags   []uint32 // by entry; 0: free
-	ends   []session
+	times  []uint32 // by entry, of sessions
+	ends   []sessionEnd
 	n      int     // entries that are not free
 	filter *filter // that knows the tags
 }
@@ -37,7 +61,7 @@ const ways = 8
 // newSessions has n entries, rounded up to whole sets.
 func newSessions(n int) sessions {
 	n = (n + ways - 1) / ways * ways
-	return sessions{tags: make([]uint32, n), ends: make([]session, n)}
+	return sessions{tags: make([]uint32, n), times: make([]uint32, n), ends: make([]sessionEnd, n)}
 }
 
 // setOf is the first entry of the set that a block belongs to.
@@ -77,12 +101,12 @@ func (s *sessions) continued(prompt []uint64, found []int32, arrived uint32) (e 
 		s.tags[at] = 0
 		s.n--
 		s.filter.stale++
-		e = s.ends[at]
+		e = s.ends[at].session(s.times[at])
 		logGap := logAge(secondsBetween(e.time, arrived))
 		pace := float64(e.pace) / paceUnit
 		pace += paceRate * (clip(logGap-float64(e.scale)/fixedUnit) - pace)
 		e.pace = int8(math.Round(pace * paceUnit))
-		e.turn = min(e.turn, 250) + 1
+		e.turn = min(e.turn+1, mostTurns)
 		return e, int(i) + 1
 	}
 	return session{}, 0
@@ -100,7 +124,8 @@ func (s *sessions) end(signature uint64, e session) {
 	default:
 		s.filter.stale++
 	}
-	s.tags[at], s.ends[at] = tagOf(hash), e
+	s.tags[at], s.times[at] = tagOf(hash), e.time
+	s.ends[at].note(&e)
 	s.filter.mark(s.tags[at])
 }
 
@@ -110,9 +135,9 @@ func (s *sessions) end(signature uint64, e session) {
 func (s *sessions) choose(hash uint64, now uint32) int {
 	const free, same = 1 << 40, 1 << 41
 	first, tag := s.setOf(hash), tagOf(hash)
-	most, ends := uint64(0), (*[ways]session)(s.ends[first:])
+	most, times := uint64(0), (*[ways]uint32)(s.times[first:])
 	for k, other := range (*[ways]uint32)(s.tags[first:]) {
-		rank := uint64(now-ends[k].time)<<3 | uint64(k)
+		rank := uint64(now-times[k])<<3 | uint64(k)
 		if other == 0 {
 			rank |= free
 		}

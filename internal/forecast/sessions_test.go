@@ -23,11 +23,11 @@ func TestSessionsAgainstSets(t *testing.T) {
 			require.Equal(t, ok, blocks == 1)
 			if ok {
 				require.Equal(t, before.tokens, e.tokens)
-				require.Equal(t, before.turn+1, e.turn)
+				require.Equal(t, min(before.turn+1, mostTurns), e.turn)
 				delete(known, r.Signatures[0])
 				continue
 			}
-			e = session{time: now, tokens: int32(now), turn: uint8(now % 100)}
+			e = session{time: now, tokens: int32(now), turn: uint8(now % 4)}
 			s.end(r.Signatures[0], e)
 			known[r.Signatures[0]] = e
 			set, n, oldest := s.setOf(hashOf(r.Signatures[0])), 0, r.Signatures[0]
@@ -44,6 +44,20 @@ func TestSessionsAgainstSets(t *testing.T) {
 			require.Equal(t, len(known), s.n)
 			require.NoError(t, s.check())
 		}
+	})
+}
+
+// TestSessionEnds: the end of a session has all of it, within its limits.
+func TestSessionEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := session{
+			rapid.Uint32().Draw(t, "time"), rapid.Int32Range(0, 1<<25).Draw(t, "tokens"), rapid.Int16().Draw(t, "scale"),
+			rapid.Int8().Draw(t, "pace"), rapid.Uint8Range(0, 5).Draw(t, "turn"),
+		}
+		var end sessionEnd
+		end.note(&e)
+		e.tokens, e.turn, e.scale = min(e.tokens, mostTokens), min(e.turn, mostTurns), max(-mostScale, min(e.scale, mostScale))
+		require.Equal(t, e, end.session(e.time))
 	})
 }
 
