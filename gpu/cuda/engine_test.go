@@ -106,11 +106,11 @@ func engineAndSimulation(t *testing.T) {
 		all = []conversations{{"pages of 16 KiB", 4, 1, 64, 6, 20, 1000, 200, 600, 0}}
 	}
 	for _, c := range all {
-		real := openDriver(t)
+		device := openDriver(t)
 		began := time.Now()
-		found := c.play(t, clocked{real, func() time.Duration { return time.Since(began) }, time.Sleep})
-		require.NoError(t, real.Close())
-		t.Logf("%s, %s: %s", c.name, real.name, found)
+		found := c.play(t, clocked{device, func() time.Duration { return time.Since(began) }, time.Sleep})
+		require.NoError(t, device.Close())
+		t.Logf("%s, %s: %s", c.name, device.name, found)
 		for _, profile := range []string{"h100-measured", "h200-measured", sim.DefaultProfile} {
 			d, err := sim.New(sim.Config{MemoryBytes: 64 << 30, Profile: profile, Poison: sim.PoisonOff})
 			require.NoError(t, err)

@@ -19,6 +19,16 @@ var hostCallbacks = sync.OnceValue(func() *map[string]uintptr {
 		return uintptr(do(k))
 	}
 	graphs := map[uintptr]*fakeCapture{}
+	allocate := func(n uintptr, keep func(k *fake, at uintptr, b []byte)) uintptr {
+		return locked(func(k *fake) result {
+			b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			if err != nil {
+				return outOfMemory
+			}
+			keep(k, uintptr(unsafe.Pointer(&b[0])), b)
+			return success
+		})
+	}
 	return &map[string]uintptr{
 		"cuStreamBeginCapture_v2": purego.NewCallback(func(s, mode uintptr) uintptr {
 			return locked(func(k *fake) result {
@@ -47,27 +57,15 @@ var hostCallbacks = sync.OnceValue(func() *map[string]uintptr {
 			})
 		}),
 		"cuMemAlloc_v2": purego.NewCallback(func(out, n uintptr) uintptr {
-			return locked(func(k *fake) result {
-				b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-				if err != nil {
-					return outOfMemory
-				}
-				at := uintptr(unsafe.Pointer(&b[0])) + deviceShift
-				k.allocated[at] = b
-				put(out, at)
-				return success
+			return allocate(n, func(k *fake, at uintptr, b []byte) {
+				k.allocated[at+deviceShift] = b
+				put(out, at+deviceShift)
 			})
 		}),
 		"cuMemHostAlloc": purego.NewCallback(func(out, n, flags uintptr) uintptr {
-			return locked(func(k *fake) result {
-				b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-				if err != nil {
-					return outOfMemory
-				}
-				at := uintptr(unsafe.Pointer(&b[0]))
+			return allocate(n, func(k *fake, at uintptr, b []byte) {
 				k.pinned[at], k.hostAllocated[at] = n, b
 				put(out, at)
-				return success
 			})
 		}),
 		"cuMemFreeHost": purego.NewCallback(func(at uintptr) uintptr {

@@ -50,9 +50,8 @@ const (
 	kernelThreads = 256
 	kernelWarps   = kernelThreads / 32 // of a block
 	segmentBytes  = 4096               // what a warp moves at a time
-	// linkBlocks are enough to fill the link; more would take processors from the host's
-	// kernels and gain nothing.
-	// With 16 pieces of 8 KiB and more reach 38 GB/s of 55, with 32 as much.
+	// linkBlocks is how many blocks move pieces between the tiers. They reach 38 GB/s of 55 with
+	// pieces of 8 KiB, two batches in flight; more would take processors from the host's kernels.
 	linkBlocks = 16
 )
 
@@ -64,17 +63,18 @@ const (
 	unalignedBelow = 64 << 10
 )
 
-// fewestPieces is how many small pieces a batch must have: for fewer a launch costs as much.
+// fewestPieces is how many pieces for the kernel a batch must have: for fewer a launch costs as
+// much as the driver's own calls.
 const fewestPieces = 4
 
-// kernel moves small pieces. It is used under the device's lock.
+// kernel moves many pieces in one launch. It is used under the device's lock.
 type kernel struct {
 	usable      bool
 	module      uintptr
 	short, long uintptr                // functions
 	processors  int                    // of the device
 	below       [gpu.Directions]uint64 // pieces of so many bytes or more are not for the kernel
-	fewest      int                    // pieces of a batch, fewestPieces but in a test of times
+	fewest      int                    // pieces that a batch must have: fewestPieces; a test of times sets 1
 	refusals    int                    // in a row
 
 	memory []byte // of the launch's parameters, outside of Go's heap

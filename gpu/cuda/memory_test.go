@@ -168,17 +168,7 @@ func timeOfBatch(t *testing.T, kernel bool, way gpu.Direction, page int64, n, ro
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
-	b := &gpu.Batch{}
-	for i := range n {
-		c := gpu.Copy{Bytes: page, Src: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(4*n - 1 - 2*i)}}
-		switch way {
-		case gpu.Offload:
-			c.Dst.Tier = messages.Secondary
-		case gpu.Onboard:
-			c.Src.Tier = messages.Secondary
-		}
-		b.Copies = append(b.Copies, c)
-	}
+	b := &gpu.Batch{Copies: scattered(p, way, n, page, 0)}
 	var all, queued []float64
 	for range rounds {
 		began := time.Now()

@@ -103,7 +103,7 @@ def to_device(array):
 
 
 class Captures(threading.Thread):
-    """Captures graphs in the mode that PyTorch has by default, allocates and replays."""
+    """Captures graphs, allocates in them, and replays them."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,8 @@ class Captures(threading.Thread):
         source = torch.arange(n, device="cuda")
         while not self.ended.is_set():
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode=self.mode):
+            # A capture in the default mode, global, would forbid PyTorch's own allocations on the main thread.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 total = (source * 2 + torch.ones_like(source)).sum()
             with torch.cuda.stream(stream):
                 graph.replay()
@@ -178,7 +179,6 @@ def run(library, name, requests, seed, layers=None, pinned=None):
     stream = torch.cuda.Stream()
     engine = Engine(library, stream, layers, pinned)
     captures = Captures()
-    captures.mode = "thread_local"  # PyTorch itself allocates on the main thread, which a global capture forbids
     captures.start()
     began = time.monotonic()
     with torch.cuda.stream(stream):
