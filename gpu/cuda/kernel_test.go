@@ -374,3 +374,60 @@ func TestInfoBesideClose(t *testing.T) {
 	require.NoError(t, d.Close())
 	group.Wait()
 }
+
+// What is merged is counted once more: four neighbours are one piece, too few for a launch.
+func TestMergedPiecesAreCountedAgain(t *testing.T) {
+	r := newRigWith(t, linkKernel)
+	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, r.onboard(7, 6, 5, 4))))
+	assert.Zero(t, r.fake.calls[fnLaunchKernel])
+	assert.Equal(t, 1, r.fake.calls[fnMemcpyAsync])
+}
+
+// Pieces within the device are not merged for the kernel: sorting them would gain nothing.
+func TestPiecesWithinTheDeviceAreNotMerged(t *testing.T) {
+	r := newRig(t)
+	b := &gpu.Batch{}
+	for i := range 4 {
+		b.Copies = append(b.Copies, gpu.Copy{Bytes: 4096,
+			Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(3 - i)}, Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(11 - i)}})
+	}
+	r.fake.lazy = true
+	ticket := r.submit(r.a, b)
+	launched := 0
+	for _, st := range r.fake.streams {
+		for _, o := range st.queue {
+			if o.launched {
+				launched++
+			}
+		}
+	}
+	assert.Equal(t, 4, launched)
+	require.NoError(t, r.Sync(context.Background(), ticket))
+}
+
+// The zeros of a batch are not written again by the next one.
+func TestZerosAreWrittenOnce(t *testing.T) {
+	r := newRig(t)
+	fill(r.HostBytes(r.pool, 1), 9)
+	page := gpu.Slot{Pool: r.pool, Page: 1}
+	host := func(page messages.PageID) gpu.Slot {
+		return gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: page}
+	}
+	r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: page, Dst: page, Bytes: 4096, Zero: true}}})
+	r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: host(1), Dst: page, Bytes: 4096}}})
+	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: page, Dst: host(2), Bytes: 4096}}})))
+	assert.EqualValues(t, 9, r.HostBytes(r.pool, 2)[77])
+}
+
+// A batch call that a capture refuses behind a launch: the ticket covers the launch.
+func TestBatchRefusedBehindALaunch(t *testing.T) {
+	r := newRig(t)
+	b := r.onboard(1, 3)
+	b.Copies = append(b.Copies, scattered(r.pool, gpu.Local, 4, 4096, 0)...)
+	r.fake.fail[fnMemcpyBatchAsync], r.fake.lazy = firstCapture, true
+	ticket, err := r.Submit(r.a, b)
+	require.ErrorIs(t, err, ErrCapturing)
+	require.Equal(t, 1, r.fake.calls[fnLaunchKernel])
+	require.False(t, r.Done(ticket))
+	require.NoError(t, r.Sync(context.Background(), ticket))
+}
