@@ -167,7 +167,7 @@ func (h *hostPool) firstOf(s pageState, over bool) messages.PageID {
 // displacedBefore tells whether page a of a state is displaced before page b, both the first ones of their tenants.
 func (h *hostPool) displacedBefore(s pageState, a, b messages.PageID) bool {
 	if c := h.pieces; c != nil && s == sole && h.pages[a].priority == h.pages[b].priority {
-		return c.candidateBefore(c.candidate(c.places[a].piece), c.candidate(c.places[b].piece))
+		return c.candidateBefore(c.candidate(h.pages[a].pieceOf()), c.candidate(h.pages[b].pieceOf()))
 	}
 	return displacedBefore(h.pages, a, b)
 }

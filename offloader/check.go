@@ -23,8 +23,8 @@ import (
 //  8. A record has at most one read of each stream, and every spilled read belongs to
 //     one record or is unused.
 //  9. A piece has pages of one priority, one tenant and its facts, in the order of displacement, and is in its level once;
-//     every page of an order with pieces is in a piece of the order, and every piece in use has pages. The front of a level has
-//     members of it, each once.
+//     every page of an order with pieces is in a piece of the order, every sole page belongs to a piece, and every piece in use has
+//     pages. The front of a level has members of it, each once.
 //  10. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
@@ -80,6 +80,7 @@ func (h *hostPool) check(busy bool) []error {
 		}
 	}
 	h.checkRing(e)
+	h.checkPieces(e)
 	h.checkOrders(e)
 	return e.errs
 }
@@ -182,7 +183,7 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 	}
 	queued := 0
 	for p := range h.pages {
-		if h.pages[p].state == sole && h.pages[p].heapIndex >= 0 && h.orderOf(messages.PageID(p)) == r {
+		if pg := &h.pages[p]; pg.state == sole && pg.heapIndex >= 0 && h.orderOf(messages.PageID(p)) == r {
 			queued++
 		}
 	}
@@ -191,12 +192,38 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 	}
 	used := 0
 	for n := range s.all {
-		if s.all[n].level != nil {
+		if s.all[n].pages > 0 {
 			used++
 		}
 	}
 	if used+len(s.unused)+1 != len(s.all) || members > used {
 		e.add("%d pieces of %d are in use and %d are not, an order has %d", used, len(s.all)-1, len(s.unused), members)
+	}
+}
+
+// checkPieces verifies that each sole page belongs to a piece, and no other page to any.
+func (h *hostPool) checkPieces(e *problems) {
+	if h.pieces == nil {
+		return
+	}
+	pages := make([]int32, len(h.pieces.all))
+	for p := range h.pages {
+		pg := &h.pages[p]
+		switch n := pg.pieceOf(); {
+		case pg.state != sole:
+			if pg.heapIndex < 0 && n != noPiece {
+				e.add("host page %d of piece %d is %s", p, n, stateNames[pg.state])
+			}
+		case n == noPiece || int(n) >= len(pages):
+			e.add("host page %d is sole, of piece %d of %d", p, n, len(pages)-1)
+		default:
+			pages[n]++
+		}
+	}
+	for n, counted := range pages {
+		if q := &h.pieces.all[n]; q.pages != counted || q.level == nil && n != 0 && counted > 0 && q.head != messages.NoPage {
+			e.add("piece %d has %d pages, counted %d, and begins with page %d", n, counted, q.pages, q.head)
+		}
 	}
 }
 
@@ -216,13 +243,13 @@ func (s *pieces) checkFront(e *problems, l *level) {
 // checkPiece verifies one piece and counts its pages.
 func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages int) {
 	q, before := &s.all[n], messages.NoPage
-	for p := q.head; p != messages.NoPage; p = s.places[p].next {
-		f, pg := &s.places[p], &s.pages[p]
-		if pg.state != sole || pg.heapIndex != 0 || pg.priority != q.level.priority || h.orderOf(p) != r {
+	for p := q.head; p != messages.NoPage; p = s.next[p] {
+		pg := &s.pages[p]
+		if pg.state != sole || pg.heapIndex != n || pg.priority != q.level.priority || h.orderOf(p) != r {
 			e.add("host page %d of piece %d is %s at %d with priority %d", p, n, stateNames[pg.state], pg.heapIndex, pg.priority)
 		}
-		if f.piece != n || f.last != q.last || f.prev != before {
-			e.add("host page %d of piece %d is of piece %d behind page %d", p, n, f.piece, f.prev)
+		if s.prev(p) != before {
+			e.add("host page %d of piece %d is behind page %d, not %d", p, n, s.prev(p), before)
 		}
 		if before != messages.NoPage && s.pageBefore(p, before) {
 			e.add("host page %d of piece %d is displaced before %d in front of it", p, n, before)

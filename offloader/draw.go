@@ -55,12 +55,21 @@ func (h *hostPool) draw(b *strings.Builder) {
 func (s *pieces) draw(b *strings.Builder) {
 	for n := range s.all {
 		q := &s.all[n]
-		if q.level == nil {
+		if q.pages == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "  piece %d priority %d features %d last %d: pages", n, q.level.priority, q.features, q.last)
-		for p := q.head; p != messages.NoPage; p = s.places[p].next {
+		fmt.Fprintf(b, "  piece %d", n)
+		if q.level != nil {
+			fmt.Fprintf(b, " priority %d", q.level.priority)
+		}
+		fmt.Fprintf(b, " features %d last %d: pages", q.features, q.last)
+		unlisted := q.pages
+		for p := q.head; p != messages.NoPage; p = s.next[p] {
 			fmt.Fprintf(b, " %d", p)
+			unlisted--
+		}
+		if unlisted > 0 {
+			fmt.Fprintf(b, " and %d pinned or protected", unlisted)
 		}
 		b.WriteByte('\n')
 	}

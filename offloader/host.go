@@ -35,17 +35,18 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead", "loading"}
 // hostPool.byBlock[block] is the page. Only sole pages have pins.
 //
 // A page that is not free is in the order of its state exactly if pins = 0 and it is not
-// protected; then heapIndex is its index there, otherwise −1.
+// protected; then heapIndex is its index there, otherwise it is negative. Where sole pages have pieces it is the number of
+// the page's piece, or its complement.
 type hostPage struct {
 	age       uint64 // sole: the use; clean and ahead: the stamp of the request that made the copy
 	block     protocol.BlockID
 	depth     int32
 	pins      int32
-	heapIndex int32 // in the order of its state, 0 if that has pieces; −1: in none
+	heapIndex int32 // in the order of its state, see pieceOf; negative: in none
 	priority  messages.Priority
 	state     pageState
 	protected bool   // the Move under way reads it
-	made      uint32 // clean: a running number; ahead: the stamp of lastNear
+	made      uint32 // clean: a running number; ahead: the stamp of lastNear; sole: see pieces.prev
 }
 
 // hostPool is the host memory of one pool.
@@ -170,9 +171,12 @@ func (h *hostPool) enqueue(p messages.PageID) {
 	h.orderOf(p).push(h.pages, p)
 }
 
-// setState changes the state of a page that is in no order. Its tenant must be set.
+// setState changes the state of a page that is in no order. Its tenant must be set. What was known of a sole page is forgotten.
 func (h *hostPool) setState(p messages.PageID, s pageState) {
 	pg := &h.pages[p]
+	if pg.state == sole && s != sole && h.pieces != nil {
+		h.pieces.leave(p)
+	}
 	h.counts[pg.state]--
 	h.counts[s]++
 	if h.accounts != nil {

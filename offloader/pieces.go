@@ -13,10 +13,17 @@ import (
 //
 // A piece is pages that the device pool evicted from one piece of its own. The device pool computes the value, by what it
 // knows now (protocol.Ranking). Values change with time, so there is no heap of them.
+//
+//	piece   features, last use                   1 page that is pinned: it belongs to the piece, and is not listed
+//	list    head ─ page ─ page ─ page ─ tail     pages that may be displaced: a piece that has some is in a level
+//
+// What is known of a page is that of its piece. The number of the piece and the page in front are in the page's record, see hostPage, in
+// fields that other pages use. So a page takes four bytes here, as in the heap of an order without pieces, and a piece 48. That a page keeps
+// its features and its last use itself was rejected: it took 28 bytes more for each page.
 type pieces struct {
-	pages  []hostPage
-	places []place // by page; of a page that is not sole it means nothing
-	// A piece exists as long as it has pages: all[n].level ≠ nil exactly if n > 0 is not in unused.
+	pages []hostPage
+	next  []messages.PageID // by page, in the list of its piece; of a page that is in none it means nothing
+	// A piece exists as long as pages belong to it: all[n].pages > 0 exactly if n > 0 is not in unused.
 	all    []piece // by number, from 1 on
 	unused []int32 // numbers
 	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
@@ -27,27 +34,36 @@ type pieces struct {
 	round   uint64 // of the decisions under way: values do not change within one
 }
 
-// place is what the device pool knew of a sole page when it evicted it, and where the page is in its piece.
-type place struct {
-	features   uint64 // of a page that is in a piece: when it came there
-	last       int64  // use, by the clock of the device pool's policy
-	piece      int32  // of a page that is in no order: the one that it was in, which may be gone
-	next, prev messages.PageID
+// knowledge is what the device pool knew of a page when it evicted it, and what has changed since.
+type knowledge struct {
+	features uint64
+	last     int64 // use, by the clock of the device pool's policy
 }
 
-// piece is a list of sole pages with the same features, last use, priority and tenant. It exists as long as it has pages,
-// and is a member of the level of its priority. The zero piece is unused.
+// piece is sole pages of which the same is known. Those that may be displaced are in a list; they have one priority and
+// one tenant. The zero piece is unused.
 type piece struct {
-	features   uint64
-	last       int64
-	head, tail messages.PageID // the page that is displaced first, and the last one
-	level      *level          // nil: unused
+	knowledge
+	head, tail messages.PageID // of the list: the page that is displaced first, and the last one
+	level      *level          // nil: the list is empty
 	spot       int32           // index in the members of its level
+	pages      int32           // that belong to the piece
 }
 
 // newPieces makes the order of so many host pages.
 func newPieces(pages []hostPage) *pieces {
-	return &pieces{pages: pages, places: make([]place, len(pages)), all: make([]piece, 1)}
+	return &pieces{pages: pages, next: make([]messages.PageID, len(pages)), all: make([]piece, 1)}
+}
+
+// noPiece is the piece of pages that are not sole.
+const noPiece int32 = 0
+
+// pieceOf is the piece that a page belongs to, which is sole if it has one.
+func (pg *hostPage) pieceOf() int32 {
+	if pg.heapIndex >= 0 {
+		return pg.heapIndex
+	}
+	return ^pg.heapIndex
 }
 
 // noteVictim notes what the device pool knows of a victim that is going to be a sole page, which is in no order.
@@ -55,14 +71,58 @@ func newPieces(pages []hostPage) *pieces {
 // Little is known of victims without a piece, as those of a pool that shrinks and all after a restart. Their order is that of
 // their use.
 func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
-	s.places[p] = place{last: int64(use.Moment())}
+	k := knowledge{last: int64(use.Moment())}
 	if e != nil {
-		s.places[p] = place{features: e.Features, last: e.Last}
+		k = knowledge{e.Features, e.Last}
 	}
+	s.learn(p, k)
 }
 
 // use makes the last use of a page, which is in no order, this moment.
-func (s *pieces) use(p messages.PageID) { s.places[p].last = max(s.places[p].last, s.now) }
+func (s *pieces) use(p messages.PageID) {
+	k := s.all[s.pages[p].pieceOf()].knowledge
+	k.last = max(k.last, s.now)
+	s.learn(p, k)
+}
+
+// learn makes something known of a page, which is in no order. The page joins the piece that was made last, if the same is known of that,
+// or a new one, unless no other page belongs to its own.
+func (s *pieces) learn(p messages.PageID, k knowledge) {
+	n := s.pages[p].pieceOf()
+	if n != noPiece && s.all[n].knowledge == k {
+		return
+	}
+	if q := &s.all[s.latest]; q.pages == 0 || q.knowledge != k {
+		if q := &s.all[n]; q.pages == 1 {
+			q.knowledge, s.latest = k, n
+			return
+		}
+		s.latest = s.newPiece(k)
+	}
+	s.join(p, s.latest)
+}
+
+// join makes a page, which is in no order, belong to a piece, and to no other one.
+func (s *pieces) join(p messages.PageID, n int32) {
+	s.all[n].pages++
+	s.leave(p)
+	s.pages[p].heapIndex = ^n
+}
+
+// leave makes a page, which is in no order, belong to no piece. A piece without pages is gone.
+func (s *pieces) leave(p messages.PageID) {
+	n := s.pages[p].pieceOf()
+	if n == noPiece {
+		return
+	}
+	s.pages[p].heapIndex = ^noPiece
+	if q := &s.all[n]; q.pages > 1 {
+		q.pages--
+		return
+	}
+	s.all[n] = piece{}
+	s.unused = append(s.unused, n)
+}
 
 // await notes that a request which waits is going to use contents of host memory. The part of a piece up to the deepest of them
 // becomes a piece of its own, unless it is the whole.
@@ -78,38 +138,47 @@ func (h *hostPool) await(pm *protocol.PoolMove) {
 	for i := 0; i < len(blocks); {
 		p := h.mustSole(blocks[i], "wait")
 		i++
-		f := &s.places[p]
+		n := h.pages[p].pieceOf()
 		if h.pages[p].heapIndex < 0 {
-			f.features = pm.Ranking.Await(f.features)
+			k := s.all[n].knowledge
+			k.features = pm.Ranking.Await(k.features)
+			s.learn(p, k)
 			continue
 		}
-		for n := f.piece; i < len(blocks); i++ {
+		for ; i < len(blocks); i++ {
 			next := h.mustSole(blocks[i], "wait")
-			if h.pages[next].heapIndex < 0 || s.places[next].piece != n {
+			if h.pages[next].heapIndex != n {
 				break
 			}
 			if s.pageBefore(next, p) {
 				p = next
 			}
 		}
-		q := &s.all[s.cut(f.piece, p)]
+		q := &s.all[s.cut(n, p)]
 		q.features = pm.Ranking.Await(q.features)
 	}
 }
 
-// cut makes the pages of a piece from one on a piece of their own, unless they are all, and returns it. It is in no front.
+// cut makes the listed pages of a piece from one on a piece of their own, unless they are all, and returns it. It is in no front.
+//
+// Pages that are not listed stay. They count as waited for only where the whole list is.
 func (s *pieces) cut(n int32, from messages.PageID) int32 {
-	q := &s.all[n]
-	if q.head == from {
+	if q := &s.all[n]; q.head == from {
 		q.level.front.remove(n)
 		return n
 	}
-	m := s.newPiece(piece{features: q.features, last: q.last, head: from, tail: q.tail, level: q.level})
-	before := s.places[from].prev
-	s.all[n].tail, s.places[before].next, s.places[from].prev = before, messages.NoPage, messages.NoPage
-	for p := from; p != messages.NoPage; p = s.places[p].next {
-		s.places[p].piece = m
+	m := s.newPiece(s.all[n].knowledge)
+	q, part := &s.all[n], &s.all[m]
+	before := s.prev(from)
+	part.head, part.tail, q.tail = from, q.tail, before
+	s.next[before] = messages.NoPage
+	s.setPrev(from, messages.NoPage)
+	for p := from; p != messages.NoPage; p = s.next[p] {
+		s.pages[p].heapIndex = m
+		part.pages++
 	}
+	q.pages -= part.pages
+	s.place(m, q.level)
 	return m
 }
 
@@ -121,36 +190,34 @@ func (s *pieces) rankBy(r protocol.Ranking) {
 	}
 }
 
-// push adds a page to the level of its priority among some, and compares the piece if it is new.
+// push adds a page to the list of its piece, and a piece whose list was empty to the level of the priority among some. It compares the
+// piece then.
 //
 // The page goes to its place among those of the piece by a search from either end. A piece has few pages, and its order is the
 // depth alone, so a heap of them would be slower.
 func (s *pieces) push(levels *levels, p messages.PageID) {
 	l := levels.of(s.pages[p].priority)
 	n := s.pieceFor(l, p)
-	f, q := &s.places[p], &s.all[n]
-	f.piece = n
-	s.pages[p].heapIndex = 0
-	isNew := q.head == messages.NoPage
+	q := &s.all[n]
+	s.pages[p].heapIndex = n
+	isNew := q.level == nil
+	if isNew {
+		s.place(n, l)
+	}
 	// Victims of one piece come from the deepest on, and pages whose priority changes from the first on.
 	before := q.tail
 	if q.head != messages.NoPage && s.pageBefore(p, q.head) {
 		before = messages.NoPage
 	}
 	for before != messages.NoPage && s.pageBefore(p, before) {
-		before = s.places[before].prev
+		before = s.prev(before)
 	}
-	f.prev, f.next = before, q.head
-	if before == messages.NoPage {
-		q.head = p
-	} else {
-		f.next, s.places[before].next = s.places[before].next, p
+	behind := q.head
+	if before != messages.NoPage {
+		behind = s.next[before]
 	}
-	if f.next == messages.NoPage {
-		q.tail = p
-	} else {
-		s.places[f.next].prev = p
-	}
+	s.linkPages(q, before, p)
+	s.linkPages(q, p, behind)
 	if isNew && s.ranking != nil {
 		s.offer(l, n)
 	}
@@ -162,55 +229,73 @@ func (s *pieces) pageBefore(a, b messages.PageID) bool {
 	return x.depth > y.depth || x.depth == y.depth && x.block < y.block
 }
 
-// pieceFor is the piece of a level that a page joins: the one that it was in before, the one that was made last, or a new one.
+// pieceFor is the piece that a page joins which comes to a level: its own, unless that has pages in another one, or the one
+// that was made last, or a new one.
 func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
-	f := &s.places[p]
-	for _, n := range [2]int32{f.piece, s.latest} {
-		if q := &s.all[n]; q.level == l && q.features == f.features && q.last == f.last {
-			return n
-		}
+	n := s.pages[p].pieceOf()
+	if q := &s.all[n]; q.level == nil || q.level == l {
+		return n
 	}
-	s.latest = s.newPiece(piece{features: f.features, last: f.last, head: messages.NoPage, tail: messages.NoPage, level: l})
+	k := s.all[n].knowledge
+	if q := &s.all[s.latest]; q.pages == 0 || q.knowledge != k || q.level != nil && q.level != l {
+		s.latest = s.newPiece(k)
+	}
+	s.join(p, s.latest)
 	return s.latest
 }
 
-// newPiece adds a piece to its level.
-func (s *pieces) newPiece(q piece) int32 {
+// newPiece makes a piece, to which no page belongs yet.
+func (s *pieces) newPiece(k knowledge) int32 {
 	n := int32(len(s.all))
-	if k := len(s.unused); k > 0 {
-		n, s.unused = s.unused[k-1], s.unused[:k-1]
+	if top := len(s.unused) - 1; top >= 0 {
+		n, s.unused = s.unused[top], s.unused[:top]
 	} else {
 		s.all = append(s.all, piece{})
 	}
-	q.spot = int32(len(q.level.members))
-	s.all[n] = q
-	q.level.members = append(q.level.members, n)
+	s.all[n] = piece{knowledge: k, head: messages.NoPage, tail: messages.NoPage}
 	return n
 }
 
-// remove removes a page from its piece.
-func (s *pieces) remove(p messages.PageID) {
-	f := &s.places[p]
-	q := &s.all[f.piece]
-	f.features = q.features // a wait may have changed them
-	if f.prev == messages.NoPage {
-		q.head = f.next
+// place makes a piece a member of a level.
+func (s *pieces) place(n int32, l *level) {
+	q := &s.all[n]
+	q.level, q.spot = l, int32(len(l.members))
+	l.members = append(l.members, n)
+}
+
+// linkPages makes two pages neighbours in the list of a piece. NoPage is in front of its head and behind its tail.
+func (s *pieces) linkPages(q *piece, before, behind messages.PageID) {
+	if before == messages.NoPage {
+		q.head = behind
 	} else {
-		s.places[f.prev].next = f.next
+		s.next[before] = behind
 	}
-	if f.next == messages.NoPage {
-		q.tail = f.prev
+	if behind == messages.NoPage {
+		q.tail = before
 	} else {
-		s.places[f.next].prev = f.prev
-	}
-	s.pages[p].heapIndex = -1
-	if q.head == messages.NoPage {
-		s.end(f.piece)
+		s.setPrev(behind, before)
 	}
 }
 
-// end ends a piece without pages. The last member of its level takes its index.
-func (s *pieces) end(n int32) {
+// prev is the page in front of one in the list of its piece.
+func (s *pieces) prev(p messages.PageID) messages.PageID { return messages.PageID(s.pages[p].made) }
+
+// setPrev makes a page the one in front of another.
+func (s *pieces) setPrev(p, before messages.PageID) { s.pages[p].made = uint32(before) }
+
+// remove removes a page from the list of its piece. It still belongs to it.
+func (s *pieces) remove(p messages.PageID) {
+	n := s.pages[p].pieceOf()
+	q := &s.all[n]
+	s.linkPages(q, s.prev(p), s.next[p])
+	s.pages[p].heapIndex = ^n
+	if q.head == messages.NoPage {
+		s.withdraw(n)
+	}
+}
+
+// withdraw takes a piece whose list is empty out of its level, of which the last member takes its index.
+func (s *pieces) withdraw(n int32) {
 	q := &s.all[n]
 	l := q.level
 	l.front.remove(n)
@@ -218,8 +303,7 @@ func (s *pieces) end(n int32) {
 	moved := l.members[last]
 	l.members[q.spot], s.all[moved].spot = moved, q.spot
 	l.members = l.members[:last]
-	*q = piece{}
-	s.unused = append(s.unused, n)
+	q.level = nil
 }
 
 // levels are the pieces of one tenant, by priority. There are as many levels as there have been priorities, few.

@@ -129,17 +129,29 @@ func (w *world) affected(pool messages.PoolID) bool {
 	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
 }
 
-// awaits makes the oracle keep the contents of a block and what is in front of them in one piece, which it does not know.
+// awaits makes the oracle keep the contents of a block and what is in front of them in one piece, which it does not know. Where that is the
+// whole list of the piece it keeps the contents that are not listed as well.
 func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
-	h, e := &w.o.hosts[pool], w.pools[pool].host.find(b)
+	h := &w.o.hosts[pool]
+	wait := func(p messages.PageID) {
+		e := w.pools[pool].host.find(h.pages[p].block)
+		e.features = r.Await(e.features)
+	}
 	p := h.find(b)
-	e.features = r.Await(e.features)
-	if h.pages[p].heapIndex < 0 {
+	n := h.pages[p].heapIndex
+	if n < 0 {
+		wait(p)
 		return
 	}
-	for p = h.pieces.places[p].next; p != messages.NoPage; p = h.pieces.places[p].next {
-		e = w.pools[pool].host.find(h.pages[p].block)
-		e.features = r.Await(e.features)
+	if p == h.pieces.all[n].head {
+		for other := range h.pages {
+			if h.pages[other].heapIndex == ^n {
+				wait(messages.PageID(other))
+			}
+		}
+	}
+	for ; p != messages.NoPage; p = h.pieces.next[p] {
+		wait(p)
 	}
 }
 
