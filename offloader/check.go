@@ -196,8 +196,12 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 			used++
 		}
 	}
-	if used+len(s.unused)+1 != len(s.all) || members > used {
-		e.add("%d pieces of %d are in use and %d are not, an order has %d", used, len(s.all)-1, len(s.unused), members)
+	unused := 0
+	for n := s.unused; n != noPiece && unused < len(s.all); n = s.all[n].spot {
+		unused++
+	}
+	if used+unused+1 != len(s.all) || members > used {
+		e.add("%d pieces of %d are in use and %d are not, an order has %d", used, len(s.all)-1, unused, members)
 	}
 }
 

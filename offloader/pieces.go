@@ -18,14 +18,14 @@ import (
 //	list    head ─ page ─ page ─ page ─ tail     pages that may be displaced: a piece that has some is in a level
 //
 // What is known of a page is that of its piece. The number of the piece and the page in front are in the page's record, see hostPage, in
-// fields that other pages use. So a page takes four bytes here, as in the heap of an order without pieces, and a piece 48. That a page keeps
+// fields that other pages use. So a page takes four bytes here, as in the heap of an order without pieces, and a piece 44. That a page keeps
 // its features and its last use itself was rejected: it took 28 bytes more for each page.
 type pieces struct {
 	pages []hostPage
 	next  []messages.PageID // by page, in the list of its piece; of a page that is in none it means nothing
-	// A piece exists as long as pages belong to it: all[n].pages > 0 exactly if n > 0 is not in unused.
+	// A piece exists as long as pages belong to it: all[n].pages > 0 exactly if n > 0 is not unused.
 	all    []piece // by number, from 1 on
-	unused []int32 // numbers
+	unused int32   // the first unused number, noPiece: none; spot is the next one
 	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
 	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
@@ -41,12 +41,12 @@ type knowledge struct {
 }
 
 // piece is sole pages of which the same is known. Those that may be displaced are in a list; they have one priority and
-// one tenant. The zero piece is unused.
+// one tenant.
 type piece struct {
 	knowledge
 	head, tail messages.PageID // of the list: the page that is displaced first, and the last one
 	level      *level          // nil: the list is empty
-	spot       int32           // index in the members of its level
+	spot       int32           // index in the members of its level; of an unused number: the next one
 	pages      int32           // that belong to the piece
 }
 
@@ -120,8 +120,8 @@ func (s *pieces) leave(p messages.PageID) {
 		q.pages--
 		return
 	}
-	s.all[n] = piece{}
-	s.unused = append(s.unused, n)
+	s.all[n] = piece{spot: s.unused}
+	s.unused = n
 }
 
 // await notes that a request which waits is going to use contents of host memory. The part of a piece up to the deepest of them
@@ -246,10 +246,15 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 
 // newPiece makes a piece, to which no page belongs yet.
 func (s *pieces) newPiece(k knowledge) int32 {
-	n := int32(len(s.all))
-	if top := len(s.unused) - 1; top >= 0 {
-		n, s.unused = s.unused[top], s.unused[:top]
+	n := s.unused
+	if n != noPiece {
+		s.unused = s.all[n].spot
 	} else {
+		n = int32(len(s.all))
+		if len(s.all) == cap(s.all) {
+			// It grows by an eighth, where append would leave up to half of it empty.
+			s.all = append(make([]piece, 0, len(s.all)+len(s.all)/8+4), s.all...)
+		}
 		s.all = append(s.all, piece{})
 	}
 	s.all[n] = piece{knowledge: k, head: messages.NoPage, tail: messages.NoPage}
