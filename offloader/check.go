@@ -15,7 +15,7 @@ import (
 //  1. byBlock and the blocks of the pages are inverse, and a free page has no block.
 //  2. Every free page is in the ring once.
 //  3. Every page that is not free, pinned or protected is in the order of its state, at
-//     its index, and no page is displaced before the page above it in the heap.
+//     its index, and no page is displaced before the page above it in the heap, or in front of it in a queue.
 //  4. Only sole pages have pins.
 //  5. The counts equal a recount, and sole and clean pages are within the limit.
 //  6. The account of a tenant counts its sole and clean pages.
@@ -128,7 +128,7 @@ func (h *hostPool) checkOrders(e *problems) {
 	}
 }
 
-// checkOrder verifies the heap of a state, or its pieces: invariants 3 and 9.
+// checkOrder verifies the heap and the queues of a state, or its pieces: invariants 3 and 9.
 func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 	if r.pieces != nil {
 		r.pieces.check(e, h, r)
@@ -143,6 +143,7 @@ func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 			e.add("host page %d is displaced before %d above it", p, parent)
 		}
 	}
+	r.queues.check(e, h, r)
 }
 
 // checkAccounts verifies what tenants have: invariant 6.

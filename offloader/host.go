@@ -46,7 +46,7 @@ type hostPage struct {
 	priority  messages.Priority
 	state     pageState
 	protected bool   // the Move under way reads it
-	made      uint32 // clean: a running number; ahead: the stamp of lastNear; sole: see pieces.prev
+	made      uint32 // clean: a running number; ahead: the stamp of lastNear; sole: see links
 }
 
 // hostPool is the host memory of one pool.
@@ -88,9 +88,7 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.idle = make([]messages.PageID, n)
 	h.counts[free] = n
 	h.size = n
-	if c.Forecast {
-		h.useForecast()
-	}
+	h.orderSole(c.Forecast)
 	// Index 0 is a place in a heap, so a zeroed record would claim to be queued.
 	for i := range h.pages {
 		h.pages[i] = hostPage{block: protocol.NoBlock, heapIndex: -1}
@@ -98,13 +96,18 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	}
 }
 
-// useForecast makes pieces the orders of the sole pages, of which there are none.
-func (h *hostPool) useForecast() {
-	h.pieces = newPieces(h.pages)
-	h.orders[sole].pieces = h.pieces
+// orderSole makes the orders of the sole pages, of which there are none: of pieces with a forecast, otherwise with queues.
+func (h *hostPool) orderSole(forecast bool) {
+	k := newLinks(h.pages)
+	sample := order{queues: queues{links: k}}
+	if forecast {
+		h.pieces = newPieces(k)
+		sample = order{pieces: h.pieces}
+	}
+	h.orders[sole] = sample
 	if h.accounts != nil {
 		for t := range h.accounts.list {
-			h.accounts.list[t].orders[sole].pieces = h.pieces
+			h.accounts.list[t].orders[sole] = sample
 		}
 	}
 }

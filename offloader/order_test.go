@@ -12,14 +12,24 @@ import (
 )
 
 // TestOrderAgainstSorting compares the order with a sorted list while pages are added
-// and removed anywhere.
+// and removed anywhere, with queues and without.
 func TestOrderAgainstSorting(t *testing.T) {
+	for name, withQueues := range map[string]bool{"heap": false, "queues": true} {
+		t.Run(name, func(t *testing.T) { compareWithSorting(t, withQueues) })
+	}
+}
+
+func compareWithSorting(t *testing.T, withQueues bool) {
 	r := rand.New(rand.NewPCG(3, 4))
 	pages := make([]hostPage, 100)
 	for i := range pages {
 		pages[i].heapIndex = -1
 	}
 	var o order
+	if withQueues {
+		o.queues.links = newLinks(pages)
+	}
+	inQueues := 0
 	in := map[messages.PageID]bool{}
 	for range 2000 {
 		p := messages.PageID(r.IntN(len(pages)))
@@ -36,12 +46,18 @@ func TestOrderAgainstSorting(t *testing.T) {
 			in[p] = true
 		}
 		require.Equal(t, firstBySorting(pages, in), o.first())
+		for p := range in {
+			if pages[p].heapIndex == queued {
+				inQueues++
+			}
+		}
 		for i, p := range o.heap {
 			if int(pages[p].heapIndex) != i || i > 0 && displacedBefore(pages, p, o.heap[(i-1)/2]) {
 				t.Fatalf("page %d at %d", p, i)
 			}
 		}
 	}
+	require.Equal(t, withQueues, inQueues > 0)
 }
 
 // firstBySorting sorts the pages by the rule, word for word.

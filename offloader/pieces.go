@@ -17,12 +17,11 @@ import (
 //	piece   features, last use                   1 page that is pinned: it belongs to the piece, and is not listed
 //	list    head ─ page ─ page ─ page ─ tail     pages that may be displaced: a piece that has some is in a level
 //
-// What is known of a page is that of its piece. The number of the piece and the page in front are in the page's record, see hostPage, in
-// fields that other pages use. So a page takes four bytes here, as in the heap of an order without pieces, and a piece 44. That a page keeps
+// What is known of a page is that of its piece, whose number is in the page's record, see hostPage.heapIndex. So a page takes only the four bytes
+// of its links, as in an order without pieces, and a piece 44. That a page keeps
 // its features and its last use itself was rejected: it took 28 bytes more for each page.
 type pieces struct {
-	pages []hostPage
-	next  []messages.PageID // by page, in the list of its piece; of a page that is in none it means nothing
+	*links
 	// A piece exists as long as pages belong to it: all[n].pages > 0 exactly if n > 0 is not unused.
 	all    []piece // by number, from 1 on
 	unused int32   // the first unused number, noPiece: none; spot is the next one
@@ -44,15 +43,15 @@ type knowledge struct {
 // one tenant.
 type piece struct {
 	knowledge
-	head, tail messages.PageID // of the list: the page that is displaced first, and the last one
-	level      *level          // nil: the list is empty
-	spot       int32           // index in the members of its level; of an unused number: the next one
-	pages      int32           // that belong to the piece
+	pageList        // the page that is displaced first is its head
+	level    *level // nil: the list is empty
+	spot     int32  // index in the members of its level; of an unused number: the next one
+	pages    int32  // that belong to the piece
 }
 
-// newPieces makes the order of so many host pages.
-func newPieces(pages []hostPage) *pieces {
-	return &pieces{pages: pages, next: make([]messages.PageID, len(pages)), all: make([]piece, 1)}
+// newPieces makes an order of pages.
+func newPieces(k *links) *pieces {
+	return &pieces{links: k, all: make([]piece, 1)}
 }
 
 // noPiece is the piece of pages that are not sole.
@@ -212,12 +211,7 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 	for before != messages.NoPage && s.pageBefore(p, before) {
 		before = s.prev(before)
 	}
-	behind := q.head
-	if before != messages.NoPage {
-		behind = s.next[before]
-	}
-	s.linkPages(q, before, p)
-	s.linkPages(q, p, behind)
+	s.insert(&q.pageList, before, p)
 	if isNew && s.ranking != nil {
 		s.offer(l, n)
 	}
@@ -257,7 +251,7 @@ func (s *pieces) newPiece(k knowledge) int32 {
 		}
 		s.all = append(s.all, piece{})
 	}
-	s.all[n] = piece{knowledge: k, head: messages.NoPage, tail: messages.NoPage}
+	s.all[n] = piece{knowledge: k, pageList: pageList{messages.NoPage, messages.NoPage}}
 	return n
 }
 
@@ -268,31 +262,11 @@ func (s *pieces) place(n int32, l *level) {
 	l.members = append(l.members, n)
 }
 
-// linkPages makes two pages neighbours in the list of a piece. NoPage is in front of its head and behind its tail.
-func (s *pieces) linkPages(q *piece, before, behind messages.PageID) {
-	if before == messages.NoPage {
-		q.head = behind
-	} else {
-		s.next[before] = behind
-	}
-	if behind == messages.NoPage {
-		q.tail = before
-	} else {
-		s.setPrev(behind, before)
-	}
-}
-
-// prev is the page in front of one in the list of its piece.
-func (s *pieces) prev(p messages.PageID) messages.PageID { return messages.PageID(s.pages[p].made) }
-
-// setPrev makes a page the one in front of another.
-func (s *pieces) setPrev(p, before messages.PageID) { s.pages[p].made = uint32(before) }
-
 // remove removes a page from the list of its piece. It still belongs to it.
 func (s *pieces) remove(p messages.PageID) {
 	n := s.pages[p].pieceOf()
 	q := &s.all[n]
-	s.linkPages(q, s.prev(p), s.next[p])
+	s.links.remove(&q.pageList, p)
 	s.pages[p].heapIndex = ^n
 	if q.head == messages.NoPage {
 		s.withdraw(n)

@@ -16,6 +16,9 @@ import (
 func (h *hostPool) orderBytes() int {
 	r := &h.orders[sole]
 	n := cap(r.heap) * int(unsafe.Sizeof(messages.PageID(0)))
+	if k := r.queues.links; k != nil {
+		n += cap(k.next) * int(unsafe.Sizeof(messages.PageID(0)))
+	}
 	if s := h.pieces; s != nil {
 		n += cap(s.next)*int(unsafe.Sizeof(messages.PageID(0))) + cap(s.all)*int(unsafe.Sizeof(piece{}))
 		for _, l := range r.levels.list {
@@ -25,8 +28,8 @@ func (h *hostPool) orderBytes() int {
 	return n
 }
 
-// TestPiecesTakeFewBytes: where a piece has eight pages or more, as in the traces of docs/policies.md, a page takes at most 4 bytes more
-// than in the heap of an order without pieces.
+// TestPiecesTakeFewBytes: where a piece has eight pages or more, as in the traces of docs/policies.md, a page takes at most 5 bytes more
+// than in an order without pieces.
 func TestPiecesTakeFewBytes(t *testing.T) {
 	const pages = 20_000
 	fill := func(forecast bool) *hostPool {
@@ -55,9 +58,9 @@ func TestPiecesTakeFewBytes(t *testing.T) {
 		return h
 	}
 	lru, forecast := fill(false).orderBytes(), fill(true).orderBytes()
-	t.Logf("%.1f bytes a page in a heap, %.1f with pieces", float64(lru)/pages, float64(forecast)/pages)
+	t.Logf("%.1f bytes a page, %.1f with pieces", float64(lru)/pages, float64(forecast)/pages)
 	assert.GreaterOrEqual(t, lru, 4*pages)
-	assert.LessOrEqual(t, forecast, lru+4*pages)
+	assert.LessOrEqual(t, forecast, lru+5*pages)
 }
 
 // TestPagesKeepWhatIsKnown: what is known of pages that are pinned stays while the other pages of their piece change, are displaced or get
