@@ -22,9 +22,9 @@ import (
 //  7. Outside a Move nothing is protected, and everything has been submitted.
 //  8. A record has at most one read of each stream, and every spilled read belongs to
 //     one record or is unused.
-//  9. A piece has pages of one priority, one tenant and its facts, in the order of displacement, and is in its level once;
-//     every page of an order with pieces is in a piece of the order, every sole page belongs to a piece, and every piece in use has
-//     pages. The front of a level has members of it, each once.
+//  9. The list of a piece has pages of one priority and one tenant, in the order of displacement, and a piece is in a level, once, exactly
+//     if its list is not empty. Every page of an order with pieces is listed in a piece of the order, every sole page belongs to
+//     a piece, and every piece in use has pages. The front of a level has members of it, each once.
 //  10. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
@@ -199,9 +199,12 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 	}
 	unused := 0
 	for n := s.unused; n != noPiece && unused < len(s.all); n = s.all[n].spot {
+		if s.all[n].pages > 0 {
+			e.add("piece %d has %d pages and is unused", n, s.all[n].pages)
+		}
 		unused++
 	}
-	if used+unused+1 != len(s.all) || members > used {
+	if used+unused+1 != len(s.all) || members > used || int(s.latest) >= len(s.all) {
 		e.add("%d pieces of %d are in use and %d are not, an order has %d", used, len(s.all)-1, unused, members)
 	}
 }
@@ -226,8 +229,12 @@ func (h *hostPool) checkPieces(e *problems) {
 		}
 	}
 	for n, counted := range pages {
-		if q := &h.pieces.all[n]; q.pages != counted || q.level == nil && n != 0 && counted > 0 && q.head != messages.NoPage {
-			e.add("piece %d has %d pages, counted %d, and begins with page %d", n, counted, q.pages, q.head)
+		q := &h.pieces.all[n]
+		if q.pages != counted {
+			e.add("piece %d has %d pages, counted %d", n, counted, q.pages)
+		}
+		if listed := counted > 0 && q.head != messages.NoPage; listed != (q.level != nil) {
+			e.add("piece %d of %d pages begins with page %d, in a level: %t", n, counted, q.head, q.level != nil)
 		}
 	}
 }
@@ -249,6 +256,10 @@ func (s *pieces) checkFront(e *problems, l *level) {
 func (s *pieces) checkPiece(e *problems, h *hostPool, r *order, n int32) (pages int) {
 	q, before := &s.all[n], messages.NoPage
 	for p := q.head; p != messages.NoPage; p = s.next[p] {
+		if pages == int(q.pages) {
+			e.add("the list of piece %d goes on behind its %d pages", n, pages)
+			return pages
+		}
 		pg := &s.pages[p]
 		if pg.state != sole || pg.heapIndex != n || pg.priority != q.level.priority || h.orderOf(p) != r {
 			e.add("host page %d of piece %d is %s at %d with priority %d", p, n, stateNames[pg.state], pg.heapIndex, pg.priority)

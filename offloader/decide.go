@@ -253,7 +253,7 @@ func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []pro
 		if len(evicted) > 0 {
 			e = &evicted[0]
 		}
-		h.pieces.noteVictim(p, e, v.Use)
+		h.pieces.noteContents(p, e, v.Use)
 	}
 	h.enqueue(p)
 }

@@ -64,7 +64,7 @@ func (s *pieces) draw(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, " features %d last %d: pages", q.features, q.last)
 		unlisted := q.pages
-		for p := q.head; p != messages.NoPage; p = s.next[p] {
+		for p := q.head; p != messages.NoPage && unlisted > 0; p = s.next[p] {
 			fmt.Fprintf(b, " %d", p)
 			unlisted--
 		}

@@ -35,8 +35,8 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead", "loading"}
 // hostPool.byBlock[block] is the page. Only sole pages have pins.
 //
 // A page that is not free is in the order of its state exactly if pins = 0 and it is not
-// protected; then heapIndex is its index there, otherwise it is negative. Where sole pages have pieces it is the number of
-// the page's piece, or its complement.
+// protected; then heapIndex is its index in the heap there, otherwise it is negative. In a queue heapIndex is queued. Where sole pages have
+// pieces it is n for a page that is listed in piece n, and ^n for one that belongs to piece n but may not be displaced.
 type hostPage struct {
 	age       uint64 // sole: the use; clean and ahead: the stamp of the request that made the copy
 	block     protocol.BlockID

@@ -263,7 +263,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		pg := &h.pages[k.Page]
 		pg.age, pg.depth, pg.priority = uint64(k.Use), k.Depth, k.Priority
 		if h.pieces != nil {
-			h.pieces.noteVictim(k.Page, nil, k.Use)
+			h.pieces.noteContents(k.Page, nil, k.Use)
 		}
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)

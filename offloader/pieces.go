@@ -2,6 +2,7 @@ package offloader
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -14,18 +15,20 @@ import (
 // A piece is pages that the device pool evicted from one piece of its own. The device pool computes the value, by what it
 // knows now (protocol.Ranking). Values change with time, so there is no heap of them.
 //
-//	piece   features, last use                   1 page that is pinned: it belongs to the piece, and is not listed
+//	piece   features, last use                   pages that are pinned or protected: they belong to the piece, and are not listed
 //	list    head ─ page ─ page ─ page ─ tail     pages that may be displaced: a piece that has some is in a level
 //
 // What is known of a page is that of its piece, whose number is in the page's record, see hostPage.heapIndex. So a page takes only the four bytes
-// of its links, as in an order without pieces, and a piece 44. That a page keeps
+// of its links, as in an order without pieces, and a piece 40, and 4 in its level. That a page keeps
 // its features and its last use itself was rejected: it took 28 bytes more for each page.
 type pieces struct {
 	*links
 	// A piece exists as long as pages belong to it: all[n].pages > 0 exactly if n > 0 is not unused.
 	all    []piece // by number, from 1 on
 	unused int32   // the first unused number, noPiece: none; spot is the next one
-	latest int32   // the piece that was made last, which may be gone: the next page often belongs to it
+	// latest is the piece that a page has joined or changed last: the next page often belongs to it. It may be gone, and its number that of
+	// another piece, so who joins it compares.
+	latest int32
 	// ranking is the device pool's, only while the offloader decides about the victims of a Move: it is lent.
 	ranking protocol.Ranking
 	byDepth bool   // what ranking.ByDepth says
@@ -54,10 +57,10 @@ func newPieces(k *links) *pieces {
 	return &pieces{links: k, all: make([]piece, 1)}
 }
 
-// noPiece is the piece of pages that are not sole.
+// noPiece stands for no piece. Its complement is also the heapIndex of a page that is in no heap.
 const noPiece int32 = 0
 
-// pieceOf is the piece that a page belongs to, which is sole if it has one.
+// pieceOf is the piece that a sole page belongs to. That of other pages is noPiece, or means nothing while they are in a heap.
 func (pg *hostPage) pieceOf() int32 {
 	if pg.heapIndex >= 0 {
 		return pg.heapIndex
@@ -65,11 +68,11 @@ func (pg *hostPage) pieceOf() int32 {
 	return ^pg.heapIndex
 }
 
-// noteVictim notes what the device pool knows of a victim that is going to be a sole page, which is in no order.
+// noteContents notes what the device pool knows of the contents of a page that becomes a sole one and is in no order.
 //
-// Little is known of victims without a piece, as those of a pool that shrinks and all after a restart. Their order is that of
-// their use.
-func (s *pieces) noteVictim(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
+// Little is known of victims without a piece, as those of a pool that shrinks, of all contents after a restart, and of those from a
+// store. Their order is that of their use.
+func (s *pieces) noteContents(p messages.PageID, e *protocol.EvictedPiece, use protocol.Use) {
 	k := knowledge{last: int64(use.Moment())}
 	if e != nil {
 		k = knowledge{e.Features, e.Last}
@@ -84,8 +87,8 @@ func (s *pieces) use(p messages.PageID) {
 	s.learn(p, k)
 }
 
-// learn makes something known of a page, which is in no order. The page joins the piece that was made last, if the same is known of that,
-// or a new one, unless no other page belongs to its own.
+// learn makes something known of a page, which is in no order. The page joins the latest piece, if the same is known of that. Otherwise its
+// own piece changes, if it is alone there, or it joins a new one.
 func (s *pieces) learn(p messages.PageID, k knowledge) {
 	n := s.pages[p].pieceOf()
 	if n != noPiece && s.all[n].knowledge == k {
@@ -98,11 +101,11 @@ func (s *pieces) learn(p messages.PageID, k knowledge) {
 		}
 		s.latest = s.newPiece(k)
 	}
-	s.join(p, s.latest)
+	s.belong(p, s.latest)
 }
 
-// join makes a page, which is in no order, belong to a piece, and to no other one.
-func (s *pieces) join(p messages.PageID, n int32) {
+// belong makes a page, which is in no order, belong to a piece, and to no other one.
+func (s *pieces) belong(p messages.PageID, n int32) {
 	s.all[n].pages++
 	s.leave(p)
 	s.pages[p].heapIndex = ^n
@@ -158,26 +161,31 @@ func (h *hostPool) await(pm *protocol.PoolMove) {
 	}
 }
 
-// cut makes the listed pages of a piece from one on a piece of their own, unless they are all, and returns it. It is in no front.
+// cut makes the listed pages of a piece from one on a piece of their own, unless they are all its pages, and returns it. It is in no front.
 //
-// Pages that are not listed stay. They count as waited for only where the whole list is.
+// Pages that are not listed stay behind: what is known of them does not change with that of the others.
 func (s *pieces) cut(n int32, from messages.PageID) int32 {
-	if q := &s.all[n]; q.head == from {
+	pages := int32(0)
+	for p := from; p != messages.NoPage; p = s.next[p] {
+		pages++
+	}
+	if q := &s.all[n]; q.pages == pages {
 		q.level.front.remove(n)
 		return n
 	}
 	m := s.newPiece(s.all[n].knowledge)
 	q, part := &s.all[n], &s.all[m]
-	before := s.prev(from)
-	part.head, part.tail, q.tail = from, q.tail, before
-	s.next[before] = messages.NoPage
-	s.setPrev(from, messages.NoPage)
+	part.tail, part.pages = q.tail, pages
+	s.join(&q.pageList, s.prev(from), messages.NoPage)
+	s.join(&part.pageList, messages.NoPage, from)
 	for p := from; p != messages.NoPage; p = s.next[p] {
 		s.pages[p].heapIndex = m
-		part.pages++
 	}
-	q.pages -= part.pages
+	q.pages -= pages
 	s.place(m, q.level)
+	if q.head == messages.NoPage {
+		s.withdraw(n)
+	}
 	return m
 }
 
@@ -223,10 +231,13 @@ func (s *pieces) pageBefore(a, b messages.PageID) bool {
 	return x.depth > y.depth || x.depth == y.depth && x.block < y.block
 }
 
-// pieceFor is the piece that a page joins which comes to a level: its own, unless that has pages in another one, or the one
-// that was made last, or a new one.
+// pieceFor is the piece that a page joins which comes to a level: its own, unless that has pages in another one, or the latest
+// one, or a new one.
 func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 	n := s.pages[p].pieceOf()
+	if n == noPiece {
+		panic(fmt.Sprintf("offloader: host page %d comes to an order, and nothing is noted of its contents", p))
+	}
 	if q := &s.all[n]; q.level == nil || q.level == l {
 		return n
 	}
@@ -234,7 +245,7 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 	if q := &s.all[s.latest]; q.pages == 0 || q.knowledge != k || q.level != nil && q.level != l {
 		s.latest = s.newPiece(k)
 	}
-	s.join(p, s.latest)
+	s.belong(p, s.latest)
 	return s.latest
 }
 

@@ -28,7 +28,7 @@ func (h *hostPool) orderBytes() int {
 	return n
 }
 
-// TestPiecesTakeFewBytes: where a piece has eight pages or more, as in the traces of docs/policies.md, a page takes at most 5 bytes more
+// TestPiecesTakeFewBytes: where pieces have 4 to 19 pages a page takes at most 5 bytes more
 // than in an order without pieces.
 func TestPiecesTakeFewBytes(t *testing.T) {
 	const pages = 20_000
@@ -61,79 +61,4 @@ func TestPiecesTakeFewBytes(t *testing.T) {
 	t.Logf("%.1f bytes a page, %.1f with pieces", float64(lru)/pages, float64(forecast)/pages)
 	assert.GreaterOrEqual(t, lru, 4*pages)
 	assert.LessOrEqual(t, forecast, lru+5*pages)
-}
-
-// TestPagesKeepWhatIsKnown: what is known of pages that are pinned stays while the other pages of their piece change, are displaced or get
-// another priority.
-func TestPagesKeepWhatIsKnown(t *testing.T) {
-	h := &hostPool{}
-	h.init(PoolConfig{Name: "known", HostPages: 6, Forecast: true}, nil)
-	h.pieces.rankBy(byFeatures{})
-	e := []protocol.EvictedPiece{{End: 6, Features: 5, Last: 7}}
-	for i := range 6 {
-		v := protocol.Victim{Block: protocol.BlockID(i), Depth: int32(6 - i), Priority: messages.DefaultPriority}
-		h.decideOutcome(&v, e, 0)
-	}
-	known := func(p messages.PageID) knowledge { return h.pieces.all[h.pages[p].pieceOf()].knowledge }
-	check := func() {
-		e := &problems{}
-		h.checkPieces(e)
-		h.checkOrders(e)
-		require.Empty(t, e.errs)
-	}
-	pin := func(p messages.PageID, pins int32, priority messages.Priority) {
-		h.dequeue(p)
-		h.setPins(p, pins)
-		h.pages[p].priority = priority
-		h.enqueue(p)
-		check()
-	}
-	for p := range messages.PageID(3) {
-		pin(p, 1, messages.DefaultPriority)
-	}
-	pieces := func() (n int) {
-		for _, q := range h.pieces.all {
-			if q.pages > 0 {
-				n++
-			}
-		}
-		return n
-	}
-	assert.Equal(t, 1, pieces())
-	h.pieces.use(0)
-	assert.Equal(t, knowledge{5, 7}, known(0), "the clock is behind the last use")
-	h.pieces.now = 10
-	h.pieces.use(1) // leaves the others
-	h.pieces.now = 15
-	h.pieces.use(2) // leaves them too
-	h.pieces.now = 20
-	h.pieces.use(1) // is alone
-	h.pieces.use(2) // joins it
-	check()
-	assert.Equal(t, 2, pieces())
-	// The piece that was made last is another one.
-	pin(0, 0, messages.DefaultPriority)
-	pin(0, 1, messages.DefaultPriority)
-	assert.Equal(t, 2, pieces())
-	for p := messages.PageID(3); p < 6; p++ {
-		h.freePage(p)
-		check()
-	}
-	assert.Equal(t, []knowledge{{5, 7}, {5, 20}, {5, 20}}, []knowledge{known(0), known(1), known(2)})
-	// Of one piece, but in two levels.
-	pin(1, 0, 10)
-	pin(2, 0, 20)
-	pin(0, 0, 10)
-	assert.Equal(t, []knowledge{{5, 7}, {5, 20}, {5, 20}}, []knowledge{known(0), known(1), known(2)})
-	assert.NotEqual(t, h.pages[1].pieceOf(), h.pages[2].pieceOf())
-	var got []messages.PageID
-	for range 3 {
-		p := h.orders[sole].first()
-		got = append(got, p)
-		h.freePage(p)
-		check()
-	}
-	assert.Equal(t, []messages.PageID{0, 1, 2}, got)
-	assert.Zero(t, pieces())
-	assert.Len(t, h.pieces.all, 4, "numbers are used again")
 }

@@ -47,6 +47,7 @@ func TestEveryPieceIsCompared(t *testing.T) {
 	}
 	h := manyPieces(features)
 	for range n {
+		h.pieces.rankBy(byFeatures{})
 		h.orders[sole].first()
 	}
 	for i, low := range []messages.PageID{137, n - 1, 321} {
@@ -129,29 +130,16 @@ func (w *world) affected(pool messages.PoolID) bool {
 	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
 }
 
-// awaits makes the oracle keep the contents of a block and what is in front of them in one piece, which it does not know. Where that is the
-// whole list of the piece it keeps the contents that are not listed as well.
+// awaits makes the oracle keep the contents of a block, and those that are displaced after them among the listed ones of its piece, which it
+// does not know.
 func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
 	h := &w.o.hosts[pool]
-	wait := func(p messages.PageID) {
+	for p := h.find(b); p != messages.NoPage; p = h.pieces.next[p] {
 		e := w.pools[pool].host.find(h.pages[p].block)
 		e.features = r.Await(e.features)
-	}
-	p := h.find(b)
-	n := h.pages[p].heapIndex
-	if n < 0 {
-		wait(p)
-		return
-	}
-	if p == h.pieces.all[n].head {
-		for other := range h.pages {
-			if h.pages[other].heapIndex == ^n {
-				wait(messages.PageID(other))
-			}
+		if h.pages[p].heapIndex < 0 {
+			return
 		}
-	}
-	for ; p != messages.NoPage; p = h.pieces.next[p] {
-		wait(p)
 	}
 }
 

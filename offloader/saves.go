@@ -204,5 +204,8 @@ func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 	h.setState(p, sole)
 	pg := &h.pages[p]
 	pg.age, pg.depth, pg.priority = 0, e.Depth+int32(i), e.Priority
+	if h.pieces != nil {
+		h.pieces.noteContents(p, nil, 0)
+	}
 	h.enqueue(p)
 }

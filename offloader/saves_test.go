@@ -12,9 +12,11 @@ import (
 	"github.com/kvactor/kvactor/offloader"
 )
 
-func storeOffloader() *offloader.Offloader {
+func storeOffloader() *offloader.Offloader { return openStoreOffloader(false) }
+
+func openStoreOffloader(forecast bool) *offloader.Offloader {
 	return offloader.New(offloader.Config{MinPriority: 10, Pools: []offloader.PoolConfig{{
-		Name: "wfullh1", DevicePages: 8, HostPages: 3, SavePages: 2, PageBytes: 64,
+		Name: "wfullh1", DevicePages: 8, HostPages: 3, SavePages: 2, PageBytes: 64, Forecast: forecast,
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 2, TokensPerBlock: 4,
 	}}})
 }
@@ -95,6 +97,22 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, []protocol.BlockID{0}, m.Displaced[0])
 
 	// The tree names the blocks; from then on they are host contents like others.
+	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0], Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
+	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
+	finish(o)
+	require.NoError(t, o.Check())
+	assert.Equal(t, inspect.TierPages{Total: 3, Cached: 3}, o.Counts(0))
+	offload(o, 35)
+	assert.NoError(t, o.Check())
+}
+
+// TestLoadWithForecast: of contents from a store nothing is known that predicts their next use. They are displaced in order all the same.
+func TestLoadWithForecast(t *testing.T) {
+	o := openStoreOffloader(true)
+	offload(o, 20, 80)
+	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2}, Priority: messages.DefaultPriority}
+	o.Load(m)
+	require.NoError(t, o.Check())
 	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0], Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
 	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
 	finish(o)

@@ -145,7 +145,8 @@ func TestSimOfStores(t *testing.T) {
 // TestSimOfForecast plays engines whose policy predicts the next use, with host memory that evicts by it too.
 func TestSimOfForecast(t *testing.T) {
 	total := tally{}
-	for _, p := range of(2000, 2000, 2001, 2002, 2003, 2005, 2006, 2007, 2008) {
+	// Those from 2600 on have a store.
+	for _, p := range of(2000, 2000, 2001, 2002, 2003, 2005, 2006, 2007, 2600, 2601, 2602) {
 		require.True(t, forecasts(p.seed))
 		total.addAll(play(t, p).counts)
 	}
