@@ -12,7 +12,7 @@ import (
 
 // These tests hold what is known of pages through pins, waits and changes of priority, and that Check sees where it is not.
 
-// known is a pool with a page for each of some features, the deepest first, all used at 7, and two free pages.
+// knownPool is a pool with a page for each of some features, the deepest first, all used at 7, and two free pages.
 func knownPool(features ...uint64) *hostPool {
 	h := &hostPool{}
 	h.init(PoolConfig{Name: "known", HostPages: len(features) + 2, Forecast: true}, nil)
