@@ -143,6 +143,15 @@ func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 			e.add("host page %d is displaced before %d above it", p, parent)
 		}
 	}
+	inHeap := 0
+	for p := range h.pages {
+		if at := h.pages[p].heapIndex; h.pages[p].state == s && at >= 0 && at < queued && h.orderOf(messages.PageID(p)) == r {
+			inHeap++
+		}
+	}
+	if inHeap != len(r.heap) {
+		e.add("%d pages are in the heap of the %s order, %d are said to be", len(r.heap), stateNames[s], inHeap)
+	}
 	r.queues.check(e, h, r)
 }
 
@@ -242,6 +251,9 @@ func (h *hostPool) checkPieces(e *problems) {
 // checkFront verifies that the pieces of a front are members of its level, each once.
 func (s *pieces) checkFront(e *problems, l *level) {
 	f := &l.front
+	if f.chosen != noPiece && s.all[f.chosen].level != l {
+		e.add("piece %d, which was chosen in level %d, is no member", f.chosen, l.priority)
+	}
 	for k, c := range f.list[:f.n] {
 		if s.all[c.piece].level != l {
 			e.add("piece %d at index %d of the front of level %d is no member", c.piece, k, l.priority)

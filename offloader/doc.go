@@ -88,8 +88,8 @@
 // # Cost
 //
 // A Move allocates nothing once its records have grown. A victim costs O(1) where contents
-// come in the order in which they are displaced, as nearly all do, otherwise O(log host pages). With PoolConfig.Forecast it costs
-// the comparison of two pieces, and each Move that of 16 more (of up to 2,047 where none has been compared yet). A transfer and a mark cost one
+// come in the order in which they are displaced, as nearly all do, otherwise O(log host pages). With PoolConfig.Forecast it
+// mostly costs the comparison of two pieces, and each Move that of 16 more (of up to 2,047 where none has been compared yet). A transfer and a mark cost one
 // ledger record for each page that they touch, a page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
 // chunks of 64 pages with something under way, and a record 88 bytes.
 package offloader

@@ -12,8 +12,8 @@ type front struct {
 	n     int
 	sweep int    // index of the member that is compared next
 	round uint64 // of the decisions that the values belong to: those of one Move have one moment, so their values are comparable
-	// chosen is the piece that was chosen last in this round from few members, noPiece: none. It loses its pages without further comparisons,
-	// as long as no piece of less value comes.
+	// chosen is the piece that was chosen last, if that was in this round and the level was compared as a whole, otherwise noPiece. It loses its
+	// pages without further comparisons, as long as no piece of less value comes.
 	chosen int32
 }
 
@@ -88,7 +88,7 @@ func (s *pieces) choose(l *level) int32 {
 }
 
 // isChosen tells whether the piece that was chosen last in this round is still the one of least value in a front. Where values depend on
-// the depth of the next page they change with each; pieces that come without a ranking are not compared.
+// the depth of the next page they change with each. Without a ranking pieces are not offered when they come.
 func (s *pieces) isChosen(f *front) bool {
 	k := f.n - 1
 	if f.round != s.round || k < 0 || f.chosen != f.list[k].piece || s.byDepth || s.ranking == nil {

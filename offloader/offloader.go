@@ -137,7 +137,7 @@ func New(cfg Config) *Offloader {
 
 // Begin starts a Move and makes all of its decisions: which victims go on in host
 // memory, what they displace there, what is copied and in which order. The Move belongs
-// to the offloader until Finish. Cost: O(log host pages) for each victim.
+// to the offloader until Finish. For its cost see the package.
 //
 // The order of the steps is part of the result. Effects free pages, pins and guards protect
 // pages, and both must precede the decisions, which displace what is free of both. The

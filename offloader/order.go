@@ -12,8 +12,9 @@ import (
 //
 // The device evicts in the order of use as well, so sole pages nearly always come in the order in which they will be
 // displaced, and are appended to a list, as in the device pools. The others, because changes of priority and ends of pins put
-// them in the middle, and the copies, of which a request makes those of lower depth first, are in a binary heap. Pages know their
-// indices there, so any page can be removed in O(log pages). With all of them in the heap, displacements took two to three times as long.
+// them in the middle, are in a binary heap, and so are all copies: a request makes the shallow ones first, and the deep ones are displaced
+// first. Pages know their indices there, so any page can be removed in O(log pages). With all pages in the heap a decision took
+// three to five times as long.
 //
 // Where the policy of the device pool predicts the next use, sole pages are in pieces instead.
 type order struct {

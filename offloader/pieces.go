@@ -19,7 +19,7 @@ import (
 //	list    head ─ page ─ page ─ page ─ tail     pages that may be displaced: a piece that has some is in a level
 //
 // What is known of a page is that of its piece, whose number is in the page's record, see hostPage.heapIndex. So a page takes only the four bytes
-// of its links, as in an order without pieces, and a piece 40, and 4 in its level. That a page keeps
+// of its links, as in an order without pieces, and a piece 40, 4 in its level, and room for an eighth more pieces. That a page keeps
 // its features and its last use itself was rejected: it took 28 bytes more for each page.
 type pieces struct {
 	*links
@@ -126,8 +126,8 @@ func (s *pieces) leave(p messages.PageID) {
 	s.unused = n
 }
 
-// await notes that a request which waits is going to use contents of host memory. The part of a piece up to the deepest of them
-// becomes a piece of its own, unless it is the whole.
+// await notes that a request which waits is going to use contents of host memory. The listed pages of a piece from the
+// deepest of them on become a piece of its own, unless they are all its pages.
 //
 // Where nothing predicts the next use waits do not count, as in the device pools. Taking each page to a piece of its facts
 // was rejected: pages of several prompts come together there, and to find the places of a prompt's pages took half a millisecond.
@@ -220,6 +220,9 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 		before = s.prev(before)
 	}
 	s.insert(&q.pageList, before, p)
+	if before == messages.NoPage && !isNew {
+		l.front.chosen = noPiece // the heads decide between pieces of equal value, and one has changed
+	}
 	if isNew && s.ranking != nil {
 		s.offer(l, n)
 	}
