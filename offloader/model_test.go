@@ -4,9 +4,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -83,6 +85,34 @@ func TestLongRuns(t *testing.T) {
 			w.pass()
 		}
 	}
+}
+
+// TestCrowdedHostMemory plays Moves whose victims displace many contents each, of pieces that are often worth the same.
+func TestCrowdedHostMemory(t *testing.T) {
+	choices := 0
+	for seed := range uint64(16) {
+		cfg := worldConfig()
+		for i := range cfg.Pools {
+			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Forecast = 40, 14, seed%4 > 0
+		}
+		if seed%3 == 0 {
+			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}
+		}
+		w := random(seed, cfg)
+		w.crowded = true
+		for range 150 {
+			require.NoError(t, w.step(), "seed %d", seed)
+			w.pass()
+			for i := range w.move.Pools {
+				for _, out := range w.move.Pools[i].Outcomes {
+					if out.Displaced != protocol.NoBlock {
+						choices++
+					}
+				}
+			}
+		}
+	}
+	assert.Greater(t, choices, 20_000)
 }
 
 // Each wait is needed: without it the machine finds a hazard.

@@ -114,14 +114,18 @@ func (w *world) pieces(pool messages.PoolID) {
 	// Effects and pins of the same Move would change pieces before.
 	if len(pm.Pins)+len(pm.Unpins)+len(pm.Touches) == 0 && !w.affected(pool) {
 		for _, b := range w.pools[pool].host.soles() {
-			if w.chance(8) {
+			if w.chance(w.of(8, 30)) {
 				pm.Awaited = append(pm.Awaited, b)
 				w.awaits(pool, b, r)
 			}
 		}
 	}
-	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(2) {
-		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: int64(w.stamp) + 8 - int64(w.pick(5))})
+	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(w.of(2, 4)) {
+		last := int64(w.stamp) + 8 - int64(w.pick(5))
+		if w.crowded {
+			last -= last % 16 // more pieces are worth the same
+		}
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: last})
 	}
 }
 

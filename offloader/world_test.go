@@ -48,6 +48,7 @@ type world struct {
 	kernels []kernel
 	move    protocol.Move
 	fresh   [][]messages.PageID // pages that kernels write in this step
+	crowded bool                // host memory is nearly always full, and most victims displace something
 }
 
 const worldBlocks = 40
@@ -75,7 +76,7 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 		for range c.DevicePages {
 			p.device = append(p.device, devicePage{block: protocol.NoBlock})
 		}
-		for b := range protocol.BlockID(worldBlocks) {
+		for b := range protocol.BlockID(max(worldBlocks, 4*(c.DevicePages+c.HostPages))) {
 			p.unused = append(p.unused, b)
 		}
 		w.pools = append(w.pools, p)
@@ -86,7 +87,18 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 
 func (w *world) chance(n int) bool { return w.pick(n) == 0 }
 
+// of is one number for most worlds, and another one for crowded ones, where fewer contents leave host memory by themselves.
+func (w *world) of(most, crowded int) int {
+	if w.crowded {
+		return crowded
+	}
+	return most
+}
+
 func (w *world) priority() messages.Priority {
+	if w.crowded && !w.chance(8) {
+		return messages.DefaultPriority
+	}
 	return []messages.Priority{10, 30, 35, 35, 80}[w.pick(5)]
 }
 
@@ -161,7 +173,7 @@ func (w *world) effects(pool messages.PoolID) {
 	}
 	p.yields = nil
 	for _, b := range p.host.soles() {
-		switch w.pick(10) {
+		switch w.pick(w.of(10, 50)) {
 		case 0:
 			add(protocol.HostForget, b, 0)
 			p.forget(b)
@@ -172,7 +184,7 @@ func (w *world) effects(pool messages.PoolID) {
 		}
 	}
 	for i := range p.device {
-		if d := &p.device[i]; d.block != protocol.NoBlock && w.chance(12) {
+		if d := &p.device[i]; d.block != protocol.NoBlock && w.chance(w.of(12, 60)) {
 			add(protocol.HostForget, d.block, 0)
 			p.forget(d.block)
 			d.block = protocol.NoBlock
@@ -194,7 +206,7 @@ func (w *world) pins(pool messages.PoolID) {
 	for _, b := range p.host.soles() {
 		e := p.host.find(b)
 		switch {
-		case e.pins < 2 && w.chance(10):
+		case e.pins < 2 && w.chance(w.of(10, 30)):
 			pm.Pins = append(pm.Pins, b)
 			e.pins++
 		case e.pins > 0 && w.chance(2):
@@ -202,7 +214,7 @@ func (w *world) pins(pool messages.PoolID) {
 			pm.Unpins = append(pm.Unpins, protocol.Touch{Block: b, Use: w.use})
 			e.pins--
 			e.use, e.last = w.use, max(e.last, p.host.now)
-		case w.chance(10):
+		case w.chance(w.of(10, 40)):
 			w.use++
 			pm.Touches = append(pm.Touches, protocol.Touch{Block: b, Use: w.use})
 			e.use, e.last = w.use, max(e.last, p.host.now)
@@ -241,7 +253,7 @@ func (w *world) traffic(pool messages.PoolID) {
 	}
 	w.copies(pool, cached, &open, take)
 	w.onboards(pool, &open, take)
-	for len(open) > 0 && w.chance(2) {
+	for len(open) > 0 && w.pick(w.of(2, 30)) > 0 {
 		w.fresh[pool] = append(w.fresh[pool], take())
 	}
 	r := &w.move.Queries[0]
@@ -256,7 +268,7 @@ func (w *world) traffic(pool messages.PoolID) {
 func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for _, b := range p.host.soles() {
-		if len(*open) == 0 || !w.chance(4) {
+		if len(*open) == 0 || !w.chance(w.of(4, 20)) {
 			continue
 		}
 		on := protocol.Onboard{Block: b, To: take(), Free: w.chance(4)}
@@ -270,7 +282,7 @@ func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take fun
 // page that the copy before has written. Pages that were read may be free by then.
 func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID, take func() messages.PageID) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
-	for len(*open) > 0 && w.chance(2) {
+	for len(*open) > 0 && w.chance(w.of(2, 3)) {
 		c := protocol.PageCopy{To: take(), Block: protocol.NoBlock, Tokens: 1 + w.pick(4)}
 		soles := p.host.soles()
 		switch kind := w.pick(5); {
