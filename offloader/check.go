@@ -143,6 +143,7 @@ func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 			e.add("host page %d is displaced before %d above it", p, parent)
 		}
 	}
+	// The entries of the heap were right, but a page that says it is one of them may have been lost.
 	inHeap := 0
 	for p := range h.pages {
 		if at := h.pages[p].heapIndex; h.pages[p].state == s && at >= 0 && at < queued && h.orderOf(messages.PageID(p)) == r {
@@ -191,14 +192,14 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 		s.checkFront(e, l)
 		members += len(l.members)
 	}
-	queued := 0
+	inOrder := 0
 	for p := range h.pages {
 		if pg := &h.pages[p]; pg.state == sole && pg.heapIndex >= 0 && h.orderOf(messages.PageID(p)) == r {
-			queued++
+			inOrder++
 		}
 	}
-	if listed != queued {
-		e.add("%d pages are in pieces of an order with %d", listed, queued)
+	if listed != inOrder {
+		e.add("%d pages are in pieces of an order with %d", listed, inOrder)
 	}
 	used := 0
 	for n := range s.all {
@@ -206,6 +207,7 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 			used++
 		}
 	}
+	// A list of unused numbers that runs in a circle has too many.
 	unused := 0
 	for n := s.unused; n != noPiece && unused < len(s.all); n = s.all[n].spot {
 		if s.all[n].pages > 0 {
@@ -219,6 +221,8 @@ func (s *pieces) check(e *problems, h *hostPool, r *order) {
 }
 
 // checkPieces verifies that each sole page belongs to a piece, and no other page to any.
+//
+// A page that belongs to a piece but may not be displaced is in no list, so the lists alone do not tell how many pages a piece has.
 func (h *hostPool) checkPieces(e *problems) {
 	if h.pieces == nil {
 		return
@@ -228,6 +232,7 @@ func (h *hostPool) checkPieces(e *problems) {
 		pg := &h.pages[p]
 		switch n := pg.pieceOf(); {
 		case pg.state != sole:
+			// Those in the heap of another state have their index there.
 			if pg.heapIndex < 0 && n != noPiece {
 				e.add("host page %d of piece %d is %s", p, n, stateNames[pg.state])
 			}

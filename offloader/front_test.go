@@ -74,24 +74,33 @@ func TestEqualPiecesLoseTheDeepestPage(t *testing.T) {
 	}
 }
 
-// TestDepthOfTheChosenPiece: where values depend on the depth a piece that was chosen is valued again for its next page.
-func TestDepthOfTheChosenPiece(t *testing.T) {
-	h := roomyPool(byDepth{})
-	h.keep(0, 5, 1, 7)
-	h.keep(1, 3, 2, 7)
-	assert.EqualValues(t, 1, h.orders[sole].first())
-	h.keep(2, 9, 2, 7)
-	assert.EqualValues(t, 0, h.orders[sole].first())
-}
-
-// TestChoiceWithoutRanking: where nothing predicts, the piece that was used least recently is found, also if it has just come.
-func TestChoiceWithoutRanking(t *testing.T) {
-	h := roomyPool(nil)
-	h.keep(0, 1, 1, 7)
-	h.keep(1, 1, 1, 8)
-	assert.EqualValues(t, 0, h.orders[sole].first())
-	h.keep(2, 1, 1, 3)
-	assert.EqualValues(t, 2, h.orders[sole].first())
+// TestChoiceIsMadeAgain: where values depend on the depth, a piece that was chosen is valued again for its next page, and where nothing
+// predicts, a piece that has just come is chosen if it was used least recently.
+func TestChoiceIsMadeAgain(t *testing.T) {
+	type contents struct {
+		depth    int32
+		features uint64
+		last     int64
+	}
+	for name, c := range map[string]struct {
+		ranking      protocol.Ranking
+		contents     [3]contents // the last ones come after the first choice
+		first, again messages.PageID
+	}{
+		"depths":     {byDepth{}, [3]contents{{5, 1, 7}, {3, 2, 7}, {9, 2, 7}}, 1, 0},
+		"no ranking": {nil, [3]contents{{1, 1, 7}, {1, 1, 8}, {1, 1, 3}}, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := roomyPool(c.ranking)
+			for b, x := range c.contents {
+				if b == 2 {
+					assert.Equal(t, c.first, h.orders[sole].first())
+				}
+				h.keep(protocol.BlockID(b), x.depth, x.features, x.last)
+			}
+			assert.Equal(t, c.again, h.orders[sole].first())
+		})
+	}
 }
 
 // TestPieceThatWasNotOffered: a piece that came while nothing predicted, as when a pin ends, is compared in the next Move.

@@ -98,16 +98,17 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 
 // orderSole makes the orders of the sole pages, of which there are none: of pieces with a forecast, otherwise with queues.
 func (h *hostPool) orderSole(forecast bool) {
+	// All orders of the pool share the links, since a page is in one of them at a time.
 	k := newLinks(h.pages)
-	sample := order{queues: queues{links: k}}
+	empty := order{queues: queues{links: k}}
 	if forecast {
 		h.pieces = newPieces(k)
-		sample = order{pieces: h.pieces}
+		empty = order{pieces: h.pieces}
 	}
-	h.orders[sole] = sample
+	h.orders[sole] = empty
 	if h.accounts != nil {
 		for t := range h.accounts.list {
-			h.accounts.list[t].orders[sole] = sample
+			h.accounts.list[t].orders[sole] = empty
 		}
 	}
 }

@@ -43,7 +43,7 @@ type knowledge struct {
 }
 
 // piece is sole pages of which the same is known. Those that may be displaced are in a list; they have one priority and
-// one tenant.
+// one tenant. Pages with other ones leave it when they come to their order, see pieceFor.
 type piece struct {
 	knowledge
 	pageList        // the page that is displaced first is its head
@@ -77,19 +77,22 @@ func (s *pieces) noteContents(p messages.PageID, e *protocol.EvictedPiece, use p
 	if e != nil {
 		k = knowledge{e.Features, e.Last}
 	}
-	s.learn(p, k)
+	s.setKnowledge(p, k)
 }
 
 // use makes the last use of a page, which is in no order, this moment.
 func (s *pieces) use(p messages.PageID) {
 	k := s.all[s.pages[p].pieceOf()].knowledge
 	k.last = max(k.last, s.now)
-	s.learn(p, k)
+	s.setKnowledge(p, k)
 }
 
-// learn makes something known of a page, which is in no order. The page joins the latest piece, if the same is known of that. Otherwise its
-// own piece changes, if it is alone there, or it joins a new one.
-func (s *pieces) learn(p messages.PageID, k knowledge) {
+// setKnowledge changes what is known of a page, which is in no order. The page joins the latest piece, if the same is
+// known of that. Otherwise its own piece changes, if it is alone there, or it joins a new one.
+//
+// Pages of one prompt come one after the other, so the latest piece is nearly always the right one. A search for another one of
+// which the same is known was not tried: two pieces where one would do cost memory and a comparison, and no decision.
+func (s *pieces) setKnowledge(p messages.PageID, k knowledge) {
 	n := s.pages[p].pieceOf()
 	if n != noPiece && s.all[n].knowledge == k {
 		return
@@ -101,11 +104,11 @@ func (s *pieces) learn(p messages.PageID, k knowledge) {
 		}
 		s.latest = s.newPiece(k)
 	}
-	s.belong(p, s.latest)
+	s.assign(p, s.latest)
 }
 
-// belong makes a page, which is in no order, belong to a piece, and to no other one.
-func (s *pieces) belong(p messages.PageID, n int32) {
+// assign makes a page, which is in no order, belong to a piece, and to no other one.
+func (s *pieces) assign(p messages.PageID, n int32) {
 	s.all[n].pages++
 	s.leave(p)
 	s.pages[p].heapIndex = ^n
@@ -144,7 +147,7 @@ func (h *hostPool) await(pm *protocol.PoolMove) {
 		if h.pages[p].heapIndex < 0 {
 			k := s.all[n].knowledge
 			k.features = pm.Ranking.Await(k.features)
-			s.learn(p, k)
+			s.setKnowledge(p, k)
 			continue
 		}
 		for ; i < len(blocks); i++ {
@@ -170,10 +173,12 @@ func (s *pieces) cut(n int32, from messages.PageID) int32 {
 		pages++
 	}
 	if q := &s.all[n]; q.pages == pages {
+		// Its value is going to change.
 		q.level.front.remove(n)
 		return n
 	}
 	m := s.newPiece(s.all[n].knowledge)
+	// The list is divided in front of the page: s.prev(from) ends one half, from begins the other.
 	q, part := &s.all[n], &s.all[m]
 	part.tail, part.pages = q.tail, pages
 	s.join(&q.pageList, s.prev(from), messages.NoPage)
@@ -182,9 +187,9 @@ func (s *pieces) cut(n int32, from messages.PageID) int32 {
 		s.pages[p].heapIndex = m
 	}
 	q.pages -= pages
-	s.place(m, q.level)
+	s.addToLevel(m, q.level)
 	if q.head == messages.NoPage {
-		s.withdraw(n)
+		s.removeFromLevel(n)
 	}
 	return m
 }
@@ -209,7 +214,7 @@ func (s *pieces) push(levels *levels, p messages.PageID) {
 	s.pages[p].heapIndex = n
 	isNew := q.level == nil
 	if isNew {
-		s.place(n, l)
+		s.addToLevel(n, l)
 	}
 	// Victims of one piece come from the deepest on, and pages whose priority changes from the first on.
 	before := q.tail
@@ -248,7 +253,7 @@ func (s *pieces) pieceFor(l *level, p messages.PageID) int32 {
 	if q := &s.all[s.latest]; q.pages == 0 || q.knowledge != k || q.level != nil && q.level != l {
 		s.latest = s.newPiece(k)
 	}
-	s.belong(p, s.latest)
+	s.assign(p, s.latest)
 	return s.latest
 }
 
@@ -269,8 +274,8 @@ func (s *pieces) newPiece(k knowledge) int32 {
 	return n
 }
 
-// place makes a piece a member of a level.
-func (s *pieces) place(n int32, l *level) {
+// addToLevel makes a piece a member of a level.
+func (s *pieces) addToLevel(n int32, l *level) {
 	q := &s.all[n]
 	q.level, q.spot = l, int32(len(l.members))
 	l.members = append(l.members, n)
@@ -283,12 +288,12 @@ func (s *pieces) remove(p messages.PageID) {
 	s.links.remove(&q.pageList, p)
 	s.pages[p].heapIndex = ^n
 	if q.head == messages.NoPage {
-		s.withdraw(n)
+		s.removeFromLevel(n)
 	}
 }
 
-// withdraw takes a piece whose list is empty out of its level, of which the last member takes its index.
-func (s *pieces) withdraw(n int32) {
+// removeFromLevel takes a piece whose list is empty out of its level, of which the last member takes its index.
+func (s *pieces) removeFromLevel(n int32) {
 	q := &s.all[n]
 	l := q.level
 	l.front.remove(n)

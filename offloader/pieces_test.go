@@ -134,8 +134,8 @@ func (w *world) affected(pool messages.PoolID) bool {
 	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
 }
 
-// awaits makes the oracle keep the contents of a block, and those that are displaced after them among the listed ones of its piece, which it
-// does not know.
+// awaits makes the oracle keep the contents of a block, and those that are displaced after them in the list of its piece. The oracle knows
+// no pieces, so the list is the offloader's.
 func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
 	h := &w.o.hosts[pool]
 	for p := h.find(b); p != messages.NoPage; p = h.pieces.next[p] {

@@ -83,7 +83,9 @@ func (q *queues) of(priority messages.Priority) *queue {
 	return &q.list[i]
 }
 
-// add appends a page to the queue of its priority, unless it is displaced before the last one there.
+// add appends a page to the queue of its priority, unless it is displaced before the last one there. It tells whether it has.
+//
+// A search for the place from the end was rejected: where one request puts many pages in the middle it would take the square of their number.
 func (q *queues) add(pages []hostPage, p messages.PageID) bool {
 	if q.links == nil {
 		return false
@@ -103,7 +105,7 @@ func (q *queues) remove(pages []hostPage, p messages.PageID) {
 	pages[p].heapIndex = -1
 }
 
-// first is the page of the queues that is displaced first, or NoPage.
+// first is the page of the queues that is displaced first, or NoPage: the head of the lowest priority that has pages.
 func (q *queues) first() messages.PageID {
 	for i := range q.list {
 		if p := q.list[i].head; p != messages.NoPage {

@@ -96,7 +96,11 @@ func TestLoad(t *testing.T) {
 	assert.EqualValues(t, 20, displaced[0].Priority)
 	assert.Equal(t, []protocol.BlockID{0}, m.Displaced[0])
 
-	// The tree names the blocks; from then on they are host contents like others.
+	attachThenDisplace(t, o, m)
+}
+
+// attachThenDisplace names the blocks of loaded pages, as the tree does. From then on they are host contents like others.
+func attachThenDisplace(t *testing.T, o *offloader.Offloader, m *protocol.LoadPages) {
 	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0], Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
 	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
 	finish(o)
@@ -113,11 +117,5 @@ func TestLoadWithForecast(t *testing.T) {
 	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2}, Priority: messages.DefaultPriority}
 	o.Load(m)
 	require.NoError(t, o.Check())
-	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0], Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
-	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
-	finish(o)
-	require.NoError(t, o.Check())
-	assert.Equal(t, inspect.TierPages{Total: 3, Cached: 3}, o.Counts(0))
-	offload(o, 35)
-	assert.NoError(t, o.Check())
+	attachThenDisplace(t, o, m)
 }
