@@ -91,8 +91,8 @@ func (s *pieces) choose(l *level) int32 {
 
 // isChosen tells whether the piece that was chosen last in this round is still the one of least value in a front.
 //
-// Pieces that come are offered to the front, so only the last two have to be compared: of equal value is first the one that loses the
-// deeper page, and the chosen one has lost its deepest. Where values depend on the depth of the next page they change with each, and
+// Pieces that come are offered to the front, so only the last two have to be compared: of two pieces of equal value the one with
+// the deeper page goes first, and the chosen one has lost its deepest. Where values depend on the depth of the next page they change with each, and
 // without a ranking pieces are not offered when they come: then all are compared again.
 func (s *pieces) isChosen(f *front) bool {
 	k := f.n - 1
