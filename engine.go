@@ -60,10 +60,10 @@ func WithParent(parent actor.SpawnerContext) Option {
 func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
 
 // WithAutoRebalance moves device memory between the pools by demand, directly before an
-// Append or an Admit, whenever so many calls have been served: see actors.WithAutoRebalance
-// for when a host may use it. The tables of all sequences follow. moved, if not nil, is
-// told of pages that have other numbers, for copies of the tables that the host has; it
-// must not call the engine.
+// Append or an Admit, whenever so many calls have been served. Only pages of sequences in that
+// Append get other numbers, and their tables follow; so any number of goroutines may use the
+// engine, each with its own steps. moved, if not nil, is told of the numbers, for copies of the
+// tables that the host has; it must not call the engine. See actors.WithAutoRebalance.
 func WithAutoRebalance(everyCalls int, moved func(Rebalanced)) Option {
 	return func(o *options) { o.everyRounds, o.moved = everyCalls, moved }
 }
@@ -223,13 +223,13 @@ func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {
 
 // Rebalance moves device memory between pools: to the given shares, by the names of the
 // pools, or with nil by demand. Held pages may get other numbers; the tables of all
-// sequences are changed accordingly. Call it between steps, when every kernel that uses
-// the old numbers has been launched and its ticket passed on by a Commit or a Release.
+// sequences are changed accordingly. Call it between steps: no other call may be under way,
+// and every kernel that uses the old numbers must have been launched and its ticket passed on
+// by a Commit or a Release. If a copy fails (ErrInternal), what could not be moved stays where
+// it is, and so do the sizes of the pools.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (Rebalanced, error) {
 	r, err := e.below.Rebalance(ctx, fractions)
-	if err == nil {
-		e.renumber(r.Moved)
-	}
+	e.renumber(r.Moved) // also with an error: pages may have moved
 	return r, err
 }
 
@@ -238,9 +238,7 @@ func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (R
 // host's own (Config.Memory) cannot be resized.
 func (e *Engine) Resize(ctx context.Context, pages []int) (Rebalanced, error) {
 	r, err := e.below.Resize(ctx, pages)
-	if err == nil {
-		e.renumber(r.Moved)
-	}
+	e.renumber(r.Moved)
 	return r, err
 }
 

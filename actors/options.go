@@ -60,18 +60,16 @@ func WithRestartLimit(failures int, within time.Duration) Option {
 	return func(s *settings.Settings) { s.MaxRestarts, s.RestartWindow = failures, within }
 }
 
-// WithAutoRebalance moves device memory between the pools by demand, as a
-// Rebalance without fractions does, whenever so many rounds have passed. It is
-// opt-in because pages of running sequences may get new numbers: the engine tells
-// moved of them, by pool, before the next answer, on a goroutine of the engine.
-// moved must not call the engine, and the host must rewrite its copies of the page
-// tables.
+// WithAutoRebalance moves device memory between the pools by demand, as a Rebalance without
+// fractions does, whenever so many rounds have passed, directly before an Append or an Admit.
+// Pages may get new numbers, but only those of sequences in that Append: any number of hosts
+// may use the engine, each with its own steps. A pool shrinks no further than to the last page
+// of any other sequence.
 //
-// Memory moves at step boundaries only: directly before an Append or an Admit is
-// served. So when a host sends one of these, it must have told the engine of every
-// kernel that it has launched on the engine's pages, by the After of a Commit or a
-// Release, as a loop of append, launch and commit does; several hosts of one
-// engine must take their steps together. The memory of a cross pool does not move.
+// The engine tells moved of the new numbers, by pool, before the answer of the Append, on a
+// goroutine of the engine. moved must not call the engine, and the host must rewrite its copies
+// of the page tables. The After of the Append, or of a Commit before it, names the last kernel
+// on the pages of its sequences. The memory of a cross pool does not move.
 func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option {
 	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }
 }

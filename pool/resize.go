@@ -13,6 +13,9 @@ import (
 type Resizing struct {
 	Pages int
 	Now   time.Duration // as in protocol.PoolWork
+	// Back are moves of an earlier Resize whose copies have failed: after the pool has grown
+	// again, their pages get their old numbers.
+	Back []messages.PageMove
 
 	// Victims are the contents that were evicted, in this order.
 	Victims []protocol.Victim
@@ -61,15 +64,37 @@ func (p *Pool) Resize(r *Resizing) {
 		}
 		// The record moves with its stale links; truncate rebuilds all of them. Moving links
 		// one by one was rejected: neighbours may move too.
-		p.pages[to] = p.pages[from]
-		p.pages[from].state = free
-		// Quotas follow the new size before anything is evicted, see divide.
-		p.cache.move(from, to)
+		p.renumber(from, to)
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
+	p.moveBack(r.Back)
 	r.Counts = p.Counts()
 	p.mustCheck()
+}
+
+// renumber makes page from the free page to.
+func (p *Pool) renumber(from, to int) {
+	p.pages[to] = p.pages[from]
+	p.pages[from].clearContents()
+	p.pages[from].state = free
+	// Quotas follow the new size before anything is evicted, see divide.
+	p.cache.move(from, to)
+}
+
+// moveBack gives pages the numbers that they had before they moved. It panics if a page has
+// been put to use there since.
+func (p *Pool) moveBack(moves []messages.PageMove) {
+	if len(moves) == 0 {
+		return
+	}
+	for _, m := range moves {
+		if int(m.Old) >= len(p.pages) || p.pages[m.Old].state != free {
+			p.fail("page %d cannot be page %d again, which is in use or beyond the end", m.New, m.Old)
+		}
+		p.renumber(int(m.New), int(m.Old))
+	}
+	p.relink()
 }
 
 // truncate changes the number of records and rebuilds all lists.

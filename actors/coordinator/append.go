@@ -206,7 +206,7 @@ func (e *extension) taken() {
 }
 
 // markEarlier tells the offloader of kernels that write, before the step, what the
-// step commits: copies on write must come after them.
+// step commits, and drafts: copies on write must come after them.
 //
 // Without the mark a copy on write could read a page that the kernel is still writing:
 // both run on streams of their own, and only the ticket orders them.
@@ -216,13 +216,11 @@ func (e *extension) markEarlier() {
 		it := &e.batch.items[i]
 		s := it.sequence
 		// Without a ticket the host has waited for its kernels itself.
-		if it.refused || it.computed <= int(s.Computed()) || it.after.IsZero() {
+		if it.refused || it.after.IsZero() {
 			continue
 		}
 		from := len(*marks)
-		// A step may commit tokens that it adds itself; those are in no page yet.
-		last := e.config.blocks(min(it.computed, int(s.Length())))
-		e.out.move.markWritten(s, e.self, int(s.Computed())/e.config.TokensPerBlock, last, it.after)
+		e.out.move.markWritten(s, e.self, int(s.Computed())/e.config.TokensPerBlock, it.after)
 		for k := range (*marks)[from:] {
 			m := &(*marks)[from+k]
 			m.Pages = slices.Clone(m.Pages) // the step changes the tables

@@ -225,15 +225,25 @@ func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageI
 	}
 }
 
-// markWritten tells that a kernel of the host writes the pages of blocks [first,
-// last) of a sequence in some pools until the ticket has passed.
-func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first, last int, after messages.Ticket) {
+// markWritten tells that a kernel of the host writes the pages of a sequence in some pools, from
+// block first on, until the ticket has passed. Kernels may write every page behind what is
+// committed: a kernel that computes drafts writes tokens that a later commit accepts.
+func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first int, after messages.Ticket) {
 	m.ordered = true
 	for p := pools.first; p < pools.end; p++ {
 		for _, table := range s.Tables(p) {
-			m.mark(p, table[min(first, len(table)):min(last, len(table))], true, after)
+			m.mark(p, table[min(first, len(table)):], true, after)
 		}
 	}
+}
+
+// markUsed tells that kernels of the host use the pages of a table until the ticket has passed.
+// No kernel writes to blocks that are computed to their end; it may write to the others.
+func (m *moveBatch) markUsed(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
+	m.ordered = true
+	written := len(table) - len(s.Uncomputed(p, table))
+	m.mark(p, table[:written], false, after)
+	m.mark(p, table[written:], true, after)
 }
 
 // needed tells whether the offloader has anything to do. A message to the offloader is one more

@@ -143,27 +143,39 @@ func (c *commitStages) keepOnHost(it *step, to int) {
 func (c *commitStages) follow() {
 	for i := range c.batch.items {
 		it := &c.batch.items[i]
-		if it.computed == 0 {
-			continue
-		}
-		s := it.sequence
 		// The offloader is told of the kernels before pages are dropped: a copy that reads what
 		// they write, or a new owner, waits for them.
 		if !it.after.IsZero() {
-			s.Usage.SetAfter(it.after)
-			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
-			// A state pool has one page for the sequence, its working page, which every kernel
-			// writes.
-			c.out.move.markWritten(s, c.states, 0, 1, it.after)
-			if s.Input.Pending() {
-				c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
-			}
+			c.markKernel(it)
 		}
 		// Blocks that leave the window were stored a stage before, so they stay as cached pages.
-		c.dropPassed(s, it.computed)
+		if it.computed > 0 {
+			c.dropPassed(it.sequence, it.computed)
+		}
 	}
 	c.stage = commitFollowing
 	c.takeNext()
+}
+
+// markKernel tells the offloader of the kernel that a step names. It counts also where the step
+// commits nothing new: it may have written drafts.
+func (c *commitStages) markKernel(it *step) {
+	s := it.sequence
+	s.Usage.SetAfter(it.after)
+	c.out.move.ordered = true
+	first := int(s.Computed()) / c.config.TokensPerBlock
+	for p := range c.self.end {
+		// Not the pages that the step itself has taken: the kernel began before it.
+		before := it.pools[p].before
+		for _, table := range s.Tables(p) {
+			c.out.move.mark(p, table[min(first, before):before], true, it.after)
+		}
+	}
+	// A state pool has one page for the sequence, its working page, which every kernel writes.
+	c.out.move.markWritten(s, c.states, 0, it.after)
+	if s.Input.Pending() {
+		c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, it.after)
+	}
 }
 
 // takeNext takes the pages of the next checkpoints, or, when all of them are made, those

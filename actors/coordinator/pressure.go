@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -102,8 +103,8 @@ func (d *poolPressure) noteRefusal(err error) {
 type poolMove struct{ from, to, pages int }
 
 // demand gives the move that measured demand asks for; nil if the split is right as it
-// is.
-func (d *poolPressure) demand() *poolMove {
+// is. fixed, if it is not nil, is the least count that a pool may get.
+func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 	// The first look of all needs no evidence: a split that is plainly wrong is corrected at
 	// once.
 	if d.prompt < evidence*float64(d.capacity()) && d.from >= 0 {
@@ -126,6 +127,9 @@ func (d *poolPressure) demand() *poolMove {
 	}
 	// What is held cannot be taken away, and no pool is left without a page.
 	held := max(d.held.needed(low), 1)
+	if fixed != nil {
+		held = max(held, fixed(low))
+	}
 	smaller := min(d.bytes(low), d.bytes(high))
 	pageBytes := d.config.Pools[low].PageBytes()
 	pages := min(d.held.device[low].Total-held, max(1, int(d.step*float64(smaller/pageBytes))))
@@ -255,11 +259,11 @@ func (d *poolPressure) fade() {
 	d.prompt /= 2
 }
 
-// autoRebalance rebalances by demand without being asked, every so many rounds. Page
-// numbers change then under hosts that run, so it is done at a step boundary
-// only: directly before an Append or an Admit is served, of which the answer
-// has not been given. The After of its Commits and Releases names every kernel that a
-// host has launched until then, and it is told of the new numbers before that answer.
+// autoRebalance rebalances by demand without being asked, every so many rounds, directly before
+// an Append or an Admit is served. Several hosts may use the engine, and each of them may have
+// launched kernels that the engine has not been told of. So only pages of sequences that the
+// Append names get other numbers: their host waits for the answer, and the After of the Append
+// names its last kernel. It is told of the new numbers before that answer.
 type autoRebalance struct {
 	*shared
 	request messages.Rebalance
@@ -272,28 +276,38 @@ type autoRebalance struct {
 // much is held, is tried later.
 func (a *autoRebalance) due() bool {
 	every := a.config.RebalanceEvery
-	if every == 0 || a.stats.Rounds < a.next || !a.stepIsNext() {
+	if every == 0 || a.stats.Rounds < a.next {
 		return false
 	}
-	a.next = a.stats.Rounds + int64(every)
-	a.move = a.pressure.demand()
-	return a.move != nil
-}
-
-// stepIsNext tells whether the next request of the queue begins a step.
-func (a *autoRebalance) stepIsNext() bool {
 	first := a.kernel.queue.first()
 	if first == nil {
 		return false
 	}
-	switch first.request.(type) {
-	// Both begin a step: the host has named its kernels of the step before, and waits for
-	// page numbers.
-	case *messages.Append, *messages.Admit:
-		return true
+	movable := map[messages.SequenceID]bool{}
+	switch r := first.request.(type) {
+	case *messages.Append:
+		for i := range r.Steps {
+			movable[r.Steps[i].Sequence] = true
+			a.sequences.NoteKernel(r.Steps[i].Sequence, r.Steps[i].After)
+		}
+	case *messages.Admit:
 	default:
 		return false
 	}
+	a.next = a.stats.Rounds + int64(every)
+	a.move = a.pressure.demand(func(p int) int { return a.fixedPages(p, movable) })
+	return a.move != nil
+}
+
+// fixedPages is the least count of a pool at which no page of another sequence gets another
+// number.
+func (a *autoRebalance) fixedPages(p int, movable map[messages.SequenceID]bool) (pages int) {
+	a.sequences.EachPage(p, func(s *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
+		if !movable[s.ID()] {
+			pages = max(pages, int(page)+1)
+		}
+	})
+	return pages
 }
 
 // announce tells the host of a rebalance that it has not asked for.

@@ -54,7 +54,7 @@ func TestDemand(t *testing.T) {
 			for p, n := range c.evicted {
 				k.stats.Pools[p].Evicted = n
 			}
-			got := k.pressure.demand()
+			got := k.pressure.demand(nil)
 			if c.full == 0 {
 				assert.Nil(t, got)
 				return
@@ -77,7 +77,7 @@ func TestDemandSteps(t *testing.T) {
 	want := func(pool int, step float64) {
 		t.Helper()
 		k.pressure.prompt, k.pressure.cost[pool] = 1e6, 1e6
-		got := k.pressure.demand()
+		got := k.pressure.demand(nil)
 		require.NotNil(t, got)
 		assert.Equal(t, poolMove{from: 1 - pool, to: pool, pages: int(step * 64)}, *got)
 	}
@@ -90,10 +90,10 @@ func TestDemandSteps(t *testing.T) {
 	want(1, 2.0/64)
 	k.counts.device[0].Used = 64
 	k.pressure.prompt, k.pressure.cost[1] = 1e6, 1e6
-	assert.Nil(t, k.pressure.demand(), "all is held")
+	assert.Nil(t, k.pressure.demand(nil), "all is held")
 	k.counts.device[0].Used = 0
 	k.pressure.prompt, k.pressure.cost[1] = 1, 1
-	assert.Nil(t, k.pressure.demand(), "no evidence yet")
+	assert.Nil(t, k.pressure.demand(nil), "no evidence yet")
 }
 
 // A pool that a move of memory leaves alone keeps all its pages: 4/18 of 18 pages are

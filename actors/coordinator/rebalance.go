@@ -13,14 +13,15 @@ import (
 // rebalance serves Rebalance: device memory moves between pools. All of it is one
 // round: no request sees pools of two sizes.
 //
-//	start ─▶ resizing ─▶ moving ─▶ applying ─▶ following ─▶ device ─┬─▶ answer
-//	         pools get   victims   the tree    pools follow │       │
-//	         new counts  and moved follows     what could   │       └─▶ takingBack
-//	                     pages are             not be moved │           the device refused:
-//	                     copied                is dropped   │           pools that grew get
-//	                                                        │           their old counts
-//	         before the tables have the new numbers         │ after it the request
-//	         a failure takes everything back                │ is carried through
+//	start ─▶ resizing ─▶ moving ─┬───────────────▶ applying ─▶ following ─▶ device ─┬─▶ answer
+//	         pools get   victims │                 the tree    pools follow │       │
+//	         new counts  and     └─▶ returning ──▶ follows                  │       └─▶ takingBack
+//	                     moved       a copy                                 │           the device refused:
+//	                     pages       failed: the                            │           pools that grew
+//	                     are         pools get their                        │           get their old
+//	                     copied      old counts                             │           counts
+//	         before the tables have the new numbers │ after it the request is carried through
+//	         a failure takes everything back        │
 //
 // From start to the answer pages and before have an entry for each pool. Pools with the same
 // count in both are asked as well, so that every pool answers its counts.
@@ -45,19 +46,9 @@ type rebalance struct {
 	// refusal is what the device said of the memory that pools were to grow by. It is kept
 	// here because a recovery asks the device once more, for the counts that it can have.
 	refusal error
-
-	// What is on a page that could not be moved has no bytes any more: both lists are acted on
-	// in two steps. First the sequences are marked, while the tables have the pages; then, when
-	// the tree has answered, pools and host memory drop what was there.
-	failed []failedMoves        // by pool
-	losing []*sequence.Sequence // that hold a page which could not be moved
-}
-
-// failedMoves are the pages of one pool that could not be moved.
-type failedMoves struct {
-	pages  []messages.PageID  // their new numbers
-	cached []messages.PageID  // of these, those that cached a block
-	blocks []protocol.BlockID // that those cached: they may have clean copies
+	// failed: a page could not be moved. All pools have their old counts again, and the page
+	// its old number, where its bytes still are.
+	failed bool
 }
 
 // rebalanceStage is what the rebalance waits for.
@@ -68,6 +59,7 @@ const (
 	rebalanceIdle       rebalanceStage = iota // nothing has been sent
 	rebalanceResizing                         // pools take their new counts, and name victims and moves
 	rebalanceMoving                           // the offloader takes victims and copies moved pages
+	rebalanceReturning                        // a copy has failed: pools get their old counts again
 	rebalanceApplying                         // the tree learns where blocks are
 	rebalanceFollowing                        // pools and host memory follow
 	rebalanceDevice                           // the device gives the pools their memory
@@ -77,13 +69,13 @@ const (
 
 // String names the stage.
 func (s rebalanceStage) String() string {
-	return [...]string{"idle", "resizing", "moving", "applying", "following", "device", "taking back", "recovered"}[s]
+	return [...]string{"idle", "resizing", "moving", "returning", "applying", "following", "device", "taking back", "recovered"}[s]
 }
 
 // open begins a request.
 func (r *rebalance) open(m *messages.Rebalance) {
-	r.request, r.stage, r.renumbered, r.done = m, rebalanceIdle, false, false
-	r.before, r.losing = r.before[:0], r.losing[:0]
+	r.request, r.stage, r.renumbered, r.done, r.failed = m, rebalanceIdle, false, false, false
+	r.before = r.before[:0]
 }
 
 // start refuses what cannot be, and resizes the pools.
@@ -101,7 +93,7 @@ func (r *rebalance) start() {
 		r.kernel.reply()
 		return
 	}
-	r.pages, r.renumbered, r.done, r.refusal = pages, false, false, nil
+	r.pages, r.renumbered, r.done, r.failed, r.refusal = pages, false, false, false, nil
 	r.before = r.before[:0]
 	for p := range r.counts.device {
 		r.before = append(r.before, r.counts.device[p].Total)
@@ -133,9 +125,11 @@ func (r *rebalance) resume() {
 		r.resized()
 	case rebalanceMoving:
 		r.moved()
+	case rebalanceReturning:
+		r.tookBack()
+		r.apply()
 	case rebalanceApplying:
 		r.out.applied()
-		r.dropFailed()
 		r.stage = rebalanceFollowing
 		r.out.followUp()
 	case rebalanceFollowing:
@@ -193,106 +187,85 @@ func (r *rebalance) resized() {
 	r.out.move.send()
 }
 
-// markTables tells the offloader of the kernels that use the pages of a sequence.
-// Those of a lost sequence may have written pages without the engine being told, so they
-// count as writers.
+// markTables tells the offloader of the kernels that use the pages of a sequence: the host may
+// have launched them on pages that are about to move. Those of a lost sequence may have written
+// any page, committed or not.
 func (r *rebalance) markTables(s *sequence.Sequence) {
 	after := s.Usage.After()
 	if after.IsZero() {
 		return
 	}
 	for p := range r.config.Pools {
-		// The host may have launched kernels on pages that are about to move.
 		for _, table := range s.Tables(p) {
-			if len(table) > 0 {
-				r.out.move.mark(p, table, s.IsLost(), after)
+			if s.IsLost() {
+				r.out.move.mark(p, table, true, after)
+			} else {
+				r.out.move.markUsed(s, p, table, after)
 			}
 		}
 	}
 }
 
 // moved renumbers the pages in the tables and tells the tree where the blocks are
-// now.
+// now. A page that could not be moved keeps its old number: its bytes are there still.
 func (r *rebalance) moved() {
 	r.out.resetChange()
 	r.out.moved()
 	// The record of the Move is reused by the next message, and the device is resized after
 	// that.
 	r.waits = slices.Clone(r.out.move.tickets(0))
-	r.failed = make([]failedMoves, len(r.config.Pools))
+	back := make([][]messages.PageMove, len(r.config.Pools))
 	for p := range r.resize {
 		renumber := map[messages.PageID]messages.PageID{}
-		for i := range r.resize[p].Moves {
-			m := &r.resize[p].Moves[i]
-			// Also when the copy has failed: the old number may lie beyond the end of the pool, or
-			// be another page's new one.
-			renumber[m.Old] = m.New
-			to := protocol.OnDevice(m.New)
-			if r.out.move.pool(p).Copies[i].Failed {
-				to = protocol.Nowhere
-				r.noteFailed(p, m)
+		z := &r.resize[p]
+		copies := r.out.move.pool(p).Copies
+		done := z.Moves[:0]
+		for i, m := range z.Moves {
+			if copies[i].Failed {
+				back[p] = append(back[p], m.PageMove)
+				continue
 			}
+			done = append(done, m)
+			renumber[m.Old] = m.New
 			if m.Block != protocol.NoBlock {
-				r.out.moveBlock(p, m.Block, to)
+				r.out.moveBlock(p, m.Block, protocol.OnDevice(m.New))
 			}
 		}
+		z.Moves = done
+		r.failed = r.failed || len(back[p]) > 0
 		r.sequences.Renumber(p, renumber)
 	}
 	// Tables have the new numbers: there is no way back from here.
-	// In this order: loseFailed looks for the new numbers of the pages that could not be moved.
 	r.renumbered = true
-	r.loseFailed()
+	if r.failed {
+		r.giveBack(back)
+		return
+	}
+	r.apply()
+}
+
+// apply tells the tree.
+func (r *rebalance) apply() {
 	r.stage = rebalanceApplying
 	r.out.apply()
 }
 
-// noteFailed notes a page whose copy failed: what it cached is forgotten.
-func (r *rebalance) noteFailed(p int, m *protocol.PageMoved) {
-	f := &r.failed[p]
-	f.pages = append(f.pages, m.New)
-	if m.Block != protocol.NoBlock {
-		f.cached, f.blocks = append(f.cached, m.New), append(f.blocks, m.Block)
-		// The tree is told that the block is nowhere in this pool, and no effect of that comes back
-		// for a pin, so the pin is ended here.
-		r.pins.forget(p, []protocol.BlockID{m.Block})
+// giveBack gives all pools their old counts, and the pages that could not be moved their old
+// numbers. Those that were moved stay where they are.
+func (r *rebalance) giveBack(back [][]messages.PageMove) {
+	// The tree is told after the pools have answered: a recovery before that has to tell it.
+	r.out.unackedMoves = r.out.change.Moves
+	// A new list: the one before may be lent.
+	r.pages = slices.Clone(r.before)
+	r.back = make([]protocol.ResizePool, 0, len(r.before))
+	for p, n := range r.before {
+		z := r.resizeTo(p, n)
+		z.Back = back[p]
+		r.back = append(r.back, z)
 	}
-}
-
-// loseFailed marks the sequences that hold a page which could not be moved. They
-// are lost from now on, also for a recovery from what may fail next.
-func (r *rebalance) loseFailed() {
-	for p := range r.failed {
-		r.sequences.Each(func(s *sequence.Sequence) {
-			// One that is lost already holds its pages for its host's kernels only.
-			if !s.IsLost() && s.HoldsAny(p, r.failed[p].pages) {
-				s.MarkLost(sequence.LostMove)
-				r.losing = append(r.losing, s)
-			}
-		})
-	}
-}
-
-// dropFailed gives up what was on pages that could not be moved: the blocks, which
-// the tree has forgotten, and what the lost sequences held.
-func (r *rebalance) dropFailed() {
-	for p := range r.failed {
-		if f := &r.failed[p]; len(f.cached) > 0 {
-			r.out.pools.add(p, protocol.PoolOp{Kind: protocol.DetachPages, Pages: f.cached})
-			r.out.move.effect(&protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: f.blocks}) // clean copies
-		}
-	}
-	// A lost sequence holds its pages until its release, elsewhere. Here it cannot: the host
-	// has the old numbers, which may be other pages now or lie behind the end of a pool.
-	for _, s := range r.losing {
-		for p := range r.config.Pools {
-			for _, table := range s.Tables(p) {
-				// The table is emptied below, and the pools read the pages later.
-				pages := slices.Clone(table)
-				r.out.move.markRead(s, p, pages)
-				r.out.pools.drop(s, p, pages, 0)
-			}
-		}
-		s.Clear() // its reserve goes with what it held
+	r.stage = rebalanceReturning
+	for p := range r.back {
+		r.kernel.resizePool(&r.back[p])
 	}
 }
 
@@ -340,7 +313,10 @@ func (r *rebalance) tookBack() {
 // see undo.
 func (r *rebalance) end() {
 	m := r.request
-	if r.refusal != nil {
+	switch {
+	case r.failed:
+		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: a page could not be copied")
+	case r.refusal != nil:
 		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.refusal)
 	}
 	// Also with a refusal: pages have moved and counts have changed, and the host must follow.
@@ -363,14 +339,8 @@ func (r *rebalance) end() {
 }
 
 // undo goes back to the old counts, unless the tables have the new numbers: then the
-// rest is the device's, and is carried through. What lost sequences held could not
-// be moved, and may lie beyond the ends of the pools by now.
+// rest is the device's, and is carried through.
 func (r *rebalance) undo(bool) verdict {
-	// Their tables name pages without contents, perhaps behind the end of a pool, from which a
-	// recovery could not rebuild anything.
-	for _, s := range r.losing {
-		s.Clear()
-	}
 	switch {
 	case r.done:
 		return answerNow

@@ -358,7 +358,7 @@ func (r *release) dropPages() {
 				// The host names its last kernel, which may still write what is not committed. Without
 				// one, what the sequence has named before may still read.
 				if after := it.request.After; !after.IsZero() {
-					r.markReleased(s, p, table, after)
+					r.out.move.markUsed(s, p, table, after)
 				} else {
 					r.out.move.markRead(s, p, table)
 				}
@@ -395,16 +395,6 @@ func (r *release) dropLeaving(it *releaseItem, p int, table []messages.PageID) [
 		rest[b] = messages.NoPage
 	}
 	return rest
-}
-
-// markReleased tells the offloader that kernels of the host use the pages until the
-// ticket has passed: they may still write what is not committed. Blocks that are computed to
-// their end are written to by no kernel any more, so those are marked as read.
-func (r *release) markReleased(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
-	r.out.move.ordered = true
-	written := len(table) - len(s.Uncomputed(p, table))
-	r.out.move.mark(p, table[:written], false, after)
-	r.out.move.mark(p, table[written:], true, after)
 }
 
 // end ends the sequences and answers.

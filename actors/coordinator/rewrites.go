@@ -121,8 +121,10 @@ func (e *extension) fillRewrites(it *step, p int) {
 // sequence has written there.
 func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageID) {
 	s := it.sequence
-	// Kernels of the sequence may still read the old page, which the next owner writes to.
-	e.out.move.markRead(s, p, []messages.PageID{w.from})
+	// Kernels of the sequence may still write the old page, which the copy reads.
+	if after := s.Usage.After(); !after.IsZero() {
+		e.out.move.mark(p, []messages.PageID{w.from}, true, after)
+	}
 	w.to = page
 	s.Tables(p)[w.beam][w.block] = page
 	it.noteRewrite(p, w)

@@ -28,7 +28,7 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		// more would find nothing: demand clears what it has measured.
 		move := r.auto.move
 		if m != &r.auto.request {
-			move = r.pressure.demand()
+			move = r.pressure.demand(nil)
 		}
 		if move == nil { // nothing was in demand
 			return r.pressure.totals(), nil

@@ -183,7 +183,7 @@ func (e *Engine) ResizePool(m *protocol.ResizePool) {
 	if e.lost(p.Name(), m) {
 		return
 	}
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now, Back: m.Back}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {

@@ -167,7 +167,8 @@ type ResizePool struct {
 	Header
 	Pool  messages.PoolID
 	Pages int
-	Now   time.Duration // as in PoolWork
+	Now   time.Duration       // as in PoolWork
+	Back  []messages.PageMove // moves before this whose copies failed: they are undone
 
 	Victims []Victim
 	Moves   []PageMoved

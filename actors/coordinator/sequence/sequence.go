@@ -85,7 +85,6 @@ const (
 	NotLost    Loss = iota
 	LostActor       // the coordinator failed while it changed the sequence
 	LostCopy        // a copy on write failed and cannot be taken back
-	LostMove        // a rebalance could not move one of its pages
 	LostBefore      // its step was under way when an actor failed and cannot be taken back
 )
 
@@ -96,8 +95,6 @@ func (l Loss) String() string {
 		return ""
 	case LostCopy:
 		return ": a copy on write failed"
-	case LostMove:
-		return ": a page could not be moved"
 	default:
 		return " with a failed actor"
 	}

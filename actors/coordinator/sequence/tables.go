@@ -1,8 +1,6 @@
 package sequence
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -170,16 +168,4 @@ func (s *Sequence) Uncomputed(pool int, table []messages.PageID) []messages.Page
 		return table
 	}
 	return table[min(int(s.arena.wholeBlocks(computed)), len(table)):]
-}
-
-// HoldsAny tells whether a table of the sequence in a pool has one of the pages.
-func (s *pageTables) HoldsAny(pool int, pages []messages.PageID) bool {
-	for _, table := range s.pools[pool].beams {
-		for _, page := range table {
-			if page != messages.NoPage && slices.Contains(pages, page) {
-				return true
-			}
-		}
-	}
-	return false
 }
