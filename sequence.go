@@ -187,6 +187,8 @@ func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 		return err
 	}
 	var all joined
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for i, s := range sequences {
 		if all.addOf(s, results[i].Err); results[i].Err == nil {
 			s.tables = results[i].Tables
@@ -203,6 +205,16 @@ func (s *Sequence) applyPlaced(placed []PlacedPage) {
 			(*table)[at.Block] = at.Page
 		} else {
 			*table = append(*table, at.Page)
+		}
+	}
+}
+
+// placeChunk adds the pages of a prompt's next chunk to the tables of all beams, which share
+// the prompt.
+func (s *Sequence) placeChunk(placed []PlacedPage) {
+	for _, at := range placed {
+		for b := range s.tables[at.Pool] {
+			s.tables[at.Pool][b] = append(s.tables[at.Pool][b], at.Page)
 		}
 	}
 }

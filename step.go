@@ -31,7 +31,7 @@ type Step struct {
 
 	// Placed are the pages that Append or Commit has taken, and the pages that copies on
 	// write replace. The engine makes those copies; Ready of the sequence has their
-	// tickets.
+	// tickets. All beams share the pages of a prompt: Commit lists them for beam 0.
 	Placed []PlacedPage
 	Forked []*Sequence // by Fork; nil with Err
 	Err    error
@@ -78,7 +78,7 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
 		st.Sequence.commit(st.Computed)
-		st.Sequence.applyPlaced(st.Placed)
+		st.Sequence.placeChunk(st.Placed)
 	})
 }
 

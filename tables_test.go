@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 )
 
@@ -24,6 +25,11 @@ const tokensPerBlock = 4
 func open(t require.TestingT, pages int, list ...kvactor.Option) *kvactor.Engine {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	require.NoError(t, err)
+	return openOn(t, device, pages, list...)
+}
+
+// openOn is open on a device.
+func openOn(t require.TestingT, device gpu.Device, pages int, list ...kvactor.Option) *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = tokensPerBlock, []int{6, 256}
 	e, err := kvactor.Open(kvactor.Config{
@@ -59,11 +65,9 @@ func (m *tableModel) fails(t *rapid.T, err error) bool {
 
 func (m *tableModel) admit(t *rapid.T) {
 	r := kvactor.AdmitRequest{
-		Tokens:    rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1), func(i int) kvactor.Token { return kvactor.Token(i) }), 1, 30).Draw(t, "prompt"),
-		BeamWidth: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "beams"),
-	}
-	if r.BeamWidth == 0 {
-		r.ChunkTokens = rapid.SampledFrom([]int{0, 8}).Draw(t, "chunk")
+		Tokens:      rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1), func(i int) kvactor.Token { return kvactor.Token(i) }), 1, 30).Draw(t, "prompt"),
+		BeamWidth:   rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "beams"),
+		ChunkTokens: rapid.SampledFrom([]int{0, 8}).Draw(t, "chunk"),
 	}
 	s, err := m.engine.Admit(ctx, r)
 	if !m.fails(t, err) {
@@ -175,6 +179,71 @@ func TestTablesFollowTheAutomaticRebalance(t *testing.T) {
 		}
 	}
 	assert.Positive(t, moved, "no page has moved: the test shows nothing")
+}
+
+// Memory that moves by itself leaves the pages of other hosts alone: they may have launched
+// kernels that the engine does not know of.
+func TestTheAutomaticRebalanceMovesOnlyPagesOfItsAppend(t *testing.T) {
+	var moved []int
+	e := open(t, 24, kvactor.WithAutoRebalance(1, func(r kvactor.Rebalanced) {
+		for _, moves := range r.Moved {
+			moved = append(moved, len(moves))
+		}
+	}))
+	defer shut(t, e)
+	// Sequences of two hosts hold pages at the ends of both pools.
+	var hosts [2]*kvactor.Sequence
+	for i := range hosts {
+		prompt := make([]kvactor.Token, 20)
+		prompt[0] = kvactor.Token(i)
+		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
+		require.NoError(t, err)
+		hosts[i] = s
+		require.NoError(t, s.Commit(ctx, len(prompt), kvactor.Ticket{}))
+	}
+	other := hosts[1].Tables()
+	before := [][]kvactor.PageID{slices.Clone(other[0][0]), slices.Clone(other[1][0])}
+	for range 100 {
+		err := e.Append(ctx, []kvactor.Step{{Sequence: hosts[0], Tokens: []kvactor.Token{1}, Computed: hosts[0].Len()}})
+		if err != nil {
+			require.ErrorIs(t, err, kvactor.ErrOutOfPages)
+		}
+		tables, err := e.Actors().TablesOf(ctx, hosts[0].ID())
+		require.NoError(t, err)
+		require.Equal(t, tables, hosts[0].Tables())
+	}
+	require.NotEmpty(t, moved, "memory has moved")
+	after, err := e.Actors().TablesOf(ctx, hosts[1].ID())
+	require.NoError(t, err)
+	for p := range before {
+		assert.Equal(t, before[p], after[p][0], "pool %d", p)
+	}
+}
+
+// A device that refuses to copy a page leaves every sequence with its pages.
+func TestTablesFollowARebalanceThatFails(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	require.NoError(t, err)
+	e := openOn(t, device, 16)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 30)})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 30, kvactor.Ticket{}))
+	first, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{5, 6, 7, 8, 9, 10, 11, 12, 13}})
+	require.NoError(t, err)
+	require.NoError(t, first.Release(ctx, kvactor.Ticket{}))
+	device.Fail(gpu.Local, 1)
+	r, err := e.Resize(ctx, []int{5, 10})
+	require.ErrorIs(t, err, kvactor.ErrInternal)
+	require.Len(t, r.Pools, 2)
+	for p := range r.Pools {
+		assert.Equal(t, 16, r.Pools[p].PrimaryPages, "the pools have their old sizes")
+	}
+	tables, err := e.Actors().TablesOf(ctx, s.ID())
+	require.NoError(t, err, "the sequence is not lost")
+	assert.Equal(t, tables, s.Tables())
+	require.NoError(t, s.Append(ctx, 1))
+	require.NoError(t, e.Check(ctx))
 }
 
 // The tables of sequences follow every call as the engine's do.
