@@ -65,9 +65,12 @@ func newCall(e *Engine, request any) *call {
 }
 
 // begin tells the caller that its request is being served; false if the caller
-// has gone.
+// has gone. A call begins again when the coordinator has failed before it was answered or parked.
 func (c *call) begin() bool {
-	return c.stage.CompareAndSwap(callQueued, callBegun) || c.stage.CompareAndSwap(callParked, callBegun)
+	if c.stage.CompareAndSwap(callQueued, callBegun) || c.stage.CompareAndSwap(callParked, callBegun) {
+		return true
+	}
+	return c.stage.Load() != callCancelled
 }
 
 // park tells the caller that its request waits, for pages or for a store; false if the caller
