@@ -87,8 +87,8 @@ type Admitted struct {
 // CrossAdmitted is what an admission got in the cross pool of an
 // encoder–decoder model.
 type CrossAdmitted struct {
-	// ReusedTokens are the leading encoder tokens whose cross KV is in the
-	// pages. If it is all of them the encoder need not run.
+	// ReusedTokens is the number of encoder tokens whose cross KV is in the pages: all of
+	// them, and the encoder need not run, or 0.
 	ReusedTokens int
 	// Table has a page for each block of encoder tokens. It stays as it is as
 	// long as the sequence runs, and its forks and all beams have the same.

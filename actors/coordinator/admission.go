@@ -71,9 +71,8 @@ type admission struct {
 	lost     []protocol.Effect // host contents that failed transfers have lost
 	// symbols are those of refused prompts, for the tree to forget.
 	symbols [][]messages.Token
-	// parked: the batch waits for pages of shortPool, in place of an answer.
-	parked    bool
-	shortPool int
+	// parked: the batch waits for pages, in place of an answer.
+	parked bool
 }
 
 // admissionStage is what an admission waits for.
@@ -134,6 +133,7 @@ func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
 		if a.batch.stage == batchMatching {
+			a.batch.dropPartialInputs() // also of those that are taken at once
 			a.checkTokens()
 		}
 		if !a.takeAtOnce() && a.batch.resume() {
@@ -190,14 +190,14 @@ func (a *admission) decide() {
 			return
 		}
 		b.plan(a.next)
-		refusal, pool := a.capacity(it)
+		refusal := a.capacity(it)
 		// What it takes is only counted here: all pages of the batch are taken in one message.
 		if refusal == nil {
 			b.reserve(a.next)
 			continue
 		}
 		if a.mayPark(it) {
-			a.park(refusal, pool)
+			a.park(refusal)
 		} else {
 			a.refuse(it, refusal)
 		}
@@ -208,10 +208,10 @@ func (a *admission) decide() {
 	a.taking.take()
 }
 
-// capacity is the refusal of a prompt that lacks pages, with the pool. While another
+// capacity is the refusal of a prompt that lacks pages. While another
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
-func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
+func (a *admission) capacity(it *prompt) *messages.Refusal {
 	if a.behindOthers() {
 		return a.batch.refuseAll(it)
 	}
@@ -244,11 +244,11 @@ func (a *admission) mayPark(it *prompt) bool {
 	return a.batch.fitsAlone(it) && (a.kernel.round.parked || a.waiting.hasPlace())
 }
 
-// park takes all claims back before the batch waits for a pool.
-func (a *admission) park(refusal *messages.Refusal, pool int) {
+// park takes all claims back before the batch waits for pages.
+func (a *admission) park(refusal *messages.Refusal) {
 	// The missing pages count as demand each time that the batch is tried: the shortage
 	// lasts.
-	a.parked, a.shortPool = true, pool
+	a.parked = true
 	a.pressure.noteRefusal(refusal)
 	a.out.pools.reset()
 	for i := range a.batch.items {
@@ -455,7 +455,7 @@ func (a *admission) end() {
 		return
 	}
 	if q, waits := a.kernel.park(); waits {
-		a.waiting.put(q, a.shortPool)
+		a.waiting.put(q)
 	}
 }
 

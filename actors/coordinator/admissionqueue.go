@@ -31,14 +31,15 @@ type admissionQueue struct {
 	port   Port
 	counts *pageCounts
 	due    bool // the first is worth another try
-	// shortPool is the pool in which the first batch found too few pages; seen of total
-	// pages were available there then.
-	shortPool, seen, total int
+	// seen is, by pool, the pages that were available when the first batch was tried, and total
+	// the size of the pool. Not only of the pool that lacked some: with a page more in another
+	// one, for the copy of a checkpoint or of a partial block, it may reuse more.
+	seen, total []int
 }
 
-// put adds a batch that lacks pages of a pool. One that was tried again, and so was
+// put adds a batch that lacks pages. One that was tried again, and so was
 // the first, comes back to its place.
-func (w *admissionQueue) put(q queued, pool int) {
+func (w *admissionQueue) put(q queued) {
 	first := q.parked || w.len() == 0
 	q.parked = false
 	if !first {
@@ -46,7 +47,10 @@ func (w *admissionQueue) put(q queued, pool int) {
 		return
 	}
 	w.pushFirst(q)
-	w.due, w.shortPool, w.seen, w.total = false, pool, w.counts.available(pool), w.counts.device[pool].Total
+	w.due, w.seen, w.total = false, w.seen[:0], w.total[:0]
+	for p := range w.counts.device {
+		w.seen, w.total = append(w.seen, w.counts.available(p)), append(w.total, w.counts.device[p].Total)
+	}
 }
 
 // next takes the first batch into q if it is worth a try: it may find more than last
@@ -68,7 +72,12 @@ func (w *admissionQueue) next(q *queued) bool {
 
 // worthTrying tells whether the first that waits may find more than last time.
 func (w *admissionQueue) worthTrying() bool {
-	return w.due || w.counts.available(w.shortPool) > w.seen || w.counts.device[w.shortPool].Total != w.total
+	for p := range w.seen {
+		if w.counts.available(p) > w.seen[p] || w.counts.device[p].Total != w.total[p] {
+			return true
+		}
+	}
+	return w.due
 }
 
 // hasPlace tells whether one more may wait. Batches whose callers have gone are
@@ -128,5 +137,5 @@ func (w *admissionQueue) String() string {
 	if w.len() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d batches wait, the first for pool %d, where %d of %d pages were available\n", w.len(), w.shortPool, w.seen, w.total)
+	return fmt.Sprintf("%d batches wait; when the first was tried, %v of %v pages were available\n", w.len(), w.seen, w.total)
 }

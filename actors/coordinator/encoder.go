@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -72,6 +73,20 @@ func ParseEncoderKey(key string) (tokens []messages.Token, items []messages.Mult
 		items = append(items, messages.MultimodalItem{Start: int(start), Length: int(length), Hash: [32]byte(b[16:keyItem])})
 	}
 	return tokens, items, EncoderKey(tokens, items) == key
+}
+
+// dropPartialInputs makes matches of a part of an encoder's input matches of nothing. The encoder
+// runs over the whole input if a token of it is missing, and its host may write every page: none
+// may be shared then.
+func (b *promptBatch) dropPartialInputs() {
+	for i := range b.match.Items {
+		if m := &b.match.Items[i]; m.Cross && m.Matched < len(m.Tokens) {
+			m.Matched, m.Blocks, m.IDs, m.Cursor = 0, 0, nil, protocol.Cursor{}
+			for p := range m.Pages {
+				m.Pages[p] = m.Pages[p][:0]
+			}
+		}
+	}
 }
 
 // keyed is a namespace with the key of the encoder's input; models without an encoder

@@ -67,6 +67,7 @@ func (l *lookup) start() {
 func (l *lookup) resume() {
 	switch l.stage {
 	case lookupMatching:
+		l.batch.dropPartialInputs()
 		// The usual case: one message to the tree, and none to the pools.
 		if l.foundAtOnce() {
 			attentionProbe{l.batch}.note(0)
@@ -130,7 +131,7 @@ func (l *lookup) decide() {
 		// Without its source the prompt matches less. If it does not fit even so, it would be
 		// refused, and what is stored is the better answer.
 		b.plan(0)
-		if refusal, _ := b.checkCapacity(it); refusal == nil {
+		if refusal := b.checkCapacity(it); refusal == nil {
 			l.request.Found = messages.Found{}
 			l.count()
 		}
@@ -306,7 +307,7 @@ func (f *prefetch) take() {
 	b.plan(0)
 	// A prefetch is refused like an admission, but it does not count as demand for memory:
 	// no request has waited for it.
-	if refusal, _ := b.checkCapacity(it); refusal != nil {
+	if refusal := b.checkCapacity(it); refusal != nil {
 		b.refuse(it, refusal)
 		f.stage = prefetchRefusing
 		f.out.pools.send()

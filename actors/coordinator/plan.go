@@ -188,39 +188,45 @@ func (b *promptBatch) need(it *prompt, p int) int {
 }
 
 // checkCapacity compares what a planned prompt needs with what is available, pool
-// by pool. It returns the first pool that lacks pages, with the refusal.
-func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
+// by pool. The refusal names the first pool that lacks pages.
+func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		// The first pool that lacks pages is named, in the order of pools, so that a refusal is the
 		// same in every run.
 		name := b.config.Pools[p].Name
 		// available has the claims of all prompts of the batch taken off already, those behind this
 		// one included: they were made before any prompt was decided about.
-		available := b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
+		available := b.left(p)
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		switch need := b.need(it, p); {
 		case crowded || need > max(0, available):
-			return refusals.WithTotal(refusals.OutOfPages(name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed), p
+			return refusals.WithTotal(refusals.OutOfPages(name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed)
 		case available < 0 && !b.storedOnly:
 			// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 			// its claims back: where it needs no page, it lacks none.
-			return refusals.WithTotal(refusals.OutOfPages(name, -available, 0), b.counts.device[p].Total, 0), p
+			return refusals.WithTotal(refusals.OutOfPages(name, -available, 0), b.counts.device[p].Total, 0)
 		}
 	}
-	return nil, 0
+	return nil
 }
 
 // refuseAll is the refusal of a prompt that may take nothing at all. A sequence
 // ends up with one page more at least, if only by a takeover.
-func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
+func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
-			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, 0), b.counts.device[p].Total, need+it.plans[p].claimed), p
+			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, 0), b.counts.device[p].Total, need+it.plans[p].claimed)
 		}
 	}
-	return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[0].Name, 1, 0), b.counts.device[0].Total, 1), 0
+	return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[0].Name, 1, 0), b.counts.device[0].Total, 1)
+}
+
+// left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch
+// has claimed what a prompt in chunks has reserved.
+func (b *promptBatch) left(p int) int {
+	return b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a

@@ -172,8 +172,9 @@ func (b *promptBatch) releaseCheckpoint(it *prompt) {
 }
 
 // checkpointUnusable tells whether prompt i has a checkpoint but no page to copy it to:
-// the only page that is left in a state pool is a checkpoint that is to be copied. Then
-// the prompt goes without reuse, for a match that ends elsewhere would need a page, too.
+// the only pages that are left in a state pool are checkpoints that are to be copied. Then
+// the prompt goes without reuse, for a match that ends elsewhere would need a page, too. If no
+// page is left at all, the prompt keeps its match and is refused for that pool.
 func (b *promptBatch) checkpointUnusable(i int) bool {
 	if !b.copiesCheckpoint(i) {
 		return false
@@ -181,12 +182,14 @@ func (b *promptBatch) checkpointUnusable(i int) bool {
 	if b.items[i].states.noCheckpoint {
 		return true
 	}
+	unusable := false
 	for p := b.states.first; p < b.states.end; p++ {
-		if b.copyRoom(p) < 1 {
-			return true
+		if b.left(p) < 1 {
+			return false
 		}
+		unusable = unusable || b.copyRoom(p) < 1
 	}
-	return false
+	return unusable
 }
 
 // withdrawUnusable takes the claims of a prompt back if it cannot reuse what it has

@@ -17,19 +17,12 @@ func (pr *planner) admitOrRefuse(all []*plan, i int) {
 			}
 		}
 	}
-	for _, p := range pr.statePools() {
-		if pl.copiesInto(p) && pr.copyRoom(all, i, p) < 1 {
-			pr.setMatch(pl, match{}) // the only page is the checkpoint itself
-		}
+	if pr.onlyCheckpointsLeft(all, i) {
+		pr.setMatch(pl, match{})
 	}
 	pr.decideOnboards(all, i)
 	for _, p := range pr.pools {
-		available := pr.references.available(p, pr.claimed(all, i, p))
-		for _, earlier := range all[:i] {
-			if earlier.err == nil {
-				available -= pr.need(earlier, p)
-			}
-		}
+		available := pr.left(all, i, p)
 		// A match without the partial block may claim pages that the match with
 		// it did not: they may not be those that earlier copies count on.
 		crowded := pl.match.source == nil && p.attends() && pr.copyRoom(all, i, p) < 0
@@ -42,6 +35,31 @@ func (pr *planner) admitOrRefuse(all []*plan, i int) {
 			return
 		}
 	}
+}
+
+// left is the pages of p that the admissions before the i-th leave.
+func (pr *planner) left(all []*plan, i int, p *pool) int {
+	n := pr.references.available(p, pr.claimed(all, i, p))
+	for _, earlier := range all[:i] {
+		if earlier.err == nil {
+			n -= pr.need(earlier, p)
+		}
+	}
+	return n
+}
+
+// onlyCheckpointsLeft reports whether the i-th admission copies a checkpoint and finds, in some
+// state pool, no page for it but checkpoints that are to be copied. It is false where a state
+// pool has no page at all.
+func (pr *planner) onlyCheckpointsLeft(all []*plan, i int) bool {
+	only := false
+	for _, p := range pr.statePools() {
+		if !all[i].copiesInto(p) || pr.left(all, i, p) < 1 {
+			return false
+		}
+		only = only || pr.copyRoom(all, i, p) < 1
+	}
+	return only
 }
 
 // decideOnboards finds out which spots the i-th admission brings to the device:
