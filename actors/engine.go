@@ -190,9 +190,14 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Pa
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
-		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), Onboard: config.Cache.OnboardBlocks,
+		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), MaxPages: maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
 		FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
+}
+
+// maxPages is the limit that max_tokens sets to attention pools; 0: none.
+func maxPages(c *windows.Config) int {
+	return (c.MaxTokens + c.TokensPerBlock - 1) / c.TokensPerBlock
 }
 
 // divider splits memory between the self pools by fractions, by the rules of the

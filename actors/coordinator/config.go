@@ -46,6 +46,8 @@ type Config struct {
 	// FixedPages, by PoolID, are pools whose number of device pages cannot change,
 	// because the memory is the host's; nil: none.
 	FixedPages []bool
+	// MaxPages is how many device pages an attention pool may have (max_tokens); 0: no limit.
+	MaxPages int
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 	// Onboard is onboard_blocks: without it host memory keeps nothing, and nothing is

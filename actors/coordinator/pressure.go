@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"math"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -28,7 +29,9 @@ type poolPressure struct {
 	held   *pageCounts
 	stats  *statistics
 
+	budget  int64     // bytes of device memory that the self pools may have together
 	cost    []float64 // by pool, tokens; halved when it was looked at in vain
+	lacked  []int     // by pool, the most pages that a refused request lacked since the last move
 	prompt  float64   // tokens of all prompts in the same time
 	evicted []int64   // by pool, at the last look
 	from    int       // the last move, −1: none
@@ -40,7 +43,7 @@ type poolPressure struct {
 // the most if that is hysteresis times as much, so that a workload that changes back
 // and forth does not move memory back and forth. The step grows while moves go one way
 // and shrinks when they reverse. The steps are parts of the memory of the smaller of the two
-// pools.
+// pools. A move is at least what a refused request lacked.
 const (
 	hysteresis = 2
 	firstStep  = 1.0 / 4
@@ -55,10 +58,12 @@ const (
 
 func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poolPressure {
 	n := config.selfPools()
-	return &poolPressure{
+	d := &poolPressure{
 		config: config, pools: n, held: counts, stats: stats,
-		cost: make([]float64, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
+		cost: make([]float64, n), lacked: make([]int, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
 	}
+	d.budget = d.total()
+	return d
 }
 
 // noteMatch counts what an admitted prompt had to compute again, shared by the
@@ -96,11 +101,13 @@ func (d *poolPressure) noteRefusal(err error) {
 	d.prompt += tokens
 	if p := d.config.poolNamed(r.Pool); p >= 0 && p < d.pools {
 		d.cost[p] += tokens
+		d.lacked[p] = max(d.lacked[p], r.Need-r.Available)
 	}
 }
 
-// poolMove is memory that goes from one pool to another: so many pages of the first.
-type poolMove struct{ from, to, pages int }
+// poolMove is memory that goes from one pool to another: pages of the first become gained pages
+// of the second.
+type poolMove struct{ from, to, pages, gained int }
 
 // demand gives the move that measured demand asks for; nil if the split is right as it
 // is. fixed, if it is not nil, is the least count that a pool may get.
@@ -130,59 +137,54 @@ func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 	if fixed != nil {
 		held = max(held, fixed(low))
 	}
-	smaller := min(d.bytes(low), d.bytes(high))
-	pageBytes := d.config.Pools[low].PageBytes()
-	pages := min(d.held.device[low].Total-held, max(1, int(d.step*float64(smaller/pageBytes))))
-	if pages <= 0 {
+	move := d.move(low, high, d.held.device[low].Total-held)
+	if move.gained <= 0 {
 		d.fade()
 		return nil
 	}
 	// The costs were those of the old split: they say nothing about the new one.
 	d.from, d.to = low, high
 	clear(d.cost)
+	clear(d.lacked)
 	d.prompt = 0
-	return &poolMove{from: low, to: high, pages: pages}
+	return &move
 }
 
-// counts are the pages of all pools after a move. They are computed in pages and
-// bytes, not in fractions: those would be rounded, and a pool that the move leaves
-// alone could lose a page that it holds. divide says what the configuration allows the
-// pool that grows.
-func (d *poolPressure) counts(m *poolMove, divide func(map[string]float64, int64) ([]int, error)) ([]int, error) {
-	pages, total := d.totals(), int64(0)
-	fractions := map[string]float64{}
-	for p := range d.pools {
-		total += d.bytes(p)
-	}
-	moved := int64(m.pages) * d.config.Pools[m.from].PageBytes()
-	gained := moved / d.config.Pools[m.to].PageBytes()
-	rest := moved - gained*d.config.Pools[m.to].PageBytes() // less than a page
+// move is what one pool may give another of so many pages: a step of the smaller one's memory,
+// or what a refused request lacked, and nothing that becomes no page. What is less than a page of
+// the pool that grows stays in the budget, for the next move.
+func (d *poolPressure) move(low, high, pages int) poolMove {
+	from, to := d.config.Pools[low].PageBytes(), d.config.Pools[high].PageBytes()
+	spare := d.budget - d.total()
+	step := int64(d.step * float64(min(d.bytes(low), d.bytes(high))))
+	gained := max(step/to, int64(d.lacked[high]), 1)
+	gained = min(gained, int64(d.room(high)), (int64(max(pages, 0))*from+spare)/to)
+	paid := (max(gained*to-spare, 0) + from - 1) / from
+	return poolMove{from: low, to: high, pages: int(paid), gained: int(gained)}
+}
+
+// counts are the pages of all pools after a move.
+func (d *poolPressure) counts(m *poolMove) []int {
+	pages := d.totals()
 	pages[m.from] -= m.pages
-	pages[m.to] += int(gained)
-	// Half a page more than it gets, so that rounding cannot take a whole one away.
-	extra := min(d.config.Pools[m.to].PageBytes(), int64(pages[m.from])*d.config.Pools[m.from].PageBytes()) / 2
-	for p, name := range d.config.poolNames()[:d.pools] {
-		bytes := int64(pages[p]) * d.config.Pools[p].PageBytes()
-		switch p {
-		case m.from:
-			bytes -= extra
-		case m.to:
-			bytes += extra + rest
-		}
-		fractions[name] = float64(bytes) / float64(total)
+	pages[m.to] += m.gained
+	return pages
+}
+
+// room is how many pages a pool may grow by: max_tokens limits attention pools.
+func (d *poolPressure) room(p int) int {
+	if d.config.MaxPages == 0 || p >= d.config.tokenPools() {
+		return math.MaxInt32
 	}
-	limited, err := divide(fractions, total)
-	if err == nil && limited[m.to] < pages[m.to] { // max_tokens allows no more
-		pages[m.to] = limited[m.to]
-		return pages, nil
-	}
-	// What is less than a page of the pool that grows may be a page of another one.
+	return d.config.MaxPages - d.held.device[p].Total
+}
+
+// total is the bytes of device memory that the self pools have now.
+func (d *poolPressure) total() (bytes int64) {
 	for p := range d.pools {
-		n := rest / d.config.Pools[p].PageBytes()
-		pages[p] += int(n)
-		rest -= n * d.config.Pools[p].PageBytes()
+		bytes += d.bytes(p)
 	}
-	return pages, err
+	return bytes
 }
 
 // capacity is the tokens that the largest pool of blocks holds.
@@ -211,12 +213,10 @@ func (d *poolPressure) bytes(p int) int64 {
 // nothing speaks for a move. Cost for each byte of a pool was tried: it favours
 // small pools, and did worse on every workload of the benchmark.
 func (d *poolPressure) extremes() (low, high int) {
+	high = d.growing(d.cost)
 	for p := range d.cost {
 		if d.cost[p] < d.cost[low] {
 			low = p
-		}
-		if d.cost[p] > d.cost[high] {
-			high = p
 		}
 	}
 	if d.cost[high] == 0 {
@@ -226,6 +226,16 @@ func (d *poolPressure) extremes() (low, high int) {
 		return 0, 0
 	}
 	return low, high
+}
+
+// growing is the pool with the highest number of those that may grow; 0 if none may.
+func (d *poolPressure) growing(numbers []float64) (high int) {
+	for p, n := range numbers {
+		if d.room(p) > 0 && (n > numbers[high] || d.room(high) <= 0) {
+			high = p
+		}
+	}
+	return high
 }
 
 // evicting is the choice while no pool has cost anything: from one that has
@@ -240,10 +250,8 @@ func (d *poolPressure) evicting() (low, high int) {
 		if pressure[p] < pressure[low] || pressure[p] == pressure[low] && d.held.device[p].Free > d.held.device[low].Free {
 			low = p
 		}
-		if pressure[p] > pressure[high] {
-			high = p
-		}
 	}
+	high = d.growing(pressure)
 	if pressure[low] > 0 || pressure[high] == 0 {
 		return 0, 0
 	}
@@ -256,6 +264,7 @@ func (d *poolPressure) fade() {
 	for p := range d.cost {
 		d.cost[p] /= 2
 	}
+	clear(d.lacked)
 	d.prompt /= 2
 }
 

@@ -332,6 +332,9 @@ func (r *rebalance) end() {
 		m.Rebalanced.Pools = append(m.Rebalanced.Pools, r.config.Pools[p].Describe(r.config.Counts[p]))
 		m.Rebalanced.Moved = append(m.Rebalanced.Moved, moved)
 	}
+	if m.Pages != nil {
+		r.pressure.budget = r.pressure.total()
+	}
 	r.done, r.renumbered = true, false
 	// Before the next answer goes out, so that no host uses an old number behind it.
 	r.auto.announce(m)

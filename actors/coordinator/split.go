@@ -33,9 +33,7 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		if move == nil { // nothing was in demand
 			return r.pressure.totals(), nil
 		}
-		// By the rule of the configuration, so no rebalance makes a split that the engine could
-		// not have been started with.
-		return r.divided(r.pressure.counts(move, r.config.Divide))
+		return r.pressure.counts(move), nil
 	}
 	if err := r.config.validateFractions(m.Fractions); err != nil {
 		return nil, err
