@@ -218,7 +218,7 @@ func (a *application) encoding(r *request, s *sequence, got *messages.Admitted) 
 	}
 	w.tellf("  cross %+v", *cross)
 	tpb := w.cache.TokensPerBlock
-	if n := len(s.input); cross.ReusedTokens < 0 || cross.ReusedTokens > n || len(cross.Table) != (n+tpb-1)/tpb {
+	if n := len(s.input); cross.ReusedTokens != 0 && cross.ReusedTokens != n || len(cross.Table) != (n+tpb-1)/tpb {
 		w.failf("%s: %+v of an input of %d tokens", r, *cross, n)
 	}
 	if t := got.Tables[last]; len(t) != 1 || !slices.Equal(t[0], cross.Table) {

@@ -84,8 +84,8 @@ func (n *naive) match(p prompt) (whole, longest int) {
 	return 0, longest
 }
 
-// matchInput is how much of an encoder input the cross pool has from its beginning:
-// whole blocks, the last of which may be short.
+// matchInput is how much of an encoder input can be reused: all of it, if the cross pool has
+// every block, or nothing. The last block may be short.
 func (n *naive) matchInput(p prompt, cross messages.PoolID) int {
 	ns, _ := p.input()
 	key := symbolsOf(messages.Prefix{Tokens: p.Encoder}) // the items are in the namespace
@@ -93,7 +93,7 @@ func (n *naive) matchInput(p prompt, cross messages.PoolID) int {
 	for matched < len(key) {
 		end := min(matched+n.cache.TokensPerBlock, len(key))
 		if !n.has(ns, key[:end], cross) {
-			break
+			return 0
 		}
 		matched = end
 	}
