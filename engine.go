@@ -34,6 +34,9 @@ type Config struct {
 	// Device holds the pages and outlives the engine: gpu/sim has a simulated one,
 	// gpu/cuda drives NVIDIA's.
 	Device gpu.Device
+	// Weights names the weights of the model that the engine begins with; SetWeights changes
+	// it. Engines that share a store reuse only what was computed under the same name.
+	Weights string
 }
 
 // Option sets a collaborator or a bound of an engine.
@@ -190,6 +193,18 @@ func (e *Engine) Invalidate(ctx context.Context, s Selector) (blocks int, err er
 
 // Reset forgets every stored block that no sequence holds.
 func (e *Engine) Reset(ctx context.Context) error { return e.below.Reset(ctx) }
+
+// ResetRunning forgets every stored block. Running sequences go on with their pages, and store
+// nothing from now on.
+func (e *Engine) ResetRunning(ctx context.Context) error { return e.below.ResetRunning(ctx) }
+
+// SetWeights says that the weights of the model have changed, and names them. All that is stored
+// is forgotten as by ResetRunning, and nothing that was computed under another name is reused:
+// from no tier, no store and no other engine. A store keeps it, and finds it again under its
+// name. The name that the engine has already changes nothing.
+func (e *Engine) SetWeights(ctx context.Context, epoch string) error {
+	return e.below.SetWeights(ctx, epoch)
+}
 
 // Stats returns counters and page counts.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) { return e.below.Stats(ctx) }

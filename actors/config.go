@@ -27,6 +27,8 @@ type Config struct {
 	Memory []PoolMemory
 	// Device holds the pages. It outlives the engine.
 	Device gpu.Device
+	// Weights is the epoch of the weights that the engine begins with.
+	Weights string
 }
 
 // resolve validates the configuration and returns the pools with their page

@@ -191,7 +191,7 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Pa
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), MaxPages: maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
-		FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
+		Weights: config.Weights, FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
 }
 

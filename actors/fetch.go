@@ -97,11 +97,11 @@ func (f *fetch) reach(ctx, serve context.Context) (int, error) {
 	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
 		return 0, err
 	}
-	f.name(question.Missing)
+	f.name(question.Missing, question.Weights)
 	if ctx.Err() == nil && f.engine.validate.Onboard {
 		f.ask(ctx, question.Missing)
 	}
-	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Count: true}
+	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights, Count: true}
 	err := first(f.do(serve, r), &r.Err)
 	return r.Length, err
 }
@@ -205,7 +205,7 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
 		return nil, err
 	}
-	f.name(question.Missing)
+	f.name(question.Missing, question.Weights)
 	if ctx.Err() == nil && f.engine.validate.Onboard {
 		f.ask(ctx, question.Missing)
 	}
@@ -223,7 +223,7 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 		// The count is taken before the request: an object that another fetch brings in
 		// after it may still be wanted in the answer, and claim then finds that.
 		since := f.client.readsBefore()
-		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes}
+		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights}
 		if err := first(f.do(serve, r), &r.Err); err != nil || r.Wanted == nil {
 			f.fetched += r.Fetched
 			return nil, err
@@ -241,10 +241,11 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 //
 // A key is a hash over the whole prefix (package stores), so the keys are computed in
 // order. The cost is a hash of all tokens, once a fetch, on the caller's goroutine.
-func (f *fetch) name(missing [][]bool) {
+func (f *fetch) name(missing [][]bool, weights string) {
 	n := len(missing[0])
 	tpb := f.engine.validate.TokensPerBlock
 	f.namespace, f.tokens = f.engine.validate.StoredAs(&f.prefix)
+	f.namespace.Weights = weights // those of this moment
 	space := stores.NewSpace(f.client.fingerprint, f.namespace, nil)
 	covers := make([]messages.Cover, len(f.tokens))
 	for _, item := range f.prefix.Multimodal {

@@ -163,7 +163,7 @@ func (f *fetch) attachesEarly() bool {
 // next ones. It does nothing if a block is missing; the last request of the fetch brings in what
 // this one does not.
 func (f *fetch) attach(serve context.Context, blocks int) {
-	r := &protocol.Fetch{Prefix: f.prefix}
+	r := &protocol.Fetch{Prefix: f.prefix, Weights: f.namespace.Weights}
 	r.Prefix.Tokens = f.prefix.Tokens[:blocks*f.engine.validate.TokensPerBlock]
 	for p := range f.stored {
 		r.Stored, r.Bytes = append(r.Stored, f.stored[p][:blocks]), append(r.Bytes, f.bytes[p][:blocks])

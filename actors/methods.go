@@ -155,8 +155,7 @@ func (e *Engine) Unpin(ctx context.Context, pin messages.PinID) error {
 	return first(e.Do(ctx, m), &m.Err)
 }
 
-// Invalidate forgets what a selector selects, of which exactly one field is set, and
-// returns the number of blocks. Running sequences that it selects keep their pages, and
+// Invalidate forgets what a selector selects and returns the number of blocks. Running sequences that it selects keep their pages, and
 // store nothing from now on.
 func (e *Engine) Invalidate(ctx context.Context, s messages.Selector) (int, error) {
 	m := &messages.Invalidate{Selector: s}
@@ -176,6 +175,19 @@ func (e *Engine) Prefetch(ctx context.Context, p messages.Prefix) (int, error) {
 // Reset forgets every block that no running sequence holds, also pinned ones.
 func (e *Engine) Reset(ctx context.Context) error {
 	m := &messages.Reset{}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// ResetRunning forgets every block. Running sequences keep their pages, and store nothing from
+// now on.
+func (e *Engine) ResetRunning(ctx context.Context) error {
+	m := &messages.Reset{Running: true}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// SetWeights begins an epoch of the model's weights: see messages.SetWeights.
+func (e *Engine) SetWeights(ctx context.Context, epoch string) error {
+	m := &messages.SetWeights{Epoch: epoch}
 	return first(e.Do(ctx, m), &m.Err)
 }
 

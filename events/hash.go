@@ -21,6 +21,10 @@ func (h *hasher) seed(ns *messages.Namespace) kvevents.Hash {
 		b = binary.LittleEndian.AppendUint64(append(b, 2), uint64(len(ns.Encoder)))
 		b = append(b, ns.Encoder...)
 	}
+	if ns.Weights != "" {
+		b = binary.LittleEndian.AppendUint64(append(b, 3), uint64(len(ns.Weights)))
+		b = append(b, ns.Weights...)
+	}
 	if ns.HasLoRA {
 		b = append(append(b, 1), ns.LoRA...)
 	}

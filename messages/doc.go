@@ -13,7 +13,8 @@
 // methods of actors.Engine wrap them:
 //
 //	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
-//	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
+//	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset,
+//	            SetWeights
 //	memory      Rebalance, ReadScales, WriteScales
 //
 // Requests that no inference needs are in two packages below this one: kvevents has the

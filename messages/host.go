@@ -234,11 +234,19 @@ type Pinned struct {
 	Tokens int
 }
 
-// Selector selects blocks to forget. Exactly one of its fields is set.
+// Selector selects blocks to forget: those of a session, of a salt, of an adapter or of a
+// prefix. Exactly one of them is set, but that a Salt beside an adapter limits it to that salt.
 type Selector struct {
 	Session string
 	Salt    string
+	LoRA    string // the adapter, under every salt; valid if HasLoRA
+	HasLoRA bool
 	Prefix  *Prefix // every block whose tokens begin with all of these
+}
+
+// Names tells whether a selector of a salt or an adapter selects a namespace.
+func (s *Selector) Names(ns *Namespace) bool {
+	return (s.Salt == "" || ns.Salt == s.Salt) && (!s.HasLoRA || ns.HasLoRA && ns.LoRA == s.LoRA)
 }
 
 // PageMove is one page whose number a rebalance has changed.

@@ -18,6 +18,7 @@ func (*UnpinPrefix) request() {}
 func (*Invalidate) request()  {}
 func (*Prefetch) request()    {}
 func (*Reset) request()       {}
+func (*SetWeights) request()  {}
 func (*Rebalance) request()   {}
 func (*WriteScales) request() {}
 func (*ReadScales) request()  {}
@@ -159,8 +160,23 @@ type Prefetch struct {
 	Tag            any
 }
 
-// Reset forgets every stored block that no running sequence holds, also pinned ones.
+// Reset forgets every stored block that no running sequence holds, also pinned ones. With
+// Running it forgets all of them: running sequences keep their pages, and store nothing from
+// now on.
 type Reset struct {
+	Running bool
+
+	Err error
+	Tag any
+}
+
+// SetWeights says that the weights of the model have changed: what is computed from now on is of
+// another epoch. All that is stored is forgotten as by a Reset with Running. Nothing of another
+// epoch is matched, imported, or fetched from a store, which keeps what it has: an epoch that
+// comes back finds it again. The epoch that the engine has already changes nothing.
+type SetWeights struct {
+	Epoch string
+
 	Err error
 	Tag any
 }

@@ -98,6 +98,9 @@ type Namespace struct {
 	// Encoder is the engine's key of the encoder input that the KV depends on. Hosts
 	// leave it empty and pass the encoder's tokens with a request.
 	Encoder string
+	// Weights is the epoch of the weights that the KV depends on. The engine sets it to its
+	// own, whatever a host passes.
+	Weights string
 }
 
 // MultimodalItem is content, such as an image, that replaces consecutive tokens of a

@@ -57,7 +57,7 @@ func (t *forgetter) selectBlocks(f *protocol.Forget) {
 		t.selectPrefix(s.Prefix, f.Cross)
 	default:
 		for i := range t.base.roots {
-			if t.base.roots[i].namespace.Salt == s.Salt {
+			if s.Names(&t.base.roots[i].namespace) {
 				t.selectRoot(int32(i))
 			}
 		}

@@ -110,8 +110,10 @@ func (w *admissionQueue) noteStored(items []protocol.StoreItem) {
 	}
 	r := w.first().request.(*messages.Admit)
 	for i := range items {
+		ns := items[i].Namespace
+		ns.Encoder, ns.Weights = "", "" // the engine sets them
 		for j := range r.Requests {
-			w.due = w.due || items[i].Namespace == r.Requests[j].Namespace
+			w.due = w.due || ns == r.Requests[j].Namespace
 		}
 	}
 }

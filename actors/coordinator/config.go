@@ -28,6 +28,8 @@ type Config struct {
 	Ahead bool
 	// Forecast: the eviction policy learns from requests, so pools are told about them.
 	Forecast bool
+	// Weights is the epoch of the weights. The coordinator changes its own copy, by SetWeights.
+	Weights string
 	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.
 	EncoderMaxLen int
 	// Scales are those of the layers that have some, as they start.

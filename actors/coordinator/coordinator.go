@@ -163,11 +163,8 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 	case *messages.UnpinPrefix:
 		c.unpin.open(r)
 		return c.unpin
-	case *messages.Invalidate:
-		c.forget.open(r, nil)
-		return c.forget
-	case *messages.Reset:
-		c.forget.open(nil, r)
+	case *messages.Invalidate, *messages.Reset, *messages.SetWeights:
+		c.forget.open(r)
 		return c.forget
 	case *messages.Rebalance:
 		c.rebalance.open(r)

@@ -89,9 +89,10 @@ func (b *promptBatch) dropPartialInputs() {
 	}
 }
 
-// keyed is a namespace with the key of the encoder's input; models without an encoder
-// have none.
+// keyed is a namespace with the epoch of the weights and the key of the encoder's input; models
+// without an encoder have none.
 func (c *Config) keyed(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) messages.Namespace {
+	ns.Weights = c.Weights
 	if c.EncoderMaxLen > 0 {
 		ns.Encoder = EncoderKey(tokens, items)
 	}

@@ -74,6 +74,12 @@ func (f *fetch) start() {
 		f.kernel.reply()
 		return
 	}
+	if r.Stored == nil {
+		r.Weights = f.config.Weights
+	} else if r.Weights != f.config.Weights {
+		f.kernel.reply() // the weights have changed since the store was asked
+		return
+	}
 	var namespace messages.Namespace
 	if namespace, f.tokens = f.config.StoredAs(&r.Prefix); len(r.Prefix.Tokens) > 0 {
 		f.pools = f.decoder

@@ -10,24 +10,25 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// forget serves Invalidate and Reset: blocks leave the tree.
+// forget serves Invalidate, Reset and SetWeights: blocks leave the tree.
 //
 //	Invalidate: start ───────────────▶ forgetting ─▶ following ─▶ answer
+//	SetWeights: start ────────────────▶
 //	Reset:      start ─▶ listing ──────▶
 //	                     pools say which blocks running sequences hold: these stay
 //
 // An invalidation names blocks; running sequences that it names keep their pages but
-// store nothing from then on. A reset forgets all that no running sequence holds.
+// store nothing from then on. A reset forgets all that no running sequence holds. With Running
+// it forgets all, and so does SetWeights: both name all sequences.
 //
 // The tree goes first, because it alone knows the pages of a block and what lies behind it.
 // Sequences stop storing before pools and host memory follow, in the same stage in which the
 // tree has answered.
 type forget struct {
 	*shared
-	invalidate *messages.Invalidate // nil: a reset
-	reset      *messages.Reset
-	record     protocol.Forget
-	stage      forgetStage
+	request any // Invalidate, Reset or SetWeights
+	record  protocol.Forget
+	stage   forgetStage
 }
 
 // forgetStage is what the request waits for.
@@ -47,20 +48,34 @@ func (s forgetStage) String() string {
 	return [...]string{"idle", "listing", "forgetting", "following"}[s]
 }
 
-// open begins a request: one of the two.
-func (f *forget) open(i *messages.Invalidate, r *messages.Reset) {
-	f.invalidate, f.reset, f.stage = i, r, forgetIdle
-}
+// open begins a request.
+func (f *forget) open(request any) { f.request, f.stage = request, forgetIdle }
 
 // start begins with what the request names.
 func (f *forget) start() {
-	if f.invalidate != nil {
-		f.startInvalidate()
-		return
+	switch r := f.request.(type) {
+	case *messages.Invalidate:
+		f.startInvalidate(r)
+	case *messages.Reset:
+		r.Err = nil
+		if r.Running {
+			f.send(protocol.Forget{All: true})
+			return
+		}
+		f.list()
+	case *messages.SetWeights:
+		r.Err = nil
+		if r.Epoch == f.config.Weights {
+			f.kernel.reply()
+			return
+		}
+		f.send(protocol.Forget{All: true})
 	}
-	f.reset.Err = nil
-	// The pools are asked and not the sequences: a sequence knows its pages, and only the pool
-	// knows which block each of them caches.
+}
+
+// list asks the pools which blocks sequences hold. A sequence knows its pages, and only the pool
+// knows which block each of them caches.
+func (f *forget) list() {
 	f.out.pools.reset()
 	for p := range f.config.Pools {
 		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
@@ -71,8 +86,7 @@ func (f *forget) start() {
 
 // startInvalidate sends the tree a copy of what the host has selected, with the namespace under
 // which its blocks are stored.
-func (f *forget) startInvalidate() {
-	r := f.invalidate
+func (f *forget) startInvalidate(r *messages.Invalidate) {
 	r.Err, r.Blocks = nil, 0
 	// Refused before anything is sent: one stage and no message.
 	if err := f.config.validateSelector(&r.Selector); err != nil {
@@ -102,7 +116,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 	if s.Session != "" {
 		n++
 	}
-	if s.Salt != "" {
+	if s.Salt != "" || s.HasLoRA {
 		n++
 	}
 	if s.Prefix != nil {
@@ -113,7 +127,10 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 	}
 	// Two selectors at once could mean both or either; the host says which by two requests.
 	if n != 1 {
-		return refusals.New(messages.ErrBadRequest, "exactly one of session, salt and tokens selects, not %d", n)
+		return refusals.New(messages.ErrBadRequest, "exactly one of session, salt, adapter and tokens selects, not %d", n)
+	}
+	if s.LoRA != "" && !s.HasLoRA {
+		return refusals.New(messages.ErrBadRequest, "adapter %q without HasLoRA", s.LoRA)
 	}
 	return nil
 }
@@ -153,13 +170,19 @@ func (f *forget) resume() {
 // and offloader follow. The sequences go on to run with their pages; what they compute from
 // here on is found by no other.
 func (f *forget) forgotten() {
-	if f.invalidate != nil {
-		// From here on the tree has forgotten. The sequences follow before anything else is sent:
-		// one of them must not store a block once more that was just forgotten.
-		f.invalidate.Blocks = f.record.Blocks
-		f.sequences.Each(func(s *sequence.Sequence) {
-			f.silence(s)
-		})
+	// From here on the tree has forgotten. The sequences follow before anything else is sent:
+	// one of them must not store a block once more that was just forgotten.
+	switch r := f.request.(type) {
+	case *messages.Invalidate:
+		r.Blocks = f.record.Blocks
+		f.sequences.Each(f.silence)
+	case *messages.Reset:
+		if r.Running {
+			f.sequences.Each(silenceAll)
+		}
+	case *messages.SetWeights:
+		f.config.Weights = r.Epoch
+		f.sequences.Each(silenceAll)
 	}
 	f.sequences.Returned(f.record.Returned)
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
@@ -180,12 +203,17 @@ func (f *forget) silence(s *sequence.Sequence) {
 		if s.Namespace == selector.Prefix.Namespace {
 			s.Input.StopStoring()
 		}
+	case selector.Prefix == nil && names(selector, s):
+		silenceAll(s)
 	case names(selector, s):
 		s.StopStoring()
-		if selector.Prefix == nil {
-			s.Input.StopStoring()
-		}
 	}
+}
+
+// silenceAll stops a sequence from storing anything.
+func silenceAll(s *sequence.Sequence) {
+	s.StopStoring()
+	s.Input.StopStoring()
 }
 
 // names tells whether a selector names a sequence: tokens do if any of its beams
@@ -195,8 +223,8 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	// A session is that of the admission. Forks have it, too.
 	case selector.Session != "":
 		return s.Session == selector.Session
-	case selector.Salt != "":
-		return s.Namespace.Salt == selector.Salt
+	case selector.Prefix == nil:
+		return selector.Names(&s.Namespace)
 	}
 	p := selector.Prefix
 	if s.Namespace != p.Namespace {
@@ -224,22 +252,23 @@ func (f *forget) undo(bool) verdict {
 	return serveAgain
 }
 
-// check verifies that what the tree is asked to forget is named: all, with the blocks
-// to be kept of each pool, or what a selector names.
+// check verifies that what the tree is asked to forget is named: all, or what a selector names.
 func (f *forget) check() error {
-	if f.stage == forgetForgetting && f.record.All != (f.invalidate == nil) {
+	_, selects := f.request.(*messages.Invalidate)
+	if f.stage == forgetForgetting && f.record.All == selects {
 		return fmt.Errorf("%v: the tree is asked to forget all blocks: %v", f, f.record.All)
-	}
-	if f.stage == forgetForgetting && f.record.All && len(f.record.Keep) != len(f.config.Pools) {
-		return fmt.Errorf("%v: kept blocks of %d pools, there are %d", f, len(f.record.Keep), len(f.config.Pools))
 	}
 	return nil
 }
 
 // String names request and stage.
 func (f *forget) String() string {
-	if f.invalidate != nil {
-		return fmt.Sprintf("invalidate: %v", f.stage)
+	name := "reset"
+	switch f.request.(type) {
+	case *messages.Invalidate:
+		name = "invalidate"
+	case *messages.SetWeights:
+		name = "set weights"
 	}
-	return fmt.Sprintf("reset: %v", f.stage)
+	return fmt.Sprintf("%s: %v", name, f.stage)
 }

@@ -85,12 +85,16 @@ func (m *importing) open(r *protocol.BeginImport) { m.request, m.stage = r, impo
 func (m *importing) start() {
 	r := m.request
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
-	if err := m.config.ValidateImport(r); err != nil {
+	p := &r.Prompt
+	err := m.config.ValidateImport(r)
+	if err == nil && p.Namespace.Weights != m.config.Weights {
+		err = refusals.New(messages.ErrNotSupported, "the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights, m.config.Weights)
+	}
+	if err != nil {
 		r.Err = err
 		m.kernel.reply()
 		return
 	}
-	p := &r.Prompt
 	s := m.sequences.Open(m.kernel.stamp)
 	s.Begin(sequence.Origin{
 		Namespace: m.config.keyed(p.Namespace, p.Encoder, p.EncoderItems), Tenant: m.config.Tenants[p.Namespace.Salt],

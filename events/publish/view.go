@@ -224,13 +224,23 @@ func (v *View) store(e *kvevents.Event, pool int) {
 			b.known, b.tokens, b.covers = true, s.Tokens, s.Covers
 			b.attach(parent)
 			if parent == v.root && e.Namespace != nil {
-				b.namespace = e.Namespace
+				b.namespace = withoutWeights(*e.Namespace)
 			}
 		}
 		b.held[pool] = holding{held: true, tier: s.Tier, priority: s.Priority}
 		v.touch(b)
 		parent = b
 	}
+}
+
+// withoutWeights is a namespace as readers know it, nil for the zero one: they see one epoch of
+// the weights at a time, since a new one removes all blocks of the one before.
+func withoutWeights(ns messages.Namespace) *messages.Namespace {
+	ns.Weights = ""
+	if ns == (messages.Namespace{}) {
+		return nil
+	}
+	return &ns
 }
 
 // Stale tells whether the view needs a snapshot.

@@ -49,6 +49,9 @@ func Root(ns messages.Namespace) Chain {
 	if ns.Encoder != "" {
 		h = absorb(h, ns.Encoder, rowKey)
 	}
+	if ns.Weights != "" {
+		h = absorb(h, ns.Weights, wordKey)
+	}
 	return Chain(h)
 }
 

@@ -27,6 +27,8 @@ type Engine interface {
 	Invalidate(context.Context, messages.Selector) (int, error)
 	Prefetch(context.Context, messages.Prefix) (int, error)
 	Reset(context.Context) error
+	ResetRunning(context.Context) error
+	SetWeights(context.Context, string) error
 	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
 
 	Stats(context.Context) (inspect.Stats, error)

@@ -34,6 +34,7 @@ type Config struct {
 	OtherSaltsQuota             float64              // that of all other salts together; 0: none
 	CheckpointInterval          int                  // tokens between checkpoints of states; 0: none
 	Store                       *StoreConfig         // nil: none
+	Weights                     string               // the first epoch
 	EventLimit                  int                  // events kept for the reader; 0: none
 	Clock                       func() time.Duration // the only time there is
 }

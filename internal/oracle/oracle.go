@@ -29,7 +29,14 @@ type Oracle struct {
 
 	pins    []*pin
 	lastPin messages.PinID
+	weights string // the epoch, which is a part of every namespace
 	closed  bool
+}
+
+// named is a prefix in the namespace of the epoch.
+func (o *Oracle) named(q messages.Prefix) messages.Prefix {
+	q.Namespace.Weights = o.weights
+	return q
 }
 
 // New starts a model with empty memory.
@@ -47,7 +54,7 @@ func New(cfg Config) *Oracle {
 		log.created(p)
 	}
 	return &Oracle{
-		layout: l, clock: c, log: log, tree: t, references: r, eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
+		weights: cfg.Weights, layout: l, clock: c, log: log, tree: t, references: r, eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
 		fetcher:   &fetcher{layout: l, clock: c, log: log, tree: t, references: r, eviction: e, memory: m, saver: s},
 		planner:   &planner{layout: l, tree: t, references: r},
 		admission: &admission{layout: l, clock: c, tree: t, references: r, memory: m, saver: s},

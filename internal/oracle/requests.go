@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -22,6 +23,10 @@ func (o *Oracle) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
+	}
+	requests = slices.Clone(requests)
+	for i := range requests {
+		requests[i].Namespace.Weights = o.weights
 	}
 	o.fetcher.fetchBefore(requests)
 	all := o.planner.plans(requests, o.cfg.MaxSeqLen)
@@ -111,6 +116,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return messages.Found{}, err
 	}
+	q = o.named(q)
 	pl := o.planner.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}}, len(q.Tokens))[0]
 	if pl.err != nil {
 		// Refused with or without a copy: what counts is what is stored.

@@ -32,7 +32,7 @@ func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, err
 	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return messages.Pinned{}, err
 	}
-	spots, tokens := o.planner.spots(q)
+	spots, tokens := o.planner.spots(o.named(q))
 	for _, p := range o.pools {
 		// Only the reserve of a chunked prefill can stand against it.
 		need, available := 0, max(0, o.references.available(p, nil))
@@ -82,7 +82,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return 0, err
 	}
-	spots, _ := o.planner.spots(q)
+	spots, _ := o.planner.spots(o.named(q))
 	for _, p := range o.pools {
 		need, claimed := 0, map[*page]bool{}
 		for _, x := range spots {
@@ -128,6 +128,10 @@ func (o *Oracle) Invalidate(_ context.Context, sel messages.Selector) (int, erro
 	if err := validSelector(sel); err != nil {
 		return 0, err
 	}
+	if sel.Prefix != nil {
+		q := o.named(*sel.Prefix)
+		sel.Prefix = &q
+	}
 	n := 0
 	for _, b := range o.tree.byDepth() {
 		if names(sel, b.namespace, b.key, b.session) {
@@ -163,12 +167,45 @@ func (o *Oracle) Reset(context.Context) error {
 	return nil
 }
 
+// ResetRunning forgets every block; running sequences store nothing from then on.
+func (o *Oracle) ResetRunning(context.Context) error {
+	if err := o.begin(); err != nil {
+		return err
+	}
+	o.forgetEverything()
+	return nil
+}
+
+// SetWeights begins an epoch of the weights.
+func (o *Oracle) SetWeights(_ context.Context, epoch string) error {
+	if err := o.begin(); err != nil {
+		return err
+	}
+	if epoch != o.weights {
+		o.forgetEverything()
+		o.weights = epoch
+	}
+	return nil
+}
+
+func (o *Oracle) forgetEverything() {
+	for _, b := range o.tree.byDepth() {
+		o.tree.forgetAll(b)
+	}
+	for _, s := range o.references.sequences {
+		s.noStore = true
+	}
+	o.log.emit(kvevents.Event{Type: kvevents.EventCleared})
+}
+
 // names reports whether the selector names a block or a sequence with this key.
 func names(sel messages.Selector, ns messages.Namespace, key []symbol, session string) bool {
 	switch {
 	case sel.Prefix != nil:
 		prefix := symbols(sel.Prefix.Tokens, sel.Prefix.Multimodal)
 		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
+	case sel.HasLoRA:
+		return ns.HasLoRA && ns.LoRA == sel.LoRA && (sel.Salt == "" || ns.Salt == sel.Salt)
 	case sel.Salt != "":
 		return ns.Salt == sel.Salt
 	default:

@@ -26,7 +26,7 @@ func (t *StoreTier) Fetch(ctx context.Context, q messages.Prefix) (blocks, local
 	if t.o.cfg.Store == nil {
 		return 0, 0, refusals.New(messages.ErrNotSupported, "there is no store")
 	}
-	blocks = t.o.fetcher.fetch(q)
+	blocks = t.o.fetcher.fetch(t.o.named(q))
 	found, err := t.o.Lookup(ctx, q)
 	return blocks, found.MatchedTokens, err
 }
@@ -37,6 +37,7 @@ func (t *StoreTier) Lookup(ctx context.Context, q messages.Prefix) (messages.Fou
 	if err != nil || !t.o.cfg.BlockReuse {
 		return found, err
 	}
+	q = t.o.named(q)
 	key := symbols(q.Tokens, q.Multimodal)
 	length, _ := t.o.fetcher.longestFetch(q, key, t.o.fetcher.asked(q, key))
 	found.StoredTokens = max(0, min(length, len(key)-1)-found.MatchedTokens)

@@ -114,7 +114,7 @@ func validSelector(s messages.Selector) error {
 	if s.Session != "" {
 		set++
 	}
-	if s.Salt != "" {
+	if s.Salt != "" || s.HasLoRA {
 		set++
 	}
 	if s.Prefix != nil {

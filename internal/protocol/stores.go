@@ -84,6 +84,9 @@ type Fetch struct {
 	// Count only asks, with Stored, for Length: nothing is brought and nothing is used.
 	Count bool
 
+	// Weights is the epoch of the weights: answered without Stored, and the one under which a
+	// store was asked with it. Of another epoch than the engine's nothing comes in.
+	Weights string
 	Missing [][]bool // answered without Stored: pages that no tier has, [pool][block]
 	// Wanted are the pages that are to be read, [pool][block]; nil: the fetch is
 	// complete.

@@ -103,6 +103,9 @@ func NewSpace(f Fingerprint, n messages.Namespace, compressor Compressor) *Space
 	root.numbers(lora)
 	root.text(n.LoRA)
 	root.text(n.Encoder)
+	if n.Weights != "" {
+		root.text(n.Weights)
+	}
 	s.root = BlockKey(root.Sum(nil))
 	return s
 }

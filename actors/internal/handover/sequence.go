@@ -28,6 +28,7 @@ type attributes struct {
 	// Encoder is the key of an encoder–decoder model's input, which has all of it;
 	// InputRetention and InputNoStore are of the input.
 	Encoder        []byte              `json:",omitempty"`
+	Weights        []byte              `json:",omitempty"`
 	InputRetention *messages.Retention `json:",omitempty"`
 	InputNoStore   bool                `json:",omitempty"`
 }
@@ -49,7 +50,7 @@ func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 	a := attributes{
 		Salt: []byte(s.Namespace.Salt), LoRA: []byte(s.Namespace.LoRA), HasLoRA: s.Namespace.HasLoRA, Session: []byte(s.Session),
 		Retention: s.Retention, Prompt: s.Prompt, Computed: s.Computed, Tokens: len(s.Tokens), Items: len(items), NoStore: s.NoStore,
-		Encoder: []byte(s.Namespace.Encoder), InputRetention: s.InputRetention, InputNoStore: s.InputNoStore,
+		Encoder: []byte(s.Namespace.Encoder), Weights: []byte(s.Namespace.Weights), InputRetention: s.InputRetention, InputNoStore: s.InputNoStore,
 	}
 	if err := w.writeJSON(Sequence, &a, attributesLimit); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 	}
 	s := &protocol.BeginImport{
 		Prompt: messages.AdmitRequest{
-			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA, Encoder: string(a.Encoder)},
+			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA, Encoder: string(a.Encoder), Weights: string(a.Weights)},
 			Session:   string(a.Session), Retention: a.Retention, EncoderRetention: a.InputRetention,
 		},
 		Length: a.Prompt, Computed: a.Computed, NoStore: a.NoStore, InputNoStore: a.InputNoStore,

@@ -49,7 +49,13 @@ func (r *run) prefetch(t *rapid.T) {
 
 func (r *run) invalidate(t *rapid.T) {
 	var sel messages.Selector
-	switch rapid.IntRange(0, 3).Draw(t, "selector") {
+	switch rapid.IntRange(0, 4).Draw(t, "selector") {
+	case 4:
+		ns := r.drawNamespace(t)
+		sel.LoRA, sel.HasLoRA = ns.LoRA, true
+		if rapid.Bool().Draw(t, "of one salt") {
+			sel.Salt = "s"
+		}
 	case 0:
 		sel.Session = rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "session")
 	case 1:
@@ -67,7 +73,15 @@ func (r *run) reset(t *rapid.T) {
 	if mostly(t, "not now") {
 		r.pass(t, "a reset makes everything easy")
 	}
-	r.same(t, "reset", r.a.Reset(r.ctx), r.b.Reset(r.ctx), nil, nil)
+	switch rapid.IntRange(0, 3).Draw(t, "reset") {
+	case 0:
+		r.same(t, "reset of what runs", r.a.ResetRunning(r.ctx), r.b.ResetRunning(r.ctx), nil, nil)
+	case 1:
+		epoch := rapid.SampledFrom([]string{"", "v1", "v2"}).Draw(t, "epoch")
+		r.same(t, "weights", r.a.SetWeights(r.ctx, epoch), r.b.SetWeights(r.ctx, epoch), nil, nil)
+	default:
+		r.same(t, "reset", r.a.Reset(r.ctx), r.b.Reset(r.ctx), nil, nil)
+	}
 }
 
 func (r *run) advance(t *rapid.T) {

@@ -56,7 +56,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 	if s.Store != nil {
 		options = append(options, actors.WithStore(storeConfig(s.Store)))
 	}
-	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked}, options...)
+	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked, Weights: s.Weights}, options...)
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}

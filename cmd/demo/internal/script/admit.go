@@ -117,7 +117,9 @@ func (p *player) checkAdmission(a *admission, taken map[string]bool) error {
 // started is the host's view of a sequence just admitted.
 func (p *player) started(a *admission) *sequence {
 	r := &a.request
-	chains := host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
+	namespace := r.Namespace
+	namespace.Weights = p.weights
+	chains := host.Chains(messages.Prefix{Namespace: namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
 	s := &sequence{
 		id: a.reply.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens,
 		manual:   a.line.prefill != nil && *a.line.prefill == "manual",

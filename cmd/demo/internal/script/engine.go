@@ -32,6 +32,7 @@ type Setup struct {
 	Seed         int64
 	Clock        *Clock
 	Store        *Store // nil: none
+	Weights      string // the first epoch
 }
 
 // OpenFunc starts an engine and what it runs on. A refusal is passed on.

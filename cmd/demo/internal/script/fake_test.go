@@ -323,7 +323,13 @@ func (e *plain) Prefetch(context.Context, messages.Prefix) (int, error) {
 	return 0, nil
 }
 
-func (e *plain) Reset(context.Context) error { e.call("reset"); return nil }
+func (e *plain) Reset(context.Context) error        { e.call("reset"); return nil }
+func (e *plain) ResetRunning(context.Context) error { e.call("reset running"); return nil }
+
+func (e *plain) SetWeights(_ context.Context, epoch string) error {
+	e.call("weights %s", epoch)
+	return nil
+}
 
 func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
 	e.call("rebalance %v", fractions)

@@ -27,6 +27,7 @@ type openLine struct {
 	deviceMemory int64
 	seed         int64
 	store        *storeLine // nil: none
+	weights      string
 }
 
 // pagesLine is either one pair for all pools or one for each.
@@ -60,6 +61,9 @@ func (o *object) open() openLine {
 	}
 	l.pages = o.pages()
 	l.store = o.store()
+	if w := o.optText("weights"); w != nil {
+		l.weights = *w
+	}
 	o.end()
 	return l
 }
@@ -146,7 +150,7 @@ func (o *object) counts() countsLine {
 // setup checks the values: every problem of model, cache and pages in one
 // refusal.
 func (l openLine) setup() (Setup, error) {
-	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed}
+	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed, Weights: l.weights}
 	if l.deviceMemory < 1 {
 		return s, bad("open", "device_memory %d is not 1 or more", l.deviceMemory)
 	}

@@ -26,6 +26,7 @@ type player struct {
 	layouts []host.Layout
 
 	tokensPerBlock, maxSeqLen int
+	weights                   string // the epoch of what is computed
 
 	sequences map[string]*sequence
 	pins      map[string]messages.PinID
@@ -64,7 +65,7 @@ func (s *sequence) length() int { return len(s.beams[0]) }
 func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
 	p := &player{
 		ctx: ctx, rig: rig, engine: rig.Engine, clock: setup.Clock,
-		tokensPerBlock: setup.Cache.TokensPerBlock, maxSeqLen: setup.Model.MaxSeqLen,
+		tokensPerBlock: setup.Cache.TokensPerBlock, maxSeqLen: setup.Model.MaxSeqLen, weights: setup.Weights,
 		sequences: make(map[string]*sequence), pins: make(map[string]messages.PinID),
 	}
 	for _, pool := range setup.Pools {

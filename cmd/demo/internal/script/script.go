@@ -132,6 +132,7 @@ var decoders = map[string]func(*object) request{
 	"invalidate":  decodeInvalidate,
 	"prefetch":    decodePrefetch,
 	"reset":       decodeReset,
+	"weights":     decodeWeights,
 	"advance":     decodeAdvance,
 	"rebalance":   decodeRebalance,
 	"stats":       decodeStats,

@@ -93,8 +93,8 @@ func decodeUnpin(o *object) request {
 	})
 }
 
-// decodeInvalidate reads one of three selectors. Salt is one of them, but with
-// tokens a part of their namespace.
+// decodeInvalidate reads one of four selectors. Salt is one of them, but beside tokens or an
+// adapter a part of their namespace.
 func decodeInvalidate(o *object) request {
 	session := o.optText("session")
 	var line prefixLine
@@ -102,13 +102,14 @@ func decodeInvalidate(o *object) request {
 	if byTokens {
 		line = o.prefix()
 	} else {
-		line.salt = o.optText("salt")
+		line.salt, line.lora = o.optText("salt"), o.optText("lora")
 	}
+	byNamespace := line.salt != nil || line.lora != nil
 	switch {
-	case session != nil && (byTokens || line.salt != nil):
-		o.fail("invalidate: more than one of session, salt, tokens")
-	case session == nil && !byTokens && line.salt == nil:
-		o.fail("invalidate: one of the fields session, salt, tokens is missing")
+	case session != nil && (byTokens || byNamespace):
+		o.fail("invalidate: more than one of session, salt, lora, tokens")
+	case session == nil && !byTokens && !byNamespace:
+		o.fail("invalidate: one of the fields session, salt, lora, tokens is missing")
 	}
 	return withHost("invalidate", func(p *player) (any, error) {
 		selector, err := p.selector(session, line, byTokens)
@@ -129,7 +130,7 @@ func (p *player) selector(session *string, line prefixLine, byTokens bool) (mess
 		return messages.Selector{Prefix: &prefix}, err
 	}
 	ns, err := line.namespace("invalidate")
-	return messages.Selector{Salt: ns.Salt}, err
+	return messages.Selector{Salt: ns.Salt, LoRA: ns.LoRA, HasLoRA: ns.HasLoRA}, err
 }
 
 func decodePrefetch(o *object) request {
@@ -144,8 +145,25 @@ func decodePrefetch(o *object) request {
 	})
 }
 
-func decodeReset(*object) request {
-	return withHost("reset", func(p *player) (any, error) { return done("reset"), p.engine.Reset(p.ctx) })
+func decodeReset(o *object) request {
+	running := o.flagOr("running", false)
+	return withHost("reset", func(p *player) (any, error) {
+		if running {
+			return done("reset"), p.engine.ResetRunning(p.ctx)
+		}
+		return done("reset"), p.engine.Reset(p.ctx)
+	})
+}
+
+func decodeWeights(o *object) request {
+	epoch := o.text("epoch")
+	return withHost("weights", func(p *player) (any, error) {
+		err := p.engine.SetWeights(p.ctx, epoch)
+		if err == nil {
+			p.weights = epoch
+		}
+		return done("weights"), err
+	})
 }
 
 func decodeRebalance(o *object) request {

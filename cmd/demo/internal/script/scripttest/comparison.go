@@ -70,7 +70,7 @@ func OpenOracle(s script.Setup) (*script.Rig, error) {
 		PartialReuse: s.Cache.EnablePartialReuse, CopyOnPartialReuse: s.Cache.CopyOnPartialReuse,
 		SaltQuotas: s.Cache.SaltQuotas, OtherSaltsQuota: s.Cache.OtherSaltsQuota,
 		CheckpointInterval: s.Cache.StateCheckpointInterval,
-		EventLimit:         s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
+		EventLimit:         s.Cache.EventBufferMaxSize, Clock: s.Clock.Now, Weights: s.Weights,
 	}
 	for i, p := range s.Pools {
 		c.Pools = append(c.Pools, oracle.PoolConfig{

@@ -105,6 +105,9 @@ func (a *author) namespaced(request object) object {
 	if a.oneIn(8) {
 		request["salt"] = "s"
 	}
+	if a.oneIn(8) {
+		request["lora"] = "l"
+	}
 	return request
 }
 
@@ -190,11 +193,19 @@ func (a *author) pin() {
 }
 
 func (a *author) forget() {
-	switch a.IntN(4) {
+	switch a.IntN(6) {
 	case 0:
 		a.say(object{"op": "invalidate", "session": "x"})
 	case 1:
 		a.say(object{"op": "invalidate", "salt": "s"})
+	case 4:
+		a.say(a.namespaced(object{"op": "invalidate", "lora": "l"}))
+	case 5:
+		if a.oneIn(3) {
+			a.say(object{"op": "weights", "epoch": []string{"", "v1", "v2"}[a.IntN(3)]})
+			return
+		}
+		a.say(object{"op": "reset", "running": a.oneIn(2)})
 	case 2:
 		a.say(a.namespaced(object{"op": "invalidate", "tokens": a.tokens()}))
 	default:
