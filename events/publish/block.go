@@ -16,7 +16,7 @@ type holding struct {
 	priority messages.Priority
 }
 
-// block is a block that a counted pool holds, or that such blocks follow.
+// block is a block that a pool of the view holds, or that such blocks follow.
 //
 // A block whose parent is unknown hangs below a block that is not known: the engine
 // has told its hash and nothing else.
@@ -39,6 +39,15 @@ type block struct {
 	// that are published; nil is the zero Namespace.
 	namespace *messages.Namespace
 	held      []holding // by index in View.pools
+
+	// ok: the block and all before it may be published if there is a use for them. depth is
+	// its index in its prefix then. end: a prompt that goes on behind the block reuses all up
+	// to here. uses counts end, and the children that have uses.
+	ok   bool
+	end  bool
+	uses int
+
+	depth int
 
 	// dirty keeps a block from being in the list twice: a batch may name it once for each
 	// pool.
@@ -102,10 +111,10 @@ func (b *block) appendChildren(stack []*block) []*block {
 
 // total is what the counted pools have together of a block: it is held if all hold it,
 // it is as far as the farthest copy, and it goes as soon as the first pool evicts it.
-func (b *block) total() holding {
+func (v *View) total(b *block) holding {
 	// The neutral values of the three rules. At least one pool counts, see New.
 	all := holding{held: true, tier: messages.Primary, priority: messages.MaxPriority}
-	for _, h := range b.held {
+	for _, h := range b.held[:v.counted] {
 		all.held = all.held && h.held
 		// Primary is less than Secondary.
 		all.tier = max(all.tier, h.tier)

@@ -32,6 +32,7 @@ func (v *View) Check() error {
 		if b.known != (b.parent != nil) {
 			wrong("block %x: known %v, but a parent %v", b.hash[:4], b.known, b.parent != nil)
 		}
+		problems = append(problems, v.checkUses(b)...)
 		if b.published {
 			published++
 			problems = append(problems, v.checkPublished(b)...)
@@ -54,11 +55,29 @@ func (v *View) Check() error {
 	return errors.Join(problems...)
 }
 
+// checkUses checks what is known of a block against what the pools hold.
+func (v *View) checkUses(b *block) (problems []error) {
+	uses := 0
+	if b.end {
+		uses++
+	}
+	for _, c := range b.children {
+		if c.reusable() {
+			uses++
+		}
+	}
+	if b.ok != v.allowed(b) || b.end != (b.ok && v.ends(b)) || b.uses != uses {
+		problems = append(problems, fmt.Errorf("publish: block %x: allowed %v, end %v, %d uses; it should be %v, %v, %d", b.hash[:4],
+			b.ok, b.end, b.uses, v.allowed(b), v.allowed(b) && v.ends(b), uses))
+	}
+	return problems
+}
+
 // checkPublished checks a published block against what the pools hold.
 // The comparison with the totals says that no change of a batch was missed: readers were
 // told exactly what the pools hold.
 func (v *View) checkPublished(b *block) (problems []error) {
-	now := b.total()
+	now := v.total(b)
 	switch {
 	case v.names[b.name] != b:
 		problems = append(problems, fmt.Errorf("publish: name %d is not that of block %x", b.name, b.hash[:4]))

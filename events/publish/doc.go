@@ -11,12 +11,15 @@
 //   - it is whole,
 //   - every pool that the view counts holds it, in either tier,
 //   - its parent is published, or it begins a prompt,
+//   - it lies in a prefix that a prompt can reuse: one that ends where the other pools
+//     hold what the next token needs, its window and the checkpoint of its states,
 //   - no other published block has its name on the wire.
 //
 // The pools that count are those with full attention; in a model without any, the
-// attention pools with the largest window. Other pools are followed by none of the
-// readers that exist, and are left out. So is what an encoder input stands before,
-// since no reader can name it.
+// attention pools with the largest window. Readers know of no pools: they take the longest
+// run of blocks that they know for what a prompt reuses. It reuses that if it goes on behind
+// a place where a prefix ends; one that branches off between two such places reuses less. What
+// an encoder input stands before is left out, since no reader can name it.
 //
 //	engine    b0 ── b1 ── b2        b1 is evicted: the engine keeps b2, which
 //	          held  gone  held      a later prompt reuses when b1 is back

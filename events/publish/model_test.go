@@ -14,19 +14,20 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// node is a block of the model: what it is, and what each of three pools holds of it.
+// node is a block of the model: what it is, and what each of the pools holds of it.
 type node struct {
 	hash   kvevents.Hash
 	parent int // index; −1: none
 	tokens []messages.Token
 	covers []messages.Cover
 	ns     *messages.Namespace // of a block without a parent
-	held   [3]holding
+	held   [4]holding
 }
 
-// model is an engine with two pools of full attention and one with a window, that
-// stores and evicts blocks in any order.
+// model is an engine with two pools of full attention, one with a window and perhaps one of
+// states, that stores and evicts blocks in any order.
 type model struct {
+	pools  []windows.Pool
 	nodes  []node
 	kept   []kvevents.Event
 	next   uint64
@@ -39,12 +40,16 @@ type model struct {
 // counted are the indexes of the pools that the view counts: pool 0 has a window.
 var counted = []int{1, 2}
 
-func modelPools() []windows.Pool {
-	return []windows.Pool{
-		{ID: 0, Window: 4, TokensPerBlock: 2},
+func modelPools(t *rapid.T) []windows.Pool {
+	pools := []windows.Pool{
+		{ID: 0, Window: rapid.IntRange(2, 7).Draw(t, "window"), Sink: rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "sink"), TokensPerBlock: 2},
 		{ID: 1, TokensPerBlock: 2},
 		{ID: 2, KVHeads: 2, TokensPerBlock: 2},
 	}
+	if rapid.Bool().Draw(t, "states") {
+		pools = append(pools, windows.Pool{ID: 3, Kind: windows.KindState, TokensPerBlock: 2, Checkpoints: true})
+	}
+	return pools
 }
 
 // fewNames has so few names that blocks collide.
@@ -57,7 +62,8 @@ func newModel(t *rapid.T) *model {
 	if rapid.Bool().Draw(t, "only") {
 		m.only = &messages.Namespace{}
 	}
-	v, err := New(Config{Pools: modelPools(), Only: m.only})
+	m.pools = modelPools(t)
+	v, err := New(Config{Pools: m.pools, Only: m.only})
 	require.NoError(t, err)
 	m.view = v
 	m.reader = reader{}
@@ -106,7 +112,10 @@ func (m *model) store(t *rapid.T) {
 	pool, i := m.draw(t)
 	pools := []int{pool}
 	if rapid.IntRange(0, 2).Draw(t, "all pools") > 0 {
-		pools = []int{0, 1, 2}
+		pools = nil
+		for p := range m.pools {
+			pools = append(pools, p)
+		}
 	}
 	for _, p := range pools {
 		m.storeIn(t, p, i)
@@ -171,7 +180,7 @@ func (m *model) lose(*rapid.T) {
 }
 
 func (m *model) draw(t *rapid.T) (pool, i int) {
-	return rapid.IntRange(0, 2).Draw(t, "pool"), rapid.IntRange(0, len(m.nodes)-1).Draw(t, "block")
+	return rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"), rapid.IntRange(0, len(m.nodes)-1).Draw(t, "block")
 }
 
 func (m *model) follow(t *rapid.T) {
@@ -228,8 +237,43 @@ func (m *model) parentName(n *node) uint64 {
 	return uint64(m.nodes[n.parent].hash[15])
 }
 
-// publishable is the definition.
+// publishable is the definition: the block lies in a prefix that can be reused.
 func (m *model) publishable(i int) bool {
+	for k := range m.nodes {
+		if path := m.path(k); slices.Contains(path, i) && m.allowed(k) && m.reusable(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// path are the nodes from the first of a prompt up to one.
+func (m *model) path(i int) (path []int) {
+	for ; i >= 0; i = m.nodes[i].parent {
+		path = append(path, i)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// reusable tells whether the pools hold what the token behind a path of whole blocks needs.
+func (m *model) reusable(path []int) bool {
+	for p, pool := range m.pools {
+		for b, i := range path {
+			needs := pool.Needs(b, 2*len(path))
+			if pool.Kind == windows.KindState {
+				needs = b == len(path)-1
+			}
+			if needs && !m.nodes[i].held[p].held {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// allowed tells whether readers can follow the block and all before it.
+func (m *model) allowed(i int) bool {
 	for {
 		n := &m.nodes[i]
 		if len(n.tokens) < 2 || m.only != nil && n.covers != nil {

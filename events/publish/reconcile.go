@@ -2,8 +2,6 @@ package publish
 
 import (
 	"slices"
-
-	"github.com/kvactor/kvactor/messages"
 )
 
 // reconcile publishes what has changed since the last call. Withdrawing comes first:
@@ -16,11 +14,12 @@ func (v *View) reconcile() []Change {
 		v.resized = false
 		out = append(out, Change{Kind: Created, Pages: v.pages()})
 	}
+	v.findEnds()
 	// The list grows meanwhile: withdrawing a name makes those dirty that wait for it.
 	for next := 0; next < len(v.dirty); {
 		b := v.dirty[next]
 		next++
-		if b.published && !b.total().held {
+		if b.published && !b.reusable() {
 			out = v.withdraw(out, b)
 		}
 	}
@@ -78,7 +77,7 @@ func (v *View) withdraw(out []Change, b *block) []Change {
 func (v *View) update(out []Change, b *block) []Change {
 	// Both changes of one block are two, since TensorRT-LLM tells them apart, and vLLM
 	// knows no priorities.
-	now := b.total()
+	now := v.total(b)
 	if now.tier != b.tier {
 		c := v.changeOf(TierChanged, b)
 		c.OldTier, c.Tier = b.tier, now.tier
@@ -105,7 +104,7 @@ func (v *View) publish(out []Change, b *block) []Change {
 		if b.published || !v.publishable(b) || !v.claim(b) {
 			continue
 		}
-		now := b.total()
+		now := v.total(b)
 		b.published, b.tier, b.priority = true, now.tier, now.priority
 		out = appendStored(out, v.root, b)
 		stack = b.appendChildren(stack)
@@ -114,27 +113,8 @@ func (v *View) publish(out []Change, b *block) []Change {
 }
 
 // publishable tells whether a block may be published under any name.
-// It looks at one block and its parent only: that the parent is published stands for
-// everything before it.
 func (v *View) publishable(b *block) bool {
-	if !b.known || b.parent == nil || !b.parent.published || len(b.tokens) != v.size || !b.total().held {
-		return false
-	}
-	// A reader that knows no items takes two images of one size for the same tokens.
-	if v.only != nil && b.covers != nil {
-		return false
-	}
-	// Children have the namespace of the first block, which was asked when that was
-	// published.
-	if b.parent != v.root {
-		return true
-	}
-	var ns messages.Namespace
-	if b.namespace != nil {
-		ns = *b.namespace
-	}
-	// What a decoder computes depends on its encoder's input, which no reader can name.
-	return ns.Encoder == "" && (v.only == nil || ns == *v.only)
+	return b.reusable() && b.parent != nil && b.parent.published
 }
 
 // claim gives a block its name, or makes it wait if another one has it.

@@ -29,13 +29,20 @@ type Config struct {
 // View holds the published blocks of an engine.
 //
 // Invariants: names has exactly the published blocks. A published block is held by all
-// pools that count, is whole, and has a published parent or begins a prompt. A block
+// pools that count, is whole, has a published parent or begins a prompt, and is the end of a
+// reuse or has a published child. A block
 // that no pool holds is kept only while others follow it. Between calls of Follow no
 // block is dirty.
 // A View is single-threaded: calls of its methods must not overlap.
 type View struct {
-	pools []messages.PoolID // that count
-	size  int               // tokens of a block
+	// pools are those of attention and of states. The first counted of them count; the others,
+	// in partial, hold what a reuse needs besides.
+	pools   []messages.PoolID
+	counted int
+	partial []windows.Pool
+	// reach is how many blocks before the end of a reuse partial pools look at.
+	reach int
+	size  int // tokens of a block
 	only  *messages.Namespace
 	namer namer
 
@@ -77,11 +84,19 @@ func New(c Config) (*View, error) {
 	v := &View{
 		size: counted[0].TokensPerBlock, only: c.Only, namer: n,
 		blocks: map[kvevents.Hash]*block{}, names: map[uint64]*block{}, waiting: map[uint64][]*block{},
-		root:  &block{known: true, published: true, digest: n.root()},
-		sizes: make([]events.PoolPages, len(counted)),
+		root:  &block{known: true, published: true, ok: true, depth: -1, digest: n.root()},
+		sizes: make([]events.PoolPages, len(counted)), counted: len(counted),
 	}
 	for _, p := range counted {
 		v.pools = append(v.pools, p.ID)
+	}
+	for _, p := range c.Pools {
+		if p.Kind != windows.KindCross && !slices.Contains(v.pools, p.ID) {
+			v.pools, v.partial = append(v.pools, p.ID), append(v.partial, p)
+			if p.Kind == windows.KindAttention {
+				v.reach = max(v.reach, max(p.Window, p.Chunk)/v.size+1)
+			}
+		}
 	}
 	return v, nil
 }
@@ -113,7 +128,7 @@ func countedPools(pools []windows.Pool) []windows.Pool {
 // Resize says how many pages a pool has, to a view that has not followed the engine
 // from its first event on: snapshots do not tell.
 func (v *View) Resize(pool messages.PoolID, pages events.PoolPages) {
-	if i := slices.Index(v.pools, pool); i >= 0 {
+	if i := slices.Index(v.pools[:v.counted], pool); i >= 0 {
 		v.resized = v.resized || v.sizes[i] != pages
 		v.sizes[i] = pages
 	}

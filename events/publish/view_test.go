@@ -116,16 +116,25 @@ func TestABlockBehindAnUnknownParentWaits(t *testing.T) {
 	assert.Equal(t, []string{"stored 1 2"}, e.follow(stored(0, 1)))
 }
 
+// windowAndFull are a pool with a window and two of full attention.
+func windowAndFull() []windows.Pool {
+	return []windows.Pool{
+		{ID: 0, Window: 4, TokensPerBlock: 2},
+		{ID: 1, TokensPerBlock: 2},
+		{ID: 2, KVHeads: 2, TokensPerBlock: 2},
+	}
+}
+
 func TestAMovedBlockIsOnHostIfOnePoolSaysSo(t *testing.T) {
-	e := newEngine(t, Config{Pools: modelPools()})
+	e := newEngine(t, Config{Pools: windowAndFull()})
 	on := func(p messages.PoolID, ev kvevents.Event) kvevents.Event { ev.Pool = p; return ev }
 	move := kvevents.Event{Type: kvevents.EventUpdated, Hash: name(1), TierChanged: true, NewTier: messages.Secondary}
 	assert.Empty(t, e.follow(on(1, stored(0, 1)), on(0, stored(0, 1))), "pool 2 has not stored it")
 	assert.Equal(t, []string{"stored 1"}, e.follow(on(2, stored(0, 1))))
 	assert.Equal(t, []string{"moved 1"}, e.follow(on(1, move)))
 	assert.Empty(t, e.follow(on(2, move)))
-	assert.Empty(t, e.follow(on(0, removed(1))), "pools with a window do not count")
-	assert.Equal(t, []string{"removed 1"}, e.follow(on(1, removed(1))))
+	assert.Equal(t, []string{"removed 1"}, e.follow(on(0, removed(1))), "the next token needs it")
+	assert.Empty(t, e.follow(on(1, removed(1))))
 }
 
 func TestPoolsThatCount(t *testing.T) {
@@ -134,24 +143,24 @@ func TestPoolsThatCount(t *testing.T) {
 		pools []windows.Pool
 		want  []messages.PoolID
 	}{
-		{"full attention before windows", modelPools(), []messages.PoolID{1, 2}},
-		{"windows only: the largest", []windows.Pool{{ID: 0, Window: 4}, {ID: 1, Window: 8}, {ID: 2, Chunk: 8}}, []messages.PoolID{1, 2}},
-		{"states do not count", []windows.Pool{{ID: 0, Kind: windows.KindState}, {ID: 1}}, []messages.PoolID{1}},
+		{"full attention before windows", windowAndFull(), []messages.PoolID{1, 2}},
+		{"windows only: the largest", []windows.Pool{{ID: 0, Window: 4, TokensPerBlock: 2}, {ID: 1, Window: 8, TokensPerBlock: 2}, {ID: 2, Chunk: 8, TokensPerBlock: 2}}, []messages.PoolID{1, 2}},
+		{"states do not count", []windows.Pool{{ID: 0, Kind: windows.KindState}, {ID: 1, TokensPerBlock: 2}}, []messages.PoolID{1}},
 		{"nor does cross attention", []windows.Pool{{ID: 0}, {ID: 1, Kind: windows.KindCross}}, []messages.PoolID{0}},
 	} {
 		v, err := New(Config{Pools: c.pools})
 		require.NoError(t, err, c.text)
-		assert.Equal(t, c.want, v.pools, c.text)
+		assert.Equal(t, c.want, v.pools[:v.counted], c.text)
 	}
 	_, err := New(Config{Pools: []windows.Pool{{Kind: windows.KindState}}})
 	require.ErrorIs(t, err, messages.ErrNotSupported)
-	_, err = New(Config{Pools: modelPools(), Naming: "md5"})
+	_, err = New(Config{Pools: windowAndFull(), Naming: "md5"})
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 }
 
 // The sizes of pools are told when they change, as the least of those that count.
 func TestSizesAreTold(t *testing.T) {
-	e := newEngine(t, Config{Pools: modelPools()})
+	e := newEngine(t, Config{Pools: windowAndFull()})
 	created := func(p messages.PoolID, n int) kvevents.Event {
 		return kvevents.Event{Type: kvevents.EventCreated, Pool: p, PrimaryPages: n, SecondaryPages: 2 * n}
 	}

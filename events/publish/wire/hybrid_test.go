@@ -32,9 +32,9 @@ var hybrids = map[string]struct {
 	"windows alone":     {2, []int{8, 16}, nil, []string{"w16h1"}},
 }
 
-// What is published of a hybrid engine is what its pools of full attention hold, whatever
-// windows and recurrent layers have: those are followed, and not announced.
-func TestHybridEnginesPublishFullAttention(t *testing.T) {
+// What is published of a hybrid engine is what a prompt reuses of it: prefixes that end where
+// windows and recurrent layers have what the next token needs.
+func TestHybridEnginesPublishWhatIsReused(t *testing.T) {
 	for name, model := range hybrids {
 		t.Run(name, func(t *testing.T) {
 			m := kvactor.Model{Layers: model.layers, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64, States: model.states}
@@ -103,13 +103,14 @@ func newHybrid(t *testing.T, m kvactor.Model, limits []int) *host {
 }
 
 // wanted are the blocks that should be published, with their tiers, by the definition: whole
-// blocks that every counted pool holds, behind others that are published.
+// blocks of prefixes that every counted pool holds and that a prompt reuses.
 func (h *host) wanted(counted []messages.PoolID) map[kvevents.Hash]messages.Tier {
 	blocks, err := h.engine.Actors().Contents(h.t.Context())
 	require.NoError(h.t, err)
 	prefix := make([][]messages.Token, len(blocks))
 	public := make([]bool, len(blocks))
-	want := map[kvevents.Hash]messages.Tier{}
+	tiers := make([]messages.Tier, len(blocks))
+	reused := make([]bool, len(blocks))
 	for i, b := range blocks {
 		behind := b.Parent < 0 || public[b.Parent]
 		if b.Parent >= 0 {
@@ -125,10 +126,23 @@ func (h *host) wanted(counted []messages.PoolID) map[kvevents.Hash]messages.Tier
 		if public[i] = behind && len(b.Tokens) == 4; !public[i] {
 			continue
 		}
+		tiers[i] = tier
+		found, err := h.engine.Lookup(h.t.Context(), messages.Prefix{Tokens: append(slices.Clone(prefix[i]), messages.MaxToken)})
+		require.NoError(h.t, err)
+		if found.MatchedTokens == len(prefix[i]) {
+			for k := i; k >= 0 && !reused[k]; k = blocks[k].Parent {
+				reused[k] = true
+			}
+		}
+	}
+	want := map[kvevents.Hash]messages.Tier{}
+	for i := range blocks {
+		if !reused[i] {
+			continue
+		}
 		names, err := events.Names(messages.Prefix{Tokens: prefix[i]}, 4)
 		require.NoError(h.t, err)
-		last := names[len(names)-1]
-		want[last] = tier
+		want[names[len(names)-1]] = tiers[i]
 	}
 	return want
 }
