@@ -126,11 +126,18 @@ func newSettings(list []Option) (settings.Settings, error) {
 	return s, s.Validate()
 }
 
+// deadLetters is how long the library counts dead letters before it logs them again. Its
+// goroutine for that outlives the system by as much.
+const deadLetters = 10 * time.Millisecond
+
 // NewSystem makes an actor system that logs to logger; nil: nowhere. The library's
 // own default is to write to standard error.
 func NewSystem(logger *slog.Logger) *actor.ActorSystem {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return logger }))
+	return actor.NewActorSystem(
+		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return logger }),
+		actor.WithDeadLetterThrottleInterval(deadLetters),
+	)
 }
