@@ -48,6 +48,9 @@ func (h *host) launch(label string, parts []part) {
 	h.inputs.Fill(w.engine, queries)
 	run := kernel{w: w, label: label}
 	k := gpu.Kernel{Label: label, Nanos: int64(1000 + h.rand.IntN(9000)), Waits: slices.Clone(h.inputs.Ready)}
+	for _, p := range parts {
+		k.Waits = append(k.Waits, p.waits...)
+	}
 	k.Reads, k.Writes = h.inputs.Accesses(w.engine)
 	for _, p := range parts {
 		for _, chain := range p.beams {
@@ -63,6 +66,7 @@ func (h *host) launch(label string, parts []part) {
 	}
 	for _, p := range parts {
 		p.last, p.encoded, p.written = ticket, true, max(p.written, p.to)
+		p.waits = nil
 		p.spoiled = p.spoiled || p.state > p.seq.Computed()
 	}
 }
@@ -175,6 +179,7 @@ func (h *host) settleDrafts(list *[]*chat) {
 	}
 	steps := make([]kvactor.Step, len(parts))
 	for i, p := range parts {
+		p.waits = append(p.waits, p.seq.Ready()...)
 		steps[i] = kvactor.Step{Sequence: p.seq, Computed: p.to, After: p.last}
 	}
 	h.commit(accepted, steps)
@@ -242,6 +247,7 @@ func (h *host) append(list []*chat) []*chat {
 		}
 		if n := c.seq.Computed(); c.written > n && !h.w.model.Recurrent() && h.rand.IntN(2) == 0 {
 			st.Computed = n + h.rand.IntN(c.written-n+1)
+			c.waits = append(c.waits, c.seq.Ready()...)
 		}
 	}
 	h.steps("append", steps, h.w.engine.Append)

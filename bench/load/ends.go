@@ -28,6 +28,7 @@ func (w *world) verify(label string, fetch bool) {
 			q := p
 			if cut > 0 {
 				q.tokens = p.tokens[:1+h.rand.IntN(len(p.tokens))]
+				q.items = inside(p.items, len(q.tokens))
 			}
 			if fetch {
 				_, err := actors.StoreOf(w.engine.Actors()).Fetch(context.Background(), q.prefix())
@@ -48,7 +49,7 @@ func (w *world) verify(label string, fetch bool) {
 func (h *host) read(label string, p prompt) {
 	n := min(len(p.tokens), maxSeqLen-1)
 	p.tokens = append(p.tokens[:n:n], 7)
-	p.items = inside(p.items, len(p.tokens))
+	p.items = inside(p.items, n)
 	var s *kvactor.Sequence
 	err := h.w.retried(func(context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -84,7 +85,7 @@ func (h *host) read(label string, p prompt) {
 // inside returns the items that lie within so many tokens.
 func inside(items []kvactor.MultimodalItem, tokens int) (list []kvactor.MultimodalItem) {
 	for _, i := range items {
-		if i.Start+i.Length < tokens {
+		if i.Start+i.Length <= tokens {
 			list = append(list, i)
 		}
 	}

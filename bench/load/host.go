@@ -24,6 +24,10 @@ type chat struct {
 	encoded bool // the encoder's rows are in their pages
 	spoiled bool // the state is ahead of the computed tokens
 	last    kvactor.Ticket
+	// waits are tickets of the sequence that no kernel has waited for yet. Sequence.Ready has
+	// those since the last commit only, and a commit of drafts may come between an append
+	// and the kernel that computes its tokens.
+	waits []kvactor.Ticket
 }
 
 // host is one goroutine with sequences and a stream of its own.
@@ -249,6 +253,7 @@ func (h *host) release(list ...*chat) {
 		}
 		computed := max(c.seq.Computed(), steps[i].Computed)
 		if c.tokens = c.tokens[:min(computed, len(c.tokens))]; len(c.tokens) > 0 {
+			c.items = inside(c.items, len(c.tokens))
 			h.w.remember(c.prompt)
 		}
 		h.running = slices.DeleteFunc(h.running, func(o *chat) bool { return o == c })

@@ -202,9 +202,7 @@ func (h *host) handOver() {
 	exported, err := h.w.engine.Export(ctx, c.seq, &stream)
 	h.w.count("export"+outcome(err), 1)
 	if err != nil {
-		// A failure of the tree loses multimodal items: such a sequence is not handed over.
-		lost := h.w.panics && len(c.items) > 0 && errors.Is(err, kvactor.ErrNotSupported)
-		if !lost && !h.faulty(err) && !errors.Is(err, kvactor.ErrOutOfPages) {
+		if !h.unmoved(c, err) {
 			h.w.problem("export: %v", err)
 		}
 		return
@@ -219,10 +217,17 @@ func (h *host) handOver() {
 		if !slices.Equal(imported.Tokens, c.tokens) {
 			h.w.problem("import: tokens %v, exported %v", imported.Tokens, c.tokens)
 		}
-	case !h.faulty(err) && !errors.Is(err, kvactor.ErrOutOfPages):
+	case !h.unmoved(c, err):
 		h.w.problem("import: %v", err)
 	}
 	if err := h.call("exported", exported.Release); err != nil && !h.faulty(err) {
 		h.w.problem("release of an export: %v", err)
 	}
+}
+
+// unmoved tells whether an error may come of a hand-over. A failure of the tree loses multimodal
+// items, and sequences without theirs are not handed over.
+func (h *host) unmoved(c *chat, err error) bool {
+	lost := h.w.panics && len(c.items) > 0 && errors.Is(err, kvactor.ErrNotSupported)
+	return lost || h.faulty(err) || errors.Is(err, kvactor.ErrOutOfPages)
 }
