@@ -86,7 +86,7 @@ func (h *host) step() {
 		h.release(h.one())
 	case n < 93:
 		h.ask()
-	case n < 96:
+	case n < 97:
 		h.fault()
 	default:
 		h.wait()
@@ -200,8 +200,8 @@ func (h *host) fault() {
 	}
 	actor := actors[h.rand.IntN(len(actors))]
 	err := h.w.points.Arm(actor)
-	if h.rand.IntN(2) == 0 {
-		err = h.w.points.ArmWithin(actor, h.rand.IntN(6))
+	if h.rand.IntN(3) > 0 {
+		err = h.w.points.ArmWithin(actor, h.rand.IntN(8))
 	}
 	if err != nil {
 		h.w.problem("fault: %v", err)

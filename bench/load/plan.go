@@ -62,8 +62,8 @@ func drawPlan(seed uint64, b bounds) (plan, error) {
 		p.rebalance = true
 	}
 	p.copies, p.panics = !b.noFaults && r.IntN(3) == 0, !b.noFaults && r.IntN(3) == 0
-	if r.IntN(4) == 0 {
-		p.room = 1 + r.IntN(4)
+	if r.IntN(4) == 0 || p.panics && r.IntN(2) == 0 {
+		p.room = 1 + r.IntN(4) // a coordinator that fails while calls wait
 	}
 	p.store = r.IntN(6) == 0
 	p.cancel, p.keep, p.chunked = r.IntN(3) == 0, r.IntN(3) == 0, r.IntN(3) == 0
