@@ -47,7 +47,8 @@ func (h *host) launch(label string, parts []part) {
 	}
 	h.inputs.Fill(w.engine, queries)
 	run := kernel{w: w, label: label}
-	k := gpu.Kernel{Label: label, Nanos: int64(1000 + h.rand.IntN(9000)), Waits: slices.Clone(h.inputs.Ready)}
+	k := gpu.Kernel{Label: label, Nanos: int64(1000 + h.rand.IntN(9000))}
+	k.Waits = slices.Clone(h.inputs.Ready)
 	for _, p := range parts {
 		k.Waits = append(k.Waits, p.waits...)
 	}
@@ -74,8 +75,8 @@ func (h *host) launch(label string, parts []part) {
 // row copies what the kernel needs of a row of the inputs.
 func (h *host) row(p part, chain []uint64, i int) row {
 	r := row{
-		sequence: p.seq.ID(), from: p.seq.Computed(), kept: min(p.written, p.to), to: p.to, chain: chain,
-		state: p.state, input: p.inputRows(), encode: !p.encoded,
+		sequence: p.seq.ID(), from: p.seq.Computed(), kept: min(p.written, p.to), to: p.to,
+		chain: chain, state: p.state, input: p.inputRows(), encode: !p.encoded,
 	}
 	from, to := h.inputs.QueryStarts[i], h.inputs.QueryStarts[i+1]
 	for at := range h.inputs.Pools {
@@ -107,7 +108,8 @@ func (h *host) accesses(p part, k *gpu.Kernel, r *row) {
 			if page == kvactor.NoPage {
 				continue
 			}
-			access := gpu.Access{Slot: gpu.Slot{Pool: h.w.handles[at], Tier: kvactor.Primary, Page: page}}
+			slot := gpu.Slot{Pool: h.w.handles[at], Tier: kvactor.Primary, Page: page}
+			access := gpu.Access{Slot: slot}
 			if writes {
 				k.Writes = append(k.Writes, access)
 			} else {
@@ -238,7 +240,8 @@ func (h *host) append(list []*chat) []*chat {
 		st.Sequence, st.After = c.seq, c.last
 		for beam := range c.beams {
 			if len(c.beams) > 1 {
-				st.Beams = append(st.Beams, kvactor.BeamStep{Parent: h.rand.IntN(len(c.beams)), Token: kvactor.Token(beam)})
+				parent := h.rand.IntN(len(c.beams))
+				st.Beams = append(st.Beams, kvactor.BeamStep{Parent: parent, Token: kvactor.Token(beam)})
 				continue
 			}
 			for range 1 + h.rand.IntN(2)*h.rand.IntN(4) {
@@ -294,8 +297,10 @@ func (h *host) rewind(list []*chat) {
 		if !h.w.model.Recurrent() && h.rand.IntN(4) == 0 {
 			least = c.seq.Prompt()
 		}
-		if n := c.seq.Len() - max(least, c.seq.Prompt()); n > 0 && len(c.beams) == 1 && h.rand.IntN(3) == 0 {
-			dropped, steps = append(dropped, c), append(steps, kvactor.Step{Sequence: c.seq, Rewind: 1 + h.rand.IntN(n)})
+		n := c.seq.Len() - max(least, c.seq.Prompt())
+		if n > 0 && len(c.beams) == 1 && h.rand.IntN(3) == 0 {
+			dropped = append(dropped, c)
+			steps = append(steps, kvactor.Step{Sequence: c.seq, Rewind: 1 + h.rand.IntN(n)})
 		}
 	}
 	h.steps("rewind", steps, h.w.engine.Rewind)

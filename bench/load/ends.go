@@ -54,7 +54,7 @@ func (h *host) read(label string, p prompt) {
 	err := h.w.retried(func(context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		s, err = h.w.engine.Admit(ctx, kvactor.AdmitRequest{Namespace: p.namespace, Tokens: p.tokens, Multimodal: p.items, Encoder: p.input})
+		s, err = h.w.engine.Admit(ctx, p.request())
 		return err
 	})
 	switch {
@@ -67,10 +67,9 @@ func (h *host) read(label string, p prompt) {
 		}
 		return
 	}
-	c := &chat{prompt: p, seq: s, written: s.Reused(), beams: [][]uint64{p.extend(nil, p.tokens)}, encoded: true}
-	if cross := s.Admitted().Cross; cross != nil && cross.ReusedTokens == 0 {
-		c.encoded = false
-	}
+	c := &chat{prompt: p, seq: s, written: s.Reused(), beams: [][]uint64{p.extend(nil, p.tokens)}}
+	cross := s.Admitted().Cross
+	c.encoded = cross == nil || cross.ReusedTokens > 0
 	if n = s.Reused(); n > 0 {
 		h.launch(label, []part{{c, n, -1}})
 		h.w.count(label+" tokens", n)
@@ -82,23 +81,17 @@ func (h *host) read(label string, p prompt) {
 	}
 }
 
-// inside returns the items that lie within so many tokens.
-func inside(items []kvactor.MultimodalItem, tokens int) (list []kvactor.MultimodalItem) {
-	for _, i := range items {
-		if i.Start+i.Length <= tokens {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
 // inspect checks the engine while nothing runs.
 func (w *world) inspect() {
 	if err := w.retried(w.engine.Check); err != nil {
 		w.problem("check: %v", err)
 	}
 	var stats kvactor.Stats
-	if err := w.retried(func(ctx context.Context) (err error) { stats, err = w.engine.Stats(ctx); return err }); err != nil {
+	err := w.retried(func(ctx context.Context) (err error) {
+		stats, err = w.engine.Stats(ctx)
+		return err
+	})
+	if err != nil {
 		w.problem("stats: %v", err)
 	}
 	if stats.Sequences != 0 || stats.Waiting != 0 {
@@ -106,7 +99,8 @@ func (w *world) inspect() {
 	}
 	for _, p := range stats.Pools {
 		if p.Primary.Used != 0 || p.Secondary.Used != 0 {
-			w.problem("pool %s: %d device pages and %d host pages are held at the end", p.Name, p.Primary.Used, p.Secondary.Used)
+			w.problem("pool %s: %d device pages and %d host pages are held at the end",
+				p.Name, p.Primary.Used, p.Secondary.Used)
 		}
 		w.count("pages evicted", int(p.Evicted))
 		w.count("pages offloaded", int(p.Offloaded))

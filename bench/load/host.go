@@ -120,7 +120,8 @@ func transient(err error) bool {
 // context is that of a call: in some worlds it ends soon, or has ended.
 func (h *host) context() (context.Context, context.CancelFunc) {
 	if h.w.cancel && h.rand.IntN(12) == 0 {
-		return context.WithTimeout(context.Background(), time.Duration(h.rand.IntN(60))*time.Microsecond)
+		after := time.Duration(h.rand.IntN(60)) * time.Microsecond
+		return context.WithTimeout(context.Background(), after)
 	}
 	return context.WithCancel(context.Background())
 }
@@ -137,8 +138,11 @@ func (h *host) call(name string, call func(ctx context.Context) error) error {
 	return err
 }
 
+// batchCall is a method of the engine that takes a batch of steps.
+type batchCall func(context.Context, []kvactor.Step) error
+
 // steps sends a batch, and those of its steps again whose errors are transient.
-func (h *host) steps(name string, steps []kvactor.Step, send func(context.Context, []kvactor.Step) error) {
+func (h *host) steps(name string, steps []kvactor.Step, send batchCall) {
 	if len(steps) == 0 {
 		return
 	}
@@ -181,7 +185,8 @@ func outcome(err error) string {
 
 // faulty tells whether an error may come in a world with faults; others are problems.
 func (h *host) faulty(err error) bool {
-	return (h.w.copies || h.w.panics) && (errors.Is(err, kvactor.ErrInternal) || errors.Is(err, kvactor.ErrSequenceLost))
+	faulty := errors.Is(err, kvactor.ErrInternal) || errors.Is(err, kvactor.ErrSequenceLost)
+	return faulty && (h.w.copies || h.w.panics)
 }
 
 // fault makes copies or an actor fail.
@@ -240,15 +245,18 @@ func (h *host) release(list ...*chat) {
 	list = slices.Clone(list)
 	steps := make([]kvactor.Step, len(list))
 	for i, c := range list {
-		steps[i] = kvactor.Step{Sequence: c.seq, After: c.last, Discard: c.spoiled || h.rand.IntN(8) == 0}
-		if n := c.seq.Computed(); !c.spoiled && !steps[i].Discard && len(c.beams) == 1 && c.written > n && c.chunk == 0 && !h.w.model.Recurrent() {
-			steps[i].Computed = n + h.rand.IntN(c.written-n+1)
+		discard := c.spoiled || h.rand.IntN(8) == 0
+		steps[i] = kvactor.Step{Sequence: c.seq, After: c.last, Discard: discard}
+		drafts := c.written - c.seq.Computed()
+		if drafts > 0 && !discard && len(c.beams) == 1 && c.chunk == 0 && !h.w.model.Recurrent() {
+			steps[i].Computed = c.written - h.rand.IntN(drafts+1)
 		}
 	}
 	h.steps("release", steps, h.w.engine.Release)
 	for i, c := range list {
 		err := steps[i].Err
-		if err != nil && !h.faulty(err) && !(h.w.panics && errors.Is(err, kvactor.ErrUnknownSequence)) {
+		gone := h.w.panics && errors.Is(err, kvactor.ErrUnknownSequence)
+		if err != nil && !gone && !h.faulty(err) {
 			h.w.problem("release of %v: %v", c.seq.ID(), err)
 		}
 		computed := max(c.seq.Computed(), steps[i].Computed)

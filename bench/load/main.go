@@ -21,7 +21,13 @@ func main() {
 	start, total, failed, worlds := time.Now(), tally{}, 0, 0
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
-	for i := 0; *seconds == 0 && i < *count || *seconds > 0 && time.Since(start) < time.Duration(*seconds)*time.Second; i++ {
+	more := func(i int) bool {
+		if *seconds > 0 {
+			return time.Since(start) < time.Duration(*seconds)*time.Second
+		}
+		return i < *count
+	}
+	for i := 0; more(i); i++ {
 		s := *seed + uint64(i)
 		for range *again {
 			p, err := drawPlan(s, b)
@@ -49,7 +55,8 @@ func main() {
 			}
 		}
 	}
-	fmt.Printf("%s%d worlds in %v, %d failed\n", total, worlds, time.Since(start).Round(time.Millisecond), failed)
+	took := time.Since(start).Round(time.Millisecond)
+	fmt.Printf("%s%d worlds in %v, %d failed\n", total, worlds, took, failed)
 	if failed > 0 {
 		os.Exit(1)
 	}

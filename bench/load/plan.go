@@ -98,7 +98,8 @@ func (p *plan) drawModel(r *rand.Rand, b bounds) {
 	switch r.IntN(8) {
 	case 0, 1:
 		for range 1 + r.IntN(2) {
-			m.States = append(m.States, kvactor.State{Layers: []int{len(m.KVHeads)}, Bytes: int64(8 * (1 + r.IntN(6)))})
+			state := kvactor.State{Layers: []int{len(m.KVHeads)}, Bytes: int64(8 * (1 + r.IntN(6)))}
+			m.States = append(m.States, state)
 			m.KVHeads = append(m.KVHeads, 0)
 		}
 	case 2:
@@ -175,8 +176,8 @@ func (p *plan) drawPages(r *rand.Rand) error {
 
 // String describes the plan in a line.
 func (p *plan) String() string {
-	parts := []string{fmt.Sprintf("%d hosts, %d steps, tpb %d, windows %v, heads %v, pages %v", p.hosts, p.steps,
-		p.cache.TokensPerBlock, p.cache.MaxAttentionWindow, p.model.KVHeads, p.pages)}
+	parts := []string{fmt.Sprintf("%d hosts, %d steps, tpb %d, windows %v, heads %v, pages %v",
+		p.hosts, p.steps, p.cache.TokensPerBlock, p.cache.MaxAttentionWindow, p.model.KVHeads, p.pages)}
 	for _, f := range []struct {
 		is   bool
 		text string

@@ -30,7 +30,7 @@ func (h *host) draw() prompt {
 	for range tail {
 		p.tokens = append(p.tokens, kvactor.Token(h.rand.IntN(3)))
 	}
-	p.items = slices.DeleteFunc(slices.Clone(p.items), func(i kvactor.MultimodalItem) bool { return i.Start+i.Length > len(p.tokens) })
+	p.items = inside(p.items, len(p.tokens))
 	if len(p.items) == 0 && h.rand.IntN(6) == 0 {
 		item := kvactor.MultimodalItem{Start: h.rand.IntN(len(p.tokens))}
 		item.Length = 1 + h.rand.IntN(len(p.tokens)-item.Start)
@@ -56,7 +56,26 @@ func (h *host) fresh() prompt {
 
 // prefix is the prompt as requests about stored blocks have it.
 func (p *prompt) prefix() kvactor.Prefix {
-	return kvactor.Prefix{Namespace: p.namespace, Tokens: p.tokens, Multimodal: p.items, Encoder: p.input}
+	return kvactor.Prefix{
+		Namespace: p.namespace, Tokens: p.tokens, Multimodal: p.items, Encoder: p.input,
+	}
+}
+
+// request is the prompt as an admission has it.
+func (p *prompt) request() kvactor.AdmitRequest {
+	return kvactor.AdmitRequest{
+		Namespace: p.namespace, Tokens: slices.Clone(p.tokens), Multimodal: p.items, Encoder: p.input,
+	}
+}
+
+// inside returns the items that lie within so many tokens.
+func inside(items []kvactor.MultimodalItem, tokens int) (list []kvactor.MultimodalItem) {
+	for _, i := range items {
+		if i.Start+i.Length <= tokens {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // root is the hash of what lies before the first token.

@@ -52,7 +52,7 @@ func (h *host) admit() {
 
 // request draws the fields of an admission.
 func (h *host) request(p *prompt) kvactor.AdmitRequest {
-	r := kvactor.AdmitRequest{Namespace: p.namespace, Tokens: slices.Clone(p.tokens), Multimodal: p.items, Encoder: p.input}
+	r := p.request()
 	r.KeepTokens = h.w.keep && h.rand.IntN(2) == 0
 	if h.w.chunked || h.rand.IntN(4) == 0 {
 		r.ChunkTokens = h.w.cache.TokensPerBlock * (1 + h.rand.IntN(3))
@@ -121,65 +121,77 @@ func (h *host) fork() {
 // ask makes a request about stored blocks, or hands a sequence over.
 func (h *host) ask() {
 	p, e := h.draw(), h.w.engine
-	var err error
+	name, call := "stats", func(ctx context.Context) error { return errorOf(e.Stats(ctx)) }
+	prefix := p.prefix()
 	switch n := h.rand.IntN(14); {
 	case n < 3:
-		err = h.pin(p.prefix())
+		name, call = "pin", func(ctx context.Context) error { return h.pin(ctx, prefix) }
 	case n < 5 && len(h.pins) > 0:
 		h.unpin(h.pins[0])
 		h.pins = h.pins[1:]
+		return
 	case n < 7:
-		err = h.call("prefetch", func(ctx context.Context) error { _, err := e.Prefetch(ctx, p.prefix()); return err })
+		name, call = "prefetch", func(ctx context.Context) error {
+			return errorOf(e.Prefetch(ctx, prefix))
+		}
 	case n < 8:
-		err = h.call("lookup", func(ctx context.Context) error { _, err := e.Lookup(ctx, p.prefix()); return err })
+		name, call = "lookup", func(ctx context.Context) error { return errorOf(e.Lookup(ctx, prefix)) }
 	case n < 9:
-		selector := kvactor.Selector{Salt: "a"}
-		if prefix := p.prefix(); h.rand.IntN(2) == 0 {
-			selector = kvactor.Selector{Prefix: &prefix}
-		} else if h.rand.IntN(2) == 0 {
-			selector = kvactor.Selector{Session: "s"}
+		selector := h.selector(&prefix)
+		name, call = "invalidate", func(ctx context.Context) error {
+			return errorOf(e.Invalidate(ctx, selector))
 		}
-		err = h.call("invalidate", func(ctx context.Context) error { _, err := e.Invalidate(ctx, selector); return err })
-	case n < 10:
-		if h.rand.IntN(4) == 0 {
-			err = h.call("reset", e.Reset)
-		}
+	case n < 10 && h.rand.IntN(4) == 0:
+		name, call = "reset", e.Reset
 	case n < 11:
-		err = h.call("stats", func(ctx context.Context) error { _, err := e.Stats(ctx); return err })
 	case n < 12:
-		err = h.call("events", func(ctx context.Context) error { _, err := e.Events(ctx, kvactor.ReaderID(0)); return err })
+		name, call = "events", func(ctx context.Context) error { return errorOf(e.Events(ctx, 0)) }
 	case n < 13 && h.w.store != nil:
-		err = h.call("fetch", func(ctx context.Context) error {
-			_, err := actors.StoreOf(e.Actors()).Fetch(ctx, p.prefix())
-			return err
-		})
+		store := actors.StoreOf(e.Actors())
+		name, call = "fetch", func(ctx context.Context) error {
+			return errorOf(store.Fetch(ctx, prefix))
+		}
 	default:
 		h.handOver()
 		return
 	}
+	err := h.call(name, call)
 	if err != nil && !errors.Is(err, kvactor.ErrOutOfPages) && !h.faulty(err) {
-		h.w.problem("request: %v", err)
+		h.w.problem("%s: %v", name, err)
 	}
 }
 
+// errorOf is the error of a call whose answer the host has no use for.
+func errorOf[T any](_ T, err error) error { return err }
+
+// selector draws what to invalidate.
+func (h *host) selector(prefix *kvactor.Prefix) kvactor.Selector {
+	switch h.rand.IntN(4) {
+	case 0:
+		return kvactor.Selector{Session: "s"}
+	case 1:
+		return kvactor.Selector{Salt: "a"}
+	}
+	return kvactor.Selector{Prefix: prefix}
+}
+
 // pin pins a prefix until later.
-func (h *host) pin(p kvactor.Prefix) error {
+func (h *host) pin(ctx context.Context, p kvactor.Prefix) error {
 	if len(h.pins) > 1 {
 		return nil
 	}
-	return h.call("pin", func(ctx context.Context) error {
-		pinned, err := h.w.engine.Pin(ctx, p)
-		if err == nil {
-			h.pins = append(h.pins, pinned.Pin)
-		}
-		return err
-	})
+	pinned, err := h.w.engine.Pin(ctx, p)
+	if err == nil {
+		h.pins = append(h.pins, pinned.Pin)
+	}
+	return err
 }
 
 // unpin ends a pin. A failure of the tree ends pins, too.
 func (h *host) unpin(pin kvactor.PinID) {
 	err := h.call("unpin", func(ctx context.Context) error { return h.w.engine.Unpin(ctx, pin) })
-	if err != nil && !(h.w.panics && (errors.Is(err, kvactor.ErrUnknownPin) || errors.Is(err, kvactor.ErrInternal))) {
+	ended := h.w.panics && errors.Is(err, kvactor.ErrUnknownPin)
+	if err != nil && !ended && !h.faulty(err) {
 		h.w.problem("unpin: %v", err)
 	}
 }
@@ -190,7 +202,8 @@ func (h *host) handOver() {
 		return
 	}
 	c := h.one()
-	if len(c.beams) > 1 || c.seq.Computed() < c.seq.Len() || c.last == (kvactor.Ticket{}) || c.spoiled {
+	whole := len(c.beams) == 1 && c.seq.Computed() == c.seq.Len() && !c.spoiled
+	if !whole || c.last == (kvactor.Ticket{}) {
 		return
 	}
 	ctx := context.Background()

@@ -120,7 +120,8 @@ func (k *kernel) attention(r *row, p int) {
 		}
 		page := k.at(r, p, position)
 		if page == kvactor.NoPage {
-			k.problem(r, "pool %s has no page of position %d, which position %d attends to", pool.Name, position, r.from)
+			k.problem(r, "pool %s has no page of position %d, which position %d attends to",
+				pool.Name, position, r.from)
 			return
 		}
 		k.compare(r, p, page, position, r.chain[position])
@@ -148,7 +149,8 @@ func (k *kernel) state(r *row, p int) {
 	for i, layer := range pool.Layers {
 		part := bytes[int64(i)*pool.StateBytes:][:pool.StateBytes]
 		if want := k.stateAfter(r, layer, r.from); !same(part, want) {
-			k.problem(r, "pool %s, layer %d, page %d: the state after %d tokens is % x", pool.Name, layer, r.tables[p][0], r.from, part)
+			k.problem(r, "pool %s, layer %d, page %d: the state after %d tokens is % x",
+				pool.Name, layer, r.tables[p][0], r.from, part)
 		}
 		if r.state >= 0 {
 			fill(part, k.stateAfter(r, layer, r.state))
@@ -183,7 +185,8 @@ func (k *kernel) cross(r *row, p int) {
 
 // value is what the row of a head is made of.
 func (k *kernel) value(at place, head int, prefix uint64) uint64 {
-	return mix(mix(mix(prefix, uint64(at.layer)), mixText(0, string(rune(at.part)))), uint64(k.rank)<<32|uint64(head)<<1|1)
+	layer := mix(mix(prefix, uint64(at.layer)), uint64(at.part))
+	return mix(layer, uint64(k.rank)<<32|uint64(head)<<1|1)
 }
 
 // span is where the row of a head lies in a page.
@@ -240,7 +243,8 @@ func (k *kernel) problem(r *row, format string, args ...any) {
 		return
 	}
 	k.bad = true
-	k.w.problem("kernel %s, rank %d, sequence %v, [%d, %d) of %d: %s", k.label, k.rank, r.sequence, r.from, r.to, len(r.chain), fmt.Sprintf(format, args...))
+	k.w.problem("kernel %s, rank %d, sequence %v, [%d, %d) of %d: %s",
+		k.label, k.rank, r.sequence, r.from, r.to, len(r.chain), fmt.Sprintf(format, args...))
 }
 
 // fill writes bytes that are a function of a value.

@@ -82,7 +82,8 @@ func play(p plan) (tally, []string) {
 
 // withStore tells whether the world has a store, for which it needs host memory.
 func (p *plan) withStore() bool {
-	return p.store && slices.ContainsFunc(p.pages, func(c kvactor.PageCounts) bool { return c.Secondary > 0 })
+	tiers := func(c kvactor.PageCounts) bool { return c.Secondary > 0 }
+	return p.store && slices.ContainsFunc(p.pages, tiers)
 }
 
 // open makes the devices and opens the engine.
@@ -108,7 +109,8 @@ func (w *world) open() error {
 		w.checker = check.Wrap(w.device, check.Options{})
 		w.device = w.checker
 	}
-	engine, err := kvactor.Open(kvactor.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device}, w.options()...)
+	config := kvactor.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device}
+	engine, err := kvactor.Open(config, w.options()...)
 	if err != nil {
 		return err
 	}
@@ -121,10 +123,14 @@ func (w *world) open() error {
 
 // options are those of the engine.
 func (w *world) options() []kvactor.Option {
-	list := []actors.Option{enginetest.WithFailpoints(&w.points), actors.WithRestartLimit(1<<20, time.Second), actors.WithWaitingRoom(w.room)}
+	list := []actors.Option{
+		enginetest.WithFailpoints(&w.points), actors.WithRestartLimit(1<<20, time.Second),
+		actors.WithWaitingRoom(w.room),
+	}
 	if w.store != nil {
 		list = append(list, actors.WithStore(actors.StoreConfig{
-			Store: w.store, Model: "load", Save: actors.SavePolicy(w.seed % 3), SaveBytes: 1 << 20, BreakerFailures: -1,
+			Store: w.store, Model: "load", Save: actors.SavePolicy(w.seed % 3), SaveBytes: 1 << 20,
+			BreakerFailures: -1,
 		}))
 	}
 	options := []kvactor.Option{kvactor.With(list...)}
@@ -194,7 +200,7 @@ func (w *world) drain() {
 // watch ends the program when a world hangs, with the stacks of all goroutines.
 func watch(p plan, b bounds, after time.Duration) *time.Timer {
 	return time.AfterFunc(after, func() {
-		fmt.Printf("seed %d: %s\n    hangs for %v\n  play it again: %s\n", p.seed, &p, after, replay(p.seed, b))
+		report(p, b, []string{fmt.Sprintf("hangs for %v", after)})
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 2)
 		os.Exit(3)
 	})
@@ -207,7 +213,8 @@ func (w *world) settle(before int) {
 		if time.Now().After(deadline) {
 			var b strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
-			w.problem("%d goroutines are left, there were %d before:\n%s", runtime.NumGoroutine(), before, b.String())
+			w.problem("%d goroutines are left, there were %d before:\n%s",
+				runtime.NumGoroutine(), before, b.String())
 			return
 		}
 		time.Sleep(time.Millisecond)
