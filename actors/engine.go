@@ -162,7 +162,7 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 	}
 	if store := storeConfig(&s); store != nil {
 		e.store = newStoreClient(store, stores.Geometry{
-			Model: store.Model, MaxSeqLen: config.Model.MaxSeqLen, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
+			Model: store.Model, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
 		})
 		e.store.inline = e.settings.Scheduler != nil
 		e.store.readBytes = cmp.Or(e.settings.FetchWith.BatchBytes, readBytes)

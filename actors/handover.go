@@ -442,10 +442,10 @@ func (s *session) shape() (*handover.Shape, error) {
 		return nil, err
 	}
 	e := s.engine
-	g := stores.Geometry{Model: s.exchange.config.Model, MaxSeqLen: e.validate.MaxSeqLen, Pools: e.pools}
+	g := stores.Geometry{Model: s.exchange.config.Model, Pools: e.pools}
 	if ranks := e.config.ranks(); ranks > 1 {
 		g.Ranks = ranks
 	}
-	shape := handover.ShapeOf(g, m.Scales)
+	shape := handover.ShapeOf(g, e.validate.MaxSeqLen, m.Scales)
 	return &shape, nil
 }

@@ -15,8 +15,9 @@ import (
 )
 
 // Version is the version of the format of objects. Objects of another version are
-// misses. Version 1 had two CRCs as its checksum.
-const Version = 2
+// misses. Version 1 had two CRCs as its checksum, version 2 the length of the longest
+// sequence in its fingerprint.
+const Version = 3
 
 // What is wrong with an object that Decode refuses.
 var (

@@ -54,9 +54,9 @@ func TestVersionNamesTheFormat(t *testing.T) {
 	space := stores.NewSpace(geometry().Fingerprint(), messages.Namespace{}, nil)
 	block, page := exampleBlock(space)
 	key := space.Next(block.Parent, block.Tokens, block.Covers).Key(block.Pool)
-	assert.Equal(t, 2, stores.Version)
-	assert.Equal(t, "8b0ec170d65afcdec00d99bb1ddba0ae53dd07c8d174804557c9fc7d943489a3", key.String())
-	assert.Equal(t, "0a7dc7ae58225bba14cc9d43eb8d79f3e4e90d285d75b97de2247e549dc57dd6", fmt.Sprintf("%x", sha256.Sum256(space.Encode(nil, block, page))))
+	assert.Equal(t, 3, stores.Version)
+	assert.Equal(t, "41aca28c2983ce38a231494c51fc4eae9e01a27558d11cb551fc39bce3fe3a48", key.String())
+	assert.Equal(t, "77aafa0d9db260a03f2838e5c44413edb6374601725a84c00ff34008df4f3f5b", fmt.Sprintf("%x", sha256.Sum256(space.Encode(nil, block, page))))
 }
 
 // An object is made in the buffer that BodyBytes describes, and a plain one without

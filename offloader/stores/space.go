@@ -15,16 +15,15 @@ import (
 type Fingerprint [32]byte
 
 // Geometry is everything that the bytes of a page depend on, but for the tokens and
-// their namespace. The number of pages, the split of memory, policies and quotas are
-// no part of it, and neither is the number of sink tokens: a host that changes the sink
+// their namespace. The number of pages, the split of memory, policies, quotas and the
+// length of the longest sequence are no part of it, and neither is the number of sink tokens: a host that changes the sink
 // of a model gives the model another name.
 type Geometry struct {
 	// Model names the weights, such as a hash of their files. Engines with
 	// different weights must not have the same name: their pages have the same shape
 	// and different values.
-	Model     string
-	MaxSeqLen int
-	Pools     []messages.PoolInfo
+	Model string
+	Pools []messages.PoolInfo
 	// Ranks is the number of devices that each hold a share of every page, of PageBytes
 	// bytes; 0 stands for 1. The page of an object is all shares, one behind the other, so
 	// engines that divide a model differently share no objects.
@@ -34,9 +33,9 @@ type Geometry struct {
 // Fingerprint returns the fingerprint of the geometry.
 func (g Geometry) Fingerprint() Fingerprint {
 	h := hasher{sha256.New()}
-	h.text("kvactor geometry 1")
+	h.text("kvactor geometry 2")
 	h.text(g.Model)
-	h.numbers(g.MaxSeqLen, len(g.Pools))
+	h.numbers(len(g.Pools))
 	for _, p := range g.Pools {
 		for _, s := range []string{p.Kind, p.DType, p.Layout} {
 			h.text(s)

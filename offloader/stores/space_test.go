@@ -10,7 +10,7 @@ import (
 )
 
 func geometry() stores.Geometry {
-	return stores.Geometry{Model: "m", MaxSeqLen: 64, Pools: []messages.PoolInfo{
+	return stores.Geometry{Model: "m", Pools: []messages.PoolInfo{
 		{Kind: "attention", Window: 16, KVHeads: 1, Layers: []int{0}, DType: "float16", HeadDim: 8, PageBytes: 128, TokensPerBlock: 4, PrimaryPages: 8},
 		{Kind: "attention", KVHeads: 1, Layers: []int{1, 2}, DType: "float16", HeadDim: 8, PageBytes: 256, TokensPerBlock: 4, PrimaryPages: 8},
 	}}
@@ -20,7 +20,6 @@ func TestFingerprintIsOfTheGeometryAlone(t *testing.T) {
 	base := geometry().Fingerprint()
 	for name, change := range map[string]func(*stores.Geometry){
 		"model":     func(g *stores.Geometry) { g.Model = "n" },
-		"length":    func(g *stores.Geometry) { g.MaxSeqLen = 65 },
 		"window":    func(g *stores.Geometry) { g.Pools[0].Window = 15 },
 		"dtype":     func(g *stores.Geometry) { g.Pools[1].DType = "bfloat16" },
 		"layers":    func(g *stores.Geometry) { g.Pools[1].Layers = []int{1, 3} },

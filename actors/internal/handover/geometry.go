@@ -27,8 +27,8 @@ type Shape struct {
 }
 
 // ShapeOf is the shape of an engine.
-func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
-	s := Shape{Model: g.Model, MaxSeqLen: g.MaxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks, Scales: scales}
+func ShapeOf(g stores.Geometry, maxSeqLen int, scales []messages.LayerScale) Shape {
+	s := Shape{Model: g.Model, MaxSeqLen: maxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks, Scales: scales}
 	for i := range s.Pools {
 		// A stream names pages by pool and block. How many pages there are matters to neither side.
 		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
@@ -40,7 +40,7 @@ func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
 // It is in the preamble, so a stream of other pages is refused before anything is read. The
 // frame behind it says in which field they differ.
 func (s *Shape) Fingerprint() stores.Fingerprint {
-	return stores.Geometry{Model: s.Model, MaxSeqLen: s.MaxSeqLen, Pools: s.Pools, Ranks: s.Ranks}.Fingerprint()
+	return stores.Geometry{Model: s.Model, Pools: s.Pools, Ranks: s.Ranks}.Fingerprint()
 }
 
 // shapeLimit bounds the encoded shape. A pool says less than a kilobyte, and a few bytes
