@@ -38,7 +38,8 @@ const (
 // all: Get never returns a part of one. It may return an older body than the last that
 // was put; readers verify each body, so that costs a miss at most.
 type Store interface {
-	// Put writes the objects, and replaces those that are there. It does not change the
+	// Put writes the objects, and replaces those that are there. An object that it fails to
+	// write is missing or as it was before, never there in part. Put does not change the
 	// bodies, and keeps none that it returns without an error for. After an error, that of
 	// one object or of the context included, the store may still be reading bodies of the
 	// call, and its caller never writes to any of them again.
@@ -46,8 +47,8 @@ type Store interface {
 	// Get sets bodies[i] to the body of keys[i], nil if the store has none or
 	// could not read it. The bodies belong to the caller.
 	Get(ctx context.Context, keys []Key, bodies [][]byte) error
-	// Has sets found[i] if the store has keys[i]. It is false where the store could
-	// not say.
+	// Has sets found[i] if the store has a body of keys[i] that Get would return: an empty one
+	// is none. It is false where the store could not say.
 	Has(ctx context.Context, keys []Key, found []bool) error
 	// Delete removes objects. One that is not there is removed already.
 	Delete(ctx context.Context, keys []Key) error

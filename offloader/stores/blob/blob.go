@@ -88,9 +88,28 @@ func (s *Store) Put(ctx context.Context, objects []stores.Object) error {
 		return err
 	}
 	return s.each(ctx, len(objects), func(i int) error {
-		options := &blob.WriterOptions{ContentType: "application/octet-stream", DisableContentTypeDetection: true}
-		return s.bucket.WriteAll(ctx, name(objects[i].Key), objects[i].Body, options)
+		return s.write(ctx, name(objects[i].Key), objects[i].Body)
 	})
+}
+
+// write writes a blob as a whole or not at all. To close a writer puts the blob under its
+// name, also after a failed Write, unless the writer's context has ended.
+func (s *Store) write(ctx context.Context, name string, body []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	options := &blob.WriterOptions{
+		ContentType: "application/octet-stream", DisableContentTypeDetection: true,
+	}
+	w, err := s.bucket.NewWriter(ctx, name, options)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(body); err != nil {
+		cancel()
+		_ = w.Close() // the write has failed already
+		return err
+	}
+	return w.Close()
 }
 
 // Get implements stores.Store.
@@ -115,8 +134,7 @@ func (s *Store) read(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	// A file of length 0 is what a crash of the machine may leave of a new one.
-	if r.Size() < 1 || r.Size() > stores.MaxBodyBytes {
+	if !possible(r.Size()) {
 		return nil, nil
 	}
 	body := make([]byte, r.Size())
@@ -132,11 +150,19 @@ func (s *Store) Has(ctx context.Context, keys []stores.Key, found []bool) error 
 	if err := stores.CheckKeys(keys, len(found)); err != nil {
 		return err
 	}
-	return s.each(ctx, len(keys), func(i int) (err error) {
-		found[i], err = s.bucket.Exists(ctx, name(keys[i]))
+	return s.each(ctx, len(keys), func(i int) error {
+		a, err := s.bucket.Attributes(ctx, name(keys[i]))
+		if gcerrors.Code(err) == gcerrors.NotFound {
+			return nil
+		}
+		found[i] = err == nil && possible(a.Size)
 		return err
 	})
 }
+
+// possible tells whether a blob of a size can be an object. A file of length 0 is what a crash
+// of the machine may leave of a new one.
+func possible(size int64) bool { return size >= 1 && size <= stores.MaxBodyBytes }
 
 // Delete implements stores.Store.
 func (s *Store) Delete(ctx context.Context, keys []stores.Key) error {

@@ -51,6 +51,10 @@ func TestDamagedFolder(t *testing.T) {
 	require.NoError(t, os.Remove(file(1)))
 	require.NoError(t, os.Mkdir(file(1), 0o700)) // reads as a file and fails
 
+	found := make([]bool, 3)
+	require.NoError(t, stores.Failed(s.Has(t.Context(), keys, found), 0))
+	assert.Equal(t, []bool{false, false, true}, found)
+
 	bodies := make([][]byte, 3)
 	err := s.Get(t.Context(), keys, bodies)
 	assert.NoError(t, stores.Failed(err, 0))

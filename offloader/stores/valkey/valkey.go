@@ -112,17 +112,17 @@ func (s *Store) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) err
 	})
 }
 
-// Has implements stores.Store.
+// Has implements stores.Store. A value that is empty or no string is no object.
 func (s *Store) Has(ctx context.Context, keys []stores.Key, found []bool) error {
 	clear(found)
 	if err := stores.CheckKeys(keys, len(found)); err != nil {
 		return err
 	}
 	return s.do(ctx, len(keys), func(i int) valkey.Completed {
-		return s.client.B().Exists().Key(s.key(keys[i])).Build()
+		return s.client.B().Strlen().Key(s.key(keys[i])).Build()
 	}, func(i int, r valkey.ValkeyResult) error {
 		n, err := r.AsInt64()
-		found[i] = err == nil && n == 1
+		found[i] = err == nil && n > 0
 		return err
 	})
 }

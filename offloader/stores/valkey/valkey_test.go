@@ -193,3 +193,20 @@ func ExampleOpen() {
 	fmt.Printf("%s\n", bodies[0])
 	// Output: page
 }
+
+// A value that is empty or no string is no object, and is replaced.
+func TestRubbish(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := open(t, "redis://"+server.Addr())
+	defer s.Close()
+	objects := storetest.Objects(t.Name(), 2, 10)
+	keys, found := storetest.Keys(objects), make([]bool, 2)
+	require.NoError(t, server.Set("kv:"+string(keys[0][:]), ""))
+	_, err := server.Lpush("kv:"+string(keys[1][:]), "x")
+	require.NoError(t, err)
+	_ = s.Has(t.Context(), keys, found) // of the list it may say so
+	assert.Equal(t, []bool{false, false}, found)
+	require.NoError(t, s.Put(t.Context(), objects))
+	require.NoError(t, s.Has(t.Context(), keys, found))
+	assert.Equal(t, []bool{true, true}, found)
+}
