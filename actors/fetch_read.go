@@ -65,7 +65,7 @@ func (f *fetch) readAll(ctx, serve context.Context, objects []object, keys []sto
 		if f.early && n < len(objects) {
 			complete = objects[n].block
 		}
-		wait = f.decode(serve, objects[:n], bodies, complete)
+		wait = f.decode(serve, objects[:n], read{bodies, err}, complete)
 		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
 			return err // of a BatchError those that failed are misses
 		}
@@ -92,9 +92,23 @@ func (f *fetch) batch(objects []object) int {
 	return len(objects)
 }
 
+// read is what a call of get has answered.
+type read struct {
+	bodies [][]byte // empty if nothing was read
+	err    error
+}
+
+// of is the answer for one key. Without a body and an error the store has no object.
+func (r *read) of(i int) ([]byte, error) {
+	if err := stores.Failed(r.err, i); err != nil || len(r.bodies) == 0 {
+		return nil, err
+	}
+	return r.bodies[i], nil
+}
+
 // decode verifies the bodies of objects and keeps their pages, beside its caller, and attaches
 // the blocks that are complete; wait returns when it is over.
-func (f *fetch) decode(serve context.Context, objects []object, bodies [][]byte, complete int) (wait func()) {
+func (f *fetch) decode(serve context.Context, objects []object, answer read, complete int) (wait func()) {
 	var size int64
 	for _, o := range objects {
 		size += f.client.pageBytes(o.pool)
@@ -104,11 +118,8 @@ func (f *fetch) decode(serve context.Context, objects []object, bodies [][]byte,
 			space, done := f.client.space(f.namespace) // a Space is of one goroutine
 			defer done()
 			for i := from; i < to; i++ {
-				var body []byte
-				if len(bodies) > 0 {
-					body = bodies[i]
-				}
-				f.decodeOne(space, objects[i], body)
+				body, err := answer.of(i)
+				f.decodeOne(space, objects[i], body, err)
 			}
 		})
 		if complete > 0 {
@@ -126,17 +137,20 @@ func (f *fetch) decode(serve context.Context, objects []object, bodies [][]byte,
 
 // decodeOne verifies one body, nil if there is none. Parts of a batch run at once: each object
 // has its own places in stored and bytes.
-func (f *fetch) decodeOne(space *stores.Space, o object, body []byte) {
+func (f *fetch) decodeOne(space *stores.Space, o object, body []byte, err error) {
 	if body == nil {
 		f.client.misses.Add(1)
 		f.stored[o.pool][o.block] = false
+		if err == nil {
+			f.client.avoid(f.key(o)) // the store has said that it has the object
+		}
 		return
 	}
 	block := f.blocks[o.block]
 	block.Pool = messages.PoolID(o.pool)
 	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
 	if wrong != nil {
-		f.client.reject(wrong)
+		f.client.reject(f.key(o), wrong)
 		f.stored[o.pool][o.block] = false
 		return
 	}

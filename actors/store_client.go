@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/bits"
 	"sync"
@@ -29,8 +28,8 @@ type storeClient struct {
 	compressors sync.Pool
 
 	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
-	misses, rejected, dropped, calls, errors, nanos        atomic.Int64
-	opened                                                 atomic.Int64
+	misses, rejected, replaced, dropped                    atomic.Int64
+	calls, errors, nanos, opened                           atomic.Int64
 	latency                                                [inspect.StoreLatencies]atomic.Int64
 
 	mu     sync.Mutex
@@ -45,9 +44,13 @@ type storeClient struct {
 	bodies   bodyBuffers
 	unused   []atomic.Int32 // how many save pages of each pool are unused, or on their way back
 
-	failures int       // one after the other
-	until    time.Time // the breaker is open
-	probing  bool      // one call tries whether the store is back
+	failures int           // one after the other
+	open     bool          // the breaker: the store is not asked
+	tripped  chan struct{} // wakes probe; one place
+	// unusable has the keys of objects that were not what was asked for, up to maxUnusable.
+	// For this engine the store does not have them: they are not read again, and the next
+	// save of such a block replaces its object.
+	unusable map[stores.Key]struct{}
 
 	// reading has the objects that fetches read now, until the engine has them: a second one
 	// waits for the first. released has those that were read while any of the fetches under
@@ -58,15 +61,13 @@ type storeClient struct {
 	fetches  int
 }
 
-// errBreaker is the error of calls while the breaker is open.
-var errBreaker = errors.New("store: too many failures, not asked")
-
 // newStoreClient makes the client of one engine. The fingerprint is computed once: it is
 // part of every key, so that engines of another geometry find none of these objects.
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
 		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
 		bodies:  bodyBuffers{limit: c.Concurrency * (jobBytes + jobBytes/4)},
+		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{},
 		reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{},
 	}
 }
@@ -95,87 +96,25 @@ func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done fun
 	return stores.NewSpace(c.fingerprint, n, compressor), func() { c.compressors.Put(compressor) }
 }
 
-// maxStuck is how many calls may be out that have not ended with their time.
-// Each of them holds a goroutine and the bytes that it was given, so the number bounds what
-// a store that ignores its context can cost.
-const maxStuck = 16
-
-// errStuck is the error of calls while so many are out.
-var errStuck = errors.New("store: calls do not end with their time, not asked")
-
-// ask makes one call of the store and returns what it answers. A call that does not end
-// with its time is left behind on its goroutine, which alone may touch what it was given.
-//
-// The order of the two refusals matters: enter may make this call the probe of an open
-// breaker, and a probe must end with leave.
-func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (answer T, err error) {
-	if c.stuck.Load() >= maxStuck {
-		return answer, errStuck
-	}
-	if !c.acquire() {
-		return answer, errBreaker
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
-	defer cancel()
-	start := time.Now()
-	// A simulation decides itself when a call ends, so it needs no goroutine and no clock.
-	if c.inline {
-		answer, err = do(ctx)
-	} else {
-		answer, err = leaveBehind(ctx, c, do)
-	}
-	c.took(time.Since(start))
-	if err != nil {
-		c.errors.Add(1)
-	}
-	c.release(err)
-	return answer, err
-}
-
-// leaveBehind waits for a call no longer than its time.
-//
-// The caller and the goroutine agree by late who counts: whichever comes second finds the
-// flag set. So stuck falls once for each time that it rises, also when the call ends in the
-// moment in which its time does. The channel has room for one result, so the goroutine ends
-// although no one reads it.
-func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
-	type result struct {
-		answer T
-		err    error
-	}
-	done := make(chan result, 1)
-	var late atomic.Bool
-	go func() {
-		answer, err := do(ctx)
-		done <- result{answer, err}
-		if !late.CompareAndSwap(false, true) {
-			c.stuck.Add(-1)
-		}
-	}()
-	select {
-	case r := <-done:
-		return r.answer, r.err
-	case <-ctx.Done():
-	}
-	c.stuck.Add(1)
-	if !late.CompareAndSwap(false, true) {
-		c.stuck.Add(-1) // it has just ended
-		r := <-done
-		return r.answer, r.err
-	}
-	var none T
-	return none, ctx.Err()
-}
-
-// has asks which objects the store has.
+// has asks which objects the store has that can be used.
 //
 // The result is made inside the call: after a call that was left behind, no other
 // goroutine has the slice. get does the same.
 func (c *storeClient) has(ctx context.Context, keys []stores.Key) ([]bool, error) {
-	return ask(ctx, c, func(ctx context.Context) ([]bool, error) {
+	found, err := ask(ctx, c, func(ctx context.Context) ([]bool, error) {
 		found := make([]bool, len(keys))
 		return found, c.config.Store.Has(ctx, keys, found)
 	})
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i, k := range keys {
+			if _, unusable := c.unusable[k]; unusable {
+				found[i] = false
+			}
+		}
+	}
+	return found, err
 }
 
 // get reads objects; bodies is empty if nothing was read.
@@ -184,33 +123,6 @@ func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, err
 		bodies := make([][]byte, len(keys))
 		return bodies, c.config.Store.Get(ctx, keys, bodies)
 	})
-}
-
-// acquire tells whether the breaker allows a call.
-//
-// Once the pause is over, one caller at a time probes the store; the others go on without
-// it, so a store that is still down costs one timeout and not one for each.
-func (c *storeClient) acquire() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.until.IsZero():
-		return true
-	case c.probing || time.Now().Before(c.until):
-		return false
-	}
-	c.probing = true
-	return true
-}
-
-// refuses tells whether a call would be refused now.
-//
-// Unlike enter it takes no probe, so it needs no leave: an actor asks before it makes
-// copies that would be thrown away.
-func (c *storeClient) refuses() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.until.IsZero() && (c.probing || time.Now().Before(c.until))
 }
 
 // Room implements coordinator.SaveGate: there is room in pools with a save page that is not
@@ -230,40 +142,44 @@ func (c *storeClient) Dropped(pages int) {
 	}
 }
 
-// reject counts a body that is not what was asked for.
-func (c *storeClient) reject(err error) {
+// maxUnusable bounds the keys of objects that cannot be used, at some 50 bytes each. Beyond it
+// all are forgotten, which costs reading these objects once more.
+const maxUnusable = 1 << 16
+
+// reject counts a body that is not what was asked for, and remembers its key.
+func (c *storeClient) reject(key stores.Key, err error) {
+	c.avoid(key)
 	if n := c.rejected.Add(1); passesPower(n, 1) {
-		c.log.Warn("kvactor: the store has an object that is not what was asked for; it is not used", "engine", c.engine, "rejected_objects", n, "err", err)
+		c.log.Warn("kvactor: the store has an object that is not what was asked for; the next save replaces it",
+			"engine", c.engine, "rejected_objects", n, "err", err)
+	}
+}
+
+// avoid remembers that the store has no object of a key that can be used, whatever it says.
+func (c *storeClient) avoid(key stores.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.unusable) >= maxUnusable {
+		clear(c.unusable)
+	}
+	c.unusable[key] = struct{}{}
+}
+
+// saved counts an object that was written.
+func (c *storeClient) saved(o *stores.Object) {
+	c.savedObjects.Add(1)
+	c.savedBytes.Add(int64(len(o.Body)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, unusable := c.unusable[o.Key]; unusable {
+		delete(c.unusable, o.Key)
+		c.replaced.Add(1)
 	}
 }
 
 // passesPower tells whether a count that has grown has reached a power of two. The log has
 // losses then: the first, and no more than 63 others, however many there are.
 func passesPower(n, grown int64) bool { return bits.Len64(uint64(n)) != bits.Len64(uint64(n-grown)) }
-
-// release notes the end of a call. A caller that has given up says nothing of the store.
-func (c *storeClient) release(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.probing = false
-	switch {
-	case err == nil:
-		if !c.until.IsZero() {
-			c.log.Info("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
-		}
-		c.failures, c.until = 0, time.Time{}
-	case errors.Is(err, context.Canceled):
-	default:
-		if c.failures++; c.config.BreakerFailures > 0 && c.failures >= c.config.BreakerFailures {
-			if c.until.IsZero() {
-				c.opened.Add(1)
-				c.log.Warn("kvactor: the store is not asked for a while: too many calls failed one after the other",
-					"engine", c.engine, "failures", c.failures, "pause", c.config.BreakerPause, "err", err)
-			}
-			c.until = time.Now().Add(c.config.BreakerPause)
-		}
-	}
-}
 
 // enterFetch counts a fetch that is under way; leaveFetch ends that.
 func (c *storeClient) enterFetch() {
@@ -332,12 +248,12 @@ func (s Store) Stats() StoreStats {
 		return StoreStats{}
 	}
 	c.mu.Lock()
-	open := !c.until.IsZero()
+	open := c.open
 	c.mu.Unlock()
 	stats := StoreStats{
 		SavedObjects: c.savedObjects.Load(), SavedBytes: c.savedBytes.Load(),
 		FetchedObjects: c.fetchedObjects.Load(), FetchedBytes: c.fetchedBytes.Load(),
-		Misses: c.misses.Load(), Rejected: c.rejected.Load(), Dropped: c.dropped.Load(),
+		Misses: c.misses.Load(), Rejected: c.rejected.Load(), Replaced: c.replaced.Load(), Dropped: c.dropped.Load(),
 		Calls: c.calls.Load(), Errors: c.errors.Load(), CallTime: time.Duration(c.nanos.Load()),
 		BreakerOpen: open, BreakerOpened: c.opened.Load(),
 	}
@@ -345,16 +261,4 @@ func (s Store) Stats() StoreStats {
 		stats.Latency[i] = c.latency[i].Load()
 	}
 	return stats
-}
-
-// took counts the time of a call.
-func (c *storeClient) took(d time.Duration) {
-	c.calls.Add(1)
-	c.nanos.Add(int64(d))
-	bounds := inspect.StoreLatencyBounds()
-	i := 0
-	for i < len(bounds) && d > bounds[i] {
-		i++
-	}
-	c.latency[i].Add(1)
 }

@@ -32,8 +32,9 @@ type StoreConfig struct {
 	// Timeout bounds each call of the store; 0 means DefaultStoreTimeout.
 	Timeout time.Duration
 	// BreakerFailures is how many calls must fail one after the other for the breaker to
-	// open; 0 means 3, below 0 never. An open breaker fails calls at once for
-	// BreakerPause (0: 1s), then sends one.
+	// open; 0 means 3, below 0 never. An open breaker fails calls at once. A task of its own
+	// probes the store after BreakerPause (0: 1s), then after twice as long, up to 32 times
+	// as long, and closes the breaker when the store answers.
 	BreakerFailures int
 	BreakerPause    time.Duration
 	// WaitForCopies makes the engine wait for a copy to host memory that is under way

@@ -1,11 +1,17 @@
 package actors_test
 
 import (
+	"bytes"
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -24,4 +30,114 @@ func TestTheLongestLengthIsNoPartOfKeys(t *testing.T) {
 	second := newRig(t, longer, withStore(&memory, actors.SaveOnCommit))
 	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 8}, fetched(t, second, run(0, 9)))
 	second.close()
+}
+
+// recordingStore remembers what was put.
+type recordingStore struct {
+	stores.Memory
+	objects []stores.Object
+}
+
+func (s *recordingStore) Put(ctx context.Context, objects []stores.Object) error {
+	for _, o := range objects {
+		s.objects = append(s.objects, stores.Object{Key: o.Key, Body: bytes.Clone(o.Body)})
+	}
+	return s.Memory.Put(ctx, objects)
+}
+
+// An object that cannot be used is a miss, is not read again, and is replaced by the next save
+// of its block, whatever the policy.
+func TestUnusableObjectsAreReplaced(t *testing.T) {
+	for name, change := range map[string]func([]byte) []byte{
+		"older":   func(b []byte) []byte { b[4]--; return b },
+		"foreign": func(b []byte) []byte { b[8]++; return b },
+		"cut":     func(b []byte) []byte { return b[:len(b)/2] },
+		"tiny":    func(b []byte) []byte { return b[:1] },
+		"noise":   func(b []byte) []byte { clear(b); return b },
+		"page":    func(b []byte) []byte { b[len(b)-1]++; return b },
+	} {
+		for _, policy := range []actors.SavePolicy{actors.SaveOnCommit, actors.SaveOnReuse} {
+			t.Run(name, func(t *testing.T) { replacesUnusable(t, change, policy) })
+		}
+	}
+}
+
+func replacesUnusable(t *testing.T, change func([]byte) []byte, policy actors.SavePolicy) {
+	var s recordingStore
+	first := newRig(t, onePool, withStore(&s, actors.SaveOnCommit))
+	first.store(run(0, 9))
+	require.Equal(t, 2, flushed(t, first))
+	first.close()
+	damaged := s.objects
+	s.objects = nil
+	for i := range damaged {
+		damaged[i].Body = change(damaged[i].Body)
+	}
+	require.NoError(t, s.Memory.Put(t.Context(), damaged))
+
+	second := newRig(t, onePool, withStore(&s, policy))
+	stats := actors.StoreOf(second.Engine).Stats
+	for range 3 {
+		assert.Equal(t, actors.Fetched{}, fetched(t, second, run(0, 9)))
+	}
+	assert.EqualValues(t, 2, stats().Rejected, "they are read once")
+	for range 4 {
+		second.store(run(0, 9))
+	}
+	assert.Equal(t, 2, flushed(t, second))
+	assert.EqualValues(t, 2, stats().Replaced)
+	assert.EqualValues(t, 2, stats().SavedObjects)
+	second.close()
+
+	third := newRig(t, onePool, withStore(&s, actors.SaveOnCommit))
+	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 8}, fetched(t, third, run(0, 9)))
+	assert.Zero(t, actors.StoreOf(third.Engine).Stats().Rejected)
+	third.verify()
+	third.close()
+}
+
+// While a store hangs, only the calls that open the breaker cost a request its time. Probes run
+// beside the requests, at growing distances, and the first that is answered ends it.
+func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs bool
+		s := &hookedStore{Memory: &stores.Memory{}, beforeHas: func(ctx context.Context) error {
+			if !hangs {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
+			Store: s, Model: "m", Save: actors.SaveOnCommit, Timeout: 5 * time.Second,
+			BreakerFailures: 2, BreakerPause: time.Second,
+		}))
+		admit := func(n int) time.Duration {
+			start := time.Now()
+			a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(n, 9), Fetch: 3 * time.Second})
+			require.NoError(t, err)
+			_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence}})
+			require.NoError(t, err)
+			return time.Since(start)
+		}
+		stats := actors.StoreOf(r.Engine).Stats
+		assert.Zero(t, admit(0))
+		hangs = true
+		assert.Equal(t, 3*time.Second, admit(100), "the time of the admission")
+		assert.Equal(t, 3*time.Second, admit(200))
+		before := stats()
+		assert.True(t, before.BreakerOpen)
+		for i := range 60 {
+			time.Sleep(2 * time.Second)
+			assert.Zero(t, admit(300+10*i))
+		}
+		// Probes begin 1, 2, 4 … seconds after the end of the one before, and take 5.
+		assert.EqualValues(t, 6, stats().Calls-before.Calls, "after 1, 8, 17, 30, 51, 88 s")
+		hangs = false
+		time.Sleep(32 * time.Second)
+		assert.False(t, stats().BreakerOpen)
+		assert.Zero(t, admit(9000))
+		assert.EqualValues(t, 1, stats().BreakerOpened)
+		r.close()
+	})
 }

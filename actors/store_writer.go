@@ -172,9 +172,8 @@ func (w *jobWriter) put(ctx context.Context) {
 			continue
 		}
 		w.job.saved++
-		w.savedBytes.Add(int64(len(objects[i].Body)))
+		w.saved(&objects[i])
 	}
-	w.savedObjects.Add(int64(w.job.saved))
 	if err == nil {
 		w.bodies.put(objects)
 	}

@@ -166,6 +166,9 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	o.saver.store = box
 	e.takeSavePage = o.saver.take
 	o.core = e.newOffloader()
+	if !e.store.inline {
+		e.background.run(e.store.probe)
+	}
 	return box, err
 }
 

@@ -23,7 +23,7 @@ func (s stored) Stats(context.Context) (inspect.Stats, error) {
 
 func TestStores(t *testing.T) {
 	s := inspect.StoreStats{
-		SavedObjects: 1, SavedBytes: 2, FetchedObjects: 3, FetchedBytes: 4, Misses: 5, Rejected: 6, Dropped: 7,
+		SavedObjects: 1, SavedBytes: 2, FetchedObjects: 3, FetchedBytes: 4, Misses: 5, Rejected: 6, Replaced: 11, Dropped: 7,
 		Calls: 10, Errors: 8, CallTime: 9 * time.Second, BreakerOpen: true, BreakerOpened: 2,
 	}
 	s.Latency[0], s.Latency[3], s.Latency[inspect.StoreLatencies-1] = 4, 5, 1
@@ -40,7 +40,7 @@ func TestStores(t *testing.T) {
 		{"breaker_open", "gauge", "1"}, {"breaker_opened_total", "counter", "2"}, {"misses_total", "counter", "5"},
 		{"saved_objects_total", "counter", "1"}, {"saved_bytes_total", "counter", "2"}, {"dropped_total", "counter", "7"},
 		{"fetched_objects_total", "counter", "3"}, {"fetched_bytes_total", "counter", "4"}, {"rejected_total", "counter", "6"},
-		{"errors_total", "counter", "8"},
+		{"errors_total", "counter", "8"}, {"replaced_total", "counter", "11"},
 	} {
 		name := "kvactor_store_" + row[0]
 		want := "# HELP " + name + " " + helps[row[0]] + "\n# TYPE " + name + " " + row[1] + "\n" + name + labels + " " + row[2] + "\n"

@@ -113,6 +113,7 @@ type StoreStats struct {
 	FetchedObjects, FetchedBytes int64         // what was asked for, there and right: the hits
 	Misses                       int64         // pages that were asked for and were not there
 	Rejected                     int64         // bodies that were not what was asked for
+	Replaced                     int64         // unusable objects that were saved anew
 	Dropped                      int64         // pages that were not saved: no room, or the store failed
 	Calls, Errors                int64         // Errors are the calls that failed
 	CallTime                     time.Duration // all calls together

@@ -1,0 +1,189 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// The functions of this file call the store. A breaker keeps calls from a store that has failed
+// BreakerFailures times, one after the other:
+//
+//	closed ──failures──▶ open: calls fail at once ──a probe succeeds──▶ closed
+//	                      └─ pause, probe, twice the pause, probe …
+//
+// Probes are made by a task of their own, so that no request is one.
+
+// errBreaker is the error of calls while the breaker is open.
+var errBreaker = errors.New("store: too many failures, not asked")
+
+// maxStuck is how many calls may be out that have not ended with their time.
+// Each of them holds a goroutine and the bytes that it was given, so the number bounds what
+// a store that ignores its context can cost.
+const maxStuck = 16
+
+// errStuck is the error of calls while so many are out.
+var errStuck = errors.New("store: calls do not end with their time, not asked")
+
+// ask makes one call of the store, unless the breaker is open, and returns what it answers.
+func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
+	if c.refuses() {
+		var none T
+		return none, errBreaker
+	}
+	answer, err := callStore(ctx, c, do)
+	c.note(err)
+	return answer, err
+}
+
+// callStore makes one call of the store, within its time. A call that does not end with its time is
+// left behind on its goroutine, which alone may touch what it was given.
+func callStore[T any](
+	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
+) (answer T, err error) {
+	if c.stuck.Load() >= maxStuck {
+		return answer, errStuck
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	start := time.Now()
+	// A simulation decides itself when a call ends, so it needs no goroutine and no clock.
+	if c.inline {
+		answer, err = do(ctx)
+	} else {
+		answer, err = leaveBehind(ctx, c, do)
+	}
+	c.took(time.Since(start))
+	if err != nil {
+		c.errors.Add(1)
+	}
+	return answer, err
+}
+
+// leaveBehind waits for a call no longer than its time.
+//
+// The caller and the goroutine agree by late who counts: whichever comes second finds the
+// flag set. So stuck falls once for each time that it rises, also when the call ends in the
+// moment in which its time does. The channel has room for one result, so the goroutine ends
+// although no one reads it.
+func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	var late atomic.Bool
+	go func() {
+		answer, err := do(ctx)
+		done <- result{answer, err}
+		if !late.CompareAndSwap(false, true) {
+			c.stuck.Add(-1)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	c.stuck.Add(1)
+	if !late.CompareAndSwap(false, true) {
+		c.stuck.Add(-1) // it has just ended
+		r := <-done
+		return r.answer, r.err
+	}
+	var none T
+	return none, ctx.Err()
+}
+
+// took counts the time of a call.
+func (c *storeClient) took(d time.Duration) {
+	c.calls.Add(1)
+	c.nanos.Add(int64(d))
+	bounds := inspect.StoreLatencyBounds()
+	i := 0
+	for i < len(bounds) && d > bounds[i] {
+		i++
+	}
+	c.latency[i].Add(1)
+}
+
+// refuses tells whether the breaker is open. An actor asks before it makes copies that would
+// be thrown away.
+func (c *storeClient) refuses() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// note notes the end of a call. A caller that has given up, and calls beyond maxStuck, say
+// nothing of the store.
+func (c *storeClient) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case answered(err):
+		c.failures = 0
+		if c.open {
+			c.open = false
+			c.log.Info("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
+		}
+	case errors.Is(err, context.Canceled) || errors.Is(err, errStuck) || c.open:
+	default:
+		if c.failures++; c.config.BreakerFailures < 0 || c.failures < c.config.BreakerFailures {
+			return
+		}
+		c.open = true
+		c.opened.Add(1)
+		c.log.Warn("kvactor: the store is not asked for a while: too many calls failed one after the other",
+			"engine", c.engine, "failures", c.failures, "pause", c.config.BreakerPause, "err", err)
+		select {
+		case c.tripped <- struct{}{}:
+		default: // probe has not taken the last one yet
+		}
+	}
+}
+
+// answered tells whether a call shows that the store works: some of its items succeeded, or
+// there was nothing to fail.
+func answered(err error) bool {
+	var batch *stores.BatchError
+	if err == nil || !errors.As(err, &batch) {
+		return err == nil
+	}
+	for _, of := range batch.Errs {
+		if of == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// maxPauses bounds the pause between two probes, in pauses of the configuration.
+const maxPauses = 32
+
+// probe is a task that lasts as long as the engine. While the breaker is open it asks the store
+// for a key that no object has, with pauses that double up to maxPauses of them.
+func (c *storeClient) probe(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.tripped:
+		}
+		for n := time.Duration(1); c.refuses(); n = min(2*n, maxPauses) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(n * c.config.BreakerPause):
+			}
+			_, err := callStore(ctx, c, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, c.config.Store.Has(ctx, []stores.Key{{}}, []bool{false})
+			})
+			c.note(err)
+		}
+	}
+}
