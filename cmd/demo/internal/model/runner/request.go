@@ -3,8 +3,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -26,15 +28,35 @@ func (q *Request) namespace() messages.Namespace {
 	return n
 }
 
+// Fetch brings what the engine's store has of a prompt to host memory, within Config.Fetch. It
+// is no use of the runner: it may be called from any goroutine, and the others go on meanwhile.
+func (r *Runner) Fetch(ctx context.Context, q Request) {
+	if r.Config.Fetch <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Config.Fetch)
+	defer cancel()
+	prompt := messages.Prefix{Namespace: q.namespace(), Tokens: q.Tokens}
+	// What is wrong with the prompt or the engine, the admission says.
+	_, _ = actors.StoreOf(r.Engine.Actors()).Fetch(ctx, prompt)
+}
+
 // AdmitAll takes sequences in, in one call. Each that was refused has an error
-// in its place.
+// in its place. It does not wait for a store: Fetch does.
 func (r *Runner) AdmitAll(ctx context.Context, requests []Request) ([]*Sequence, []error, error) {
+	return r.admit(ctx, requests, 0)
+}
+
+// admit takes sequences in. Each waits for the engine's store for the time of fetch at most.
+func (r *Runner) admit(
+	ctx context.Context, requests []Request, fetch time.Duration,
+) ([]*Sequence, []error, error) {
 	asked := make([]kvactor.Admission, len(requests))
 	for i := range requests {
 		q := &requests[i]
 		asked[i].Request = messages.AdmitRequest{
 			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
-			Fetch: r.Config.Fetch,
+			Fetch: fetch,
 		}
 	}
 	if err := r.Engine.AdmitBatch(ctx, asked); err != nil && errors.Is(asked[0].Err, err) {
@@ -49,9 +71,9 @@ func (r *Runner) AdmitAll(ctx context.Context, requests []Request) ([]*Sequence,
 	return out, errs, nil
 }
 
-// Admit takes one sequence in.
+// Admit takes one sequence in, and waits for the engine's store for Config.Fetch at most.
 func (r *Runner) Admit(ctx context.Context, q Request) (*Sequence, error) {
-	in, errs, err := r.AdmitAll(ctx, []Request{q})
+	in, errs, err := r.admit(ctx, []Request{q}, r.Config.Fetch)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 //
 // One goroutine, Run, makes steps. Each is one kernel over all running sequences:
 //
+//	fetch    what the engine's store has of a new prompt, beside the steps
 //	admit    requests that wait, first come first served, while pages last
 //	append   to each sequence whose prompt is computed: the sampled token, and
 //	         drafts that are looked up in its own text

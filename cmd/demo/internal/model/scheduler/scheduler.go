@@ -65,9 +65,14 @@ type Scheduler struct {
 
 	mu       sync.Mutex
 	arrived  []*job
+	fetching int // jobs that wait for the store before they arrive
 	load     int // jobs that are not complete
 	stopping bool
 	counters Counters
+
+	fetches  sync.WaitGroup  // of the jobs that are fetching
+	fetch    context.Context // of all fetches: it ends when Run gives up
+	endFetch context.CancelFunc
 
 	// Of Run's goroutine. Running sequences are in the order of their admission, forks
 	// behind those that were there: the last one is the youngest, and is preempted
@@ -85,7 +90,9 @@ func New(r *runner.Runner, c Config) (*Scheduler, error) {
 	if r.Model.Encodes() {
 		return nil, fmt.Errorf("a model with an encoder: %s", r.Model.Kind)
 	}
-	return &Scheduler{config: c, runner: r, wake: make(chan struct{}, 1)}, nil
+	s := &Scheduler{config: c, runner: r, wake: make(chan struct{}, 1)}
+	s.fetch, s.endFetch = context.WithCancel(context.Background())
+	return s, nil
 }
 
 // Submit queues a request. Its sink is called until all choices have ended, which the
@@ -104,9 +111,33 @@ func (s *Scheduler) Submit(ctx context.Context, q Request) error {
 		return ErrFull
 	}
 	s.load++
-	s.arrived = append(s.arrived, &job{Request: q, ctx: ctx, open: q.Choices})
-	s.poke()
+	s.fetching++
+	j := &job{Request: q, ctx: ctx, open: q.Choices}
+	if s.runner.Config.Fetch <= 0 {
+		s.arrive(j)
+		return nil
+	}
+	s.fetches.Go(func() { s.fetchFor(j) })
 	return nil
+}
+
+// fetchFor brings a job's prompt from the store, and lets the job arrive. It runs beside the
+// steps, so that a store which is slow or hangs holds up no other request.
+func (s *Scheduler) fetchFor(j *job) {
+	ctx, cancel := context.WithCancel(j.ctx)
+	defer cancel()
+	defer context.AfterFunc(s.fetch, cancel)()
+	s.runner.Fetch(ctx, runner.Request{Tokens: j.Tokens, Salt: j.Salt})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arrive(j)
+}
+
+// arrive gives a job to Run. It is called with mu held.
+func (s *Scheduler) arrive(j *job) {
+	s.fetching--
+	s.arrived = append(s.arrived, j)
+	s.poke()
 }
 
 // check refuses what can never be served.
@@ -163,7 +194,7 @@ func (s *Scheduler) count(change func(*Counters)) {
 // left has failed with it.
 func (s *Scheduler) Run(ctx context.Context) error {
 	for {
-		done, err := s.arrive(ctx)
+		done, err := s.await(ctx)
 		if done || err != nil {
 			return err
 		}
@@ -175,8 +206,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// arrive takes new jobs over, and waits for some when there is nothing to do.
-func (s *Scheduler) arrive(ctx context.Context) (done bool, err error) {
+// await takes new jobs over, and waits for some when there is nothing to do.
+func (s *Scheduler) await(ctx context.Context) (done bool, err error) {
 	for {
 		select {
 		case <-ctx.Done(): // an end as asked for, no error
@@ -189,13 +220,13 @@ func (s *Scheduler) arrive(ctx context.Context) (done bool, err error) {
 			s.waiting = append(s.waiting, newAnswer(j, 0))
 		}
 		s.arrived = s.arrived[:0]
-		s.counters.Running, s.counters.Waiting = len(s.running), len(s.waiting)
-		stopping := s.stopping
+		s.counters.Running, s.counters.Waiting = len(s.running), len(s.waiting)+s.fetching
+		stopped := s.stopping && s.fetching == 0
 		s.mu.Unlock()
 		if len(s.waiting)+len(s.running) > 0 {
 			return false, nil
 		}
-		if stopping {
+		if stopped {
 			return true, nil
 		}
 		select {
@@ -222,6 +253,8 @@ func (s *Scheduler) turn(ctx context.Context) error {
 // abandon ends everything that is left, with one reason.
 func (s *Scheduler) abandon(ctx context.Context, reason Reason, err error) {
 	s.Stop()
+	s.endFetch()
+	s.fetches.Wait() // no more begin after Stop
 	s.mu.Lock()
 	for _, j := range s.arrived {
 		s.waiting = append(s.waiting, newAnswer(j, 0))
