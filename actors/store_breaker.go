@@ -129,7 +129,7 @@ func (c *storeClient) note(err error) {
 		c.failures = 0
 		if c.open {
 			c.open = false
-			c.log.Info("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
+			c.log.Warn("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
 		}
 	case errors.Is(err, context.Canceled) || errors.Is(err, errStuck) || c.open:
 	default:

@@ -43,6 +43,7 @@ is told: My name is Anna. What is my name?`,
   demo chat --model SmolLM2-135M-Instruct.Q4_1.gguf`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
+			f.store.notes = c.ErrOrStderr()
 			talk, err := newTalk(c.Context(), &f)
 			if err != nil {
 				return statusError{err, statusUsage}

@@ -107,6 +107,7 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 		defer w.Close()
 		f.watcher = w
 	}
+	f.store.notes = c.ErrOrStderr()
 	p, err := openPlay(c.Context(), f)
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetc
 		return 0, nil, nil, statusError{err, statusUsage}
 	}
 	config.SaveBytes = saveBytes
-	list = []actors.Option{actors.WithStore(config)}
+	list = []actors.Option{actors.WithStore(config), f.store.logger()}
 	o.Spawn = engine.With(list...)
 	return fetchTime, list, config.Store.Close, nil
 }

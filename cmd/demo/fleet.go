@@ -92,8 +92,7 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
 	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
 	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
-	f.store.add(flags)
-	flags.Lookup("store").Usage = "store of the engines (default: memory; with --processes a temporary folder); its objects stay"
+	flags.StringVar(&f.store.url, "store", "", "store of the engines (default: memory; with --processes a temporary folder); its objects stay")
 	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
 	flags.StringVar(&f.model, "model", fleet.Models[0], "shape of the pages: "+strings.Join(fleet.Models, ", "))
 	flags.StringVar(&f.save, "save", "commit", "when a page is saved: `commit`, when it is computed; reuse, when it is used again")

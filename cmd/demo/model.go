@@ -51,6 +51,7 @@ first_logits_position, the first position that was computed.`,
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
+			store.notes = c.ErrOrStderr()
 			closeStore, err := store.attach(c.Context(), &config, source.Files, args[0])
 			if err != nil {
 				return statusError{err, statusUsage}

@@ -54,6 +54,7 @@ unless --listen says otherwise; there are no passwords.`,
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			f.store.notes = c.ErrOrStderr()
 			s, err := openService(c.Context(), &f)
 			if err != nil {
 				return statusError{err, statusUsage}

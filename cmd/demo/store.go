@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -24,18 +25,27 @@ import (
 )
 
 // storeFlag is --store: where pages are kept beyond the process.
-type storeFlag struct{ url string }
+type storeFlag struct {
+	url      string
+	required bool      // fail if the store cannot be opened at the start
+	notes    io.Writer // is told when the store fails and when it is back
+}
 
 func (f *storeFlag) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "keep computed pages in a store and start from it: file:///a/folder, valkey://host:6379")
+	flags.BoolVar(&f.required, "store-required", false, "end if the store cannot be opened; otherwise start without it and find it later")
 }
 
 // storeHostPages is how many host pages a pool has with a store unless a flag says it:
 // what is fetched comes there first.
 const storeHostPages = 256
 
-// fetchTime is how long an admission waits for the store at most.
-const fetchTime = 10 * time.Second
+// fetchTime is how long a request waits for the store at most: what has come by then is used,
+// and the rest is computed.
+const fetchTime = time.Second
+
+// openTime is how long the start waits for the store.
+const openTime = 2 * time.Second
 
 // attach makes engines of the configuration use the store. The caller closes it behind
 // the engine. path names the weights: their hash is a part of every key.
@@ -55,15 +65,30 @@ func (f *storeFlag) attach(ctx context.Context, c *runner.Config, weights fs.FS,
 		c.HostPages = storeHostPages
 	}
 	c.Fetch = fetchTime
-	c.Options = append(c.Options, actors.WithStore(config))
+	c.Options = append(c.Options, actors.WithStore(config), f.logger())
 	return config.Store.Close, nil
 }
 
-// open opens the store for engines of a model. The caller closes it behind them.
+// logger makes an engine tell when its store fails and when it is back.
+func (f *storeFlag) logger() actors.Option {
+	handler := slog.NewTextHandler(f.notes, &slog.HandlerOptions{Level: slog.LevelWarn})
+	return actors.WithLogger(slog.New(handler))
+}
+
+// open opens the store for engines of a model. The caller closes it behind them. A store that
+// cannot be opened yet keeps no engine from starting, unless the user says so.
 func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig, error) {
-	store, err := openStore(ctx, f.url)
-	if err != nil {
-		return actors.StoreConfig{}, fmt.Errorf("--store: %w", err)
+	store := stores.OpenLater(func(ctx context.Context) (stores.Store, error) {
+		return openStore(ctx, f.url)
+	})
+	limited, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if err := store.Open(limited); err != nil {
+		err = fmt.Errorf("--store: %w", err)
+		if f.required || errors.Is(err, stores.ErrURL) {
+			return actors.StoreConfig{}, errors.Join(err, store.Close())
+		}
+		fmt.Fprintf(f.notes, "demo: %v; starting without it\n", err)
 	}
 	return actors.StoreConfig{Store: store, Model: model, Save: actors.SaveOnCommit}, nil
 }
@@ -77,7 +102,7 @@ func openStore(ctx context.Context, text string) (stores.Store, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
 	case u.Scheme == "file" && u.RawQuery == "":
 		// Files appear under their names when they are complete, without a second file each.
 		u.RawQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"

@@ -13,6 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // asDemo in the environment makes the test binary the program, with these arguments.
@@ -132,16 +134,47 @@ func TestConversationsBeginWarm(t *testing.T) {
 }
 
 func TestStoreMistakes(t *testing.T) {
-	for _, url := range []string{"nowhere://x", "file:///x?no_such=1", "valkey://127.0.0.1:1"} {
+	for _, url := range []string{"nowhere://x", "file:///x?no_such=1", "file://x/y", "valkey://h?no_such=1"} {
 		for _, args := range [][]string{{"model", "run", fixtureFolder}, {"converse", "--chats", "0"}} {
 			status, _, errs := command(t, "", append(args, "--store", url)...)
 			assert.Equal(t, statusUsage, status, url)
 			assert.Contains(t, errs, "--store", url)
 		}
 	}
-	status, _, errs := command(t, "", "converse", "--host-pages", "0", "--store", "file://"+t.TempDir())
+	down := []string{"model", "run", fixtureFolder, "--store", "valkey://127.0.0.1:1", "--store-required"}
+	status, _, errs := command(t, "", down...)
+	assert.Equal(t, statusUsage, status)
+	assert.Contains(t, errs, "--store")
+	status, _, errs = command(t, "", "converse", "--host-pages", "0", "--store", "file://"+t.TempDir())
 	assert.Equal(t, statusUsage, status)
 	assert.Contains(t, errs, "--host-pages")
+}
+
+// A store that is down at the start is used when it has come.
+func TestAStoreThatComesAfterTheStart(t *testing.T) {
+	server := miniredis.NewMiniRedis()
+	require.NoError(t, server.Start())
+	address := server.Addr()
+	server.Close()
+
+	flag := storeFlag{url: "valkey://" + address, notes: t.Output()}
+	config, err := flag.open(t.Context(), "m")
+	require.NoError(t, err)
+	defer config.Store.Close()
+	keys, found := []stores.Key{{1}}, []bool{true}
+	assert.Error(t, config.Store.Has(t.Context(), keys, found))
+	require.NoError(t, server.StartAddr(address))
+	defer server.Close()
+	require.NoError(t, config.Store.Put(t.Context(), []stores.Object{{Key: keys[0], Body: []byte{1}}}))
+	require.NoError(t, config.Store.Has(t.Context(), keys, found))
+	assert.Equal(t, []bool{true}, found)
+
+	// The commands start without it, say so, and answer.
+	in := modelPrompts()[0] + "\n"
+	status, out, errs := command(t, in, "model", "run", fixtureFolder, "--store", "valkey://127.0.0.1:1")
+	require.Zero(t, status, errs)
+	assert.Contains(t, errs, "starting without it")
+	assert.Len(t, answers(t, out), 1)
 }
 
 // Processes that share a store are killed, one after the other, while they answer. What

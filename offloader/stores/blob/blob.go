@@ -12,8 +12,12 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net/url"
+	"slices"
 	"sync"
 
 	"gocloud.dev/blob"
@@ -40,13 +44,33 @@ type Store struct {
 
 var _ stores.Store = (*Store)(nil)
 
-// Open opens the bucket that url names. The driver of its scheme must be imported.
-func Open(ctx context.Context, url string, o Options) (*Store, error) {
-	bucket, err := blob.OpenBucket(ctx, url)
+// Open opens the bucket that a URL names. The driver of its scheme must be imported. The error
+// of a URL that names none wraps stores.ErrURL; that of a folder which cannot be opened does
+// not.
+func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
+	if err := checkFolder(rawURL); err != nil {
+		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
+	}
+	bucket, err := blob.OpenBucket(ctx, rawURL)
+	var outside *fs.PathError
+	if err != nil && !errors.As(err, &outside) {
+		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return New(bucket, o), nil
+}
+
+// checkFolder refuses the URL of a folder that names a host. The driver would ignore it, and
+// take file://a/b for the folder /b.
+func checkFolder(rawURL string) error {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "file" || slices.Contains([]string{"", ".", "localhost"}, u.Host) {
+		return nil //nolint:nilerr // the bucket's Open says what is wrong with a URL
+	}
+	return fmt.Errorf("%q is a host: a folder is file:///%s%s or, from here on, file://./%s%s",
+		u.Host, u.Host, u.Path, u.Host, u.Path)
 }
 
 // New returns a store on a bucket, which Close closes.

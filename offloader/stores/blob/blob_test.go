@@ -31,9 +31,24 @@ func TestFolder(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) stores.Store { return open(t, dir) })
 }
 
-func TestUnknownScheme(t *testing.T) {
-	_, err := blob.Open(t.Context(), "nowhere://bucket", blob.Options{})
+// What is wrong with a URL is told from a folder that cannot be opened now.
+func TestWrongURLs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, wrong := range []string{"nowhere://bucket", "file:///x?no_such=1", "file://relative/path?create_dir=1"} {
+		_, err := blob.Open(t.Context(), wrong, blob.Options{})
+		assert.ErrorIs(t, err, stores.ErrURL, wrong)
+	}
+	_, err := blob.Open(t.Context(), "file://relative/path", blob.Options{})
+	assert.ErrorContains(t, err, "file:///relative/path")
+	_, err = blob.Open(t.Context(), "file:///no/such/folder", blob.Options{})
 	assert.Error(t, err)
+	assert.NotErrorIs(t, err, stores.ErrURL)
+
+	s, err := blob.Open(t.Context(), "file://./here/path?create_dir=1&metadata=skip", blob.Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.Put(t.Context(), storetest.Objects(t.Name(), 1, 1)))
+	require.NoError(t, s.Close())
+	assert.DirExists(t, filepath.Join("here", "path"))
 }
 
 // A file that a crash of the machine has left empty is a miss, and one that cannot be

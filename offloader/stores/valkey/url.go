@@ -37,7 +37,7 @@ var (
 )
 
 // errUser is the error of a URL with a user and something that url.Parse refuses.
-var errUser = errors.New("URL of a store: wrong, or with a user or password whose special characters are not escaped")
+var errUser = errors.New("wrong, or with a user or password whose special characters are not escaped")
 
 // target is what a URL says.
 type target struct {
@@ -150,11 +150,11 @@ func (t *target) loadCertificates() error {
 	return nil
 }
 
-// withoutURL removes the URL from an error about one.
+// withoutURL removes the URL from an error about one: it may have a password.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {
-		return fmt.Errorf("URL of a store: %w", of.Err)
+		return of.Err
 	}
 	return err
 }

@@ -26,6 +26,7 @@ package valkey
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -42,11 +43,12 @@ type Store struct {
 
 var _ stores.Store = (*Store)(nil)
 
-// Open connects to the servers that the URL names.
+// Open connects to the servers that the URL names. The error of a URL that names none, such as
+// one with an unknown parameter, wraps stores.ErrURL.
 func Open(rawURL string) (*Store, error) {
 	t, err := parse(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
 	}
 	if err := t.loadCertificates(); err != nil {
 		return nil, err
