@@ -94,8 +94,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 }
 
 // savePages is how many host pages of each pool are for bytes on their way to the store:
-// each pool's share of SaveBytes is that of its pages on the device. Host memory of the
-// host's has as many of them as fit.
+// each pool's share of SaveBytes is that of its pages on the device, of which a small pool takes
+// no more than maxSavePages. Host memory of the host's has as many of them as fit.
 func savePages(c *StoreConfig, engine *Config, known *coordinator.Config) []int {
 	pages := make([]int, len(known.Pools))
 	if c == nil {
@@ -107,15 +107,20 @@ func savePages(c *StoreConfig, engine *Config, known *coordinator.Config) []int 
 	}
 	for i, p := range known.Pools {
 		share := float64(p.PageBytes()*int64(known.Counts[i].Primary)) / float64(total)
-		// Never more than the pool has: a round saves no more pages than there are. A page is
-		// one share on each rank.
-		pages[i] = min(int(share*float64(c.SaveBytes))/(int(p.PageBytes())*engine.ranks()), known.Counts[i].Primary+known.Counts[i].Secondary)
+		// A page is one share on each rank.
+		bytes := int(p.PageBytes()) * engine.ranks()
+		pages[i] = min(int(share*float64(c.SaveBytes))/bytes, maxSavePages(known.Counts[i]))
 		if engine.memoryOf(i).Host != nil {
 			pages[i] = min(pages[i], engine.pagesBeyond(i, &p))
 		}
 	}
 	return pages
 }
+
+// maxSavePages is how many save pages a pool has at most. A round saves no more pages than the
+// pool has; but rounds do not wait for the store, so a pool of a few pages needs room for
+// several: 64 are a prompt of 4,096 tokens with a checkpoint in each block of 64.
+func maxSavePages(c windows.PageCounts) int { return max(64, c.Primary+c.Secondary) }
 
 // storeConfig is that of an engine's store; nil: there is none.
 func storeConfig(s *settings.Settings) *StoreConfig {

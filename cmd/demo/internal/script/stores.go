@@ -82,10 +82,17 @@ func (c *conversation) memory(name string) *stores.Memory {
 }
 
 // waitForStore waits until what the request has saved is in the store, so that answers do not
-// depend on when saves happen. An engine that has failed saves nothing, and its answers
+// depend on when saves happen, nor on how many save pages there are. An engine that has failed saves nothing, and its answers
 // say so.
 func (c *conversation) waitForStore() {
-	if p := c.host; p != nil && p.rig.Store != nil {
+	if c.host != nil {
+		c.host.waitForStore()
+	}
+}
+
+// waitForStore waits until what was saved so far is in the store, and counts it.
+func (p *player) waitForStore() {
+	if p.rig.Store != nil {
 		n, _ := p.rig.Store.Flush(p.ctx, 0)
 		p.saved += n
 	}
