@@ -96,7 +96,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	}
 	store := storeConfig(&s)
 	if store != nil {
-		if err := store.resolve(&config, pools); err != nil {
+		if err := store.resolve(&config, pools, counts); err != nil {
 			return nil, err
 		}
 		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}

@@ -17,6 +17,10 @@ type StoreConfig struct {
 	// weights must not have the same name. It is a part of every key.
 	Model string
 	Save  SavePolicy
+	// WriteOnly says that the engine only saves: others read what it has computed. What is
+	// fetched comes to host memory first, so an engine whose memory split gives a pool no host
+	// pages is refused otherwise. Config.Pages that say 0 secondary pages are taken as they are.
+	WriteOnly bool
 	// MinPriority is the least priority of pages that are saved.
 	MinPriority messages.Priority
 	// SaveBytes bounds the host memory for bytes on their way to the store, beside the
@@ -69,7 +73,7 @@ func WithStore(c StoreConfig) Option {
 }
 
 // resolve fills in what the configuration leaves open, and refuses what is wrong.
-func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool) error {
+func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool, counts []windows.PageCounts) error {
 	refuse := func(format string, args ...any) error {
 		return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
 	}
@@ -84,6 +88,12 @@ func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool) error {
 		return refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority)
 	case c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0:
 		return refuse("a bound is below 0")
+	}
+	for i := range counts {
+		if engine.Pages == nil && !c.WriteOnly && counts[i].Secondary == 0 {
+			return refuse("pool %s has no host pages, to which a fetch could bring anything: set host_cache_size (%d bytes), or WriteOnly",
+				pools[i].Name, engine.Cache.HostCacheSize)
+		}
 	}
 	for i := range engine.Memory {
 		if engine.Memory[i].Host != nil && engine.pagesBeyond(i, &pools[i]) < 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
@@ -140,4 +141,60 @@ func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 		assert.EqualValues(t, 1, stats().BreakerOpened)
 		r.close()
 	})
+}
+
+// With SaveHostEvict contents that leave the device and never come to host memory are counted as
+// not saved.
+func TestContentsThatHostMemoryNeverHad(t *testing.T) {
+	for name, host := range map[string]int{"below the priority of host memory": 8, "no host memory": 0} {
+		t.Run(name, func(t *testing.T) {
+			var memory stores.Memory
+			few := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: host}}}
+			few.change = func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }
+			r := newRig(t, few, withStore(&memory, actors.SaveHostEvict))
+			for n := range 3 {
+				r.store(run(100*n, 16))
+			}
+			assert.Zero(t, flushed(t, r))
+			assert.EqualValues(t, 8, actors.StoreOf(r.Engine).Stats().Dropped)
+			r.close()
+		})
+	}
+}
+
+// A memory split without host memory is refused beside a store, by name, unless the engine only
+// saves.
+func TestAStoreNeedsHostMemory(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	config := actors.Config{
+		Model: windows.Model{
+			Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full,
+		},
+		Cache: windows.DefaultConfig(), Device: device,
+	}
+	config.Cache.HostCacheSize = 0
+	store := actors.StoreConfig{Store: &stores.Memory{}, Model: "m", Save: actors.SaveOnCommit}
+	root := actors.NewSystem(nil).Root
+	_, err = actors.Spawn(root, config, actors.WithStore(store))
+	assert.ErrorIs(t, err, messages.ErrConfigInvalid)
+	assert.ErrorContains(t, err, "pool wfullh1 has no host pages")
+	assert.ErrorContains(t, err, "host_cache_size")
+
+	store.WriteOnly = true
+	e, err := actors.Spawn(root, config, actors.WithStore(store))
+	require.NoError(t, err)
+	a, err := e.Admit(t.Context(), messages.AdmitRequest{Tokens: run(0, 100)})
+	require.NoError(t, err)
+	_, err = e.Commit(t.Context(), []messages.CommitStep{{Sequence: a.Sequence, Computed: 100}})
+	require.NoError(t, err)
+	saved, err := actors.StoreOf(e).Flush(t.Context(), a.Sequence)
+	require.NoError(t, err)
+	assert.Equal(t, 100/config.Cache.TokensPerBlock, saved)
+	fetched, err := actors.StoreOf(e).Fetch(t.Context(), messages.Prefix{Tokens: run(500, 100)})
+	require.NoError(t, err)
+	assert.Zero(t, fetched)
+	_, err = e.Close(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, device.Close())
 }

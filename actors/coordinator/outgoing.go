@@ -201,6 +201,9 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	counters := o.stats.pool(pool)
 	counters.Evicted += int64(len(victims))
 	counters.Dropped += int64(len(victims))
+	for i := range victims {
+		o.saves.lost(&victims[i])
+	}
 	// A large prompt may have thousands of victims: the list grows once.
 	first := len(o.change.Moves)
 	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
@@ -224,6 +227,7 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	}
 	if what.Host == messages.NoPage {
 		counters.Dropped++
+		o.saves.lost(v)
 		o.moveBlock(pool, v.Block, protocol.Nowhere)
 		return
 	}

@@ -20,7 +20,8 @@ type StoreConfig struct {
 type SaveGate interface {
 	// Room sets room[p] if a page of pool p can be saved now.
 	Room(room []bool)
-	// Dropped counts pages that were not looked for, as there was no room.
+	// Dropped counts pages that are not saved, as there was no room or they never were in host
+	// memory.
 	Dropped(pages int)
 }
 
@@ -90,6 +91,16 @@ func (s *saves) ask() {
 func (s *saves) drop(pages int) {
 	if pages > 0 {
 		s.config.Gate.Dropped(pages)
+	}
+}
+
+// lost notes a victim whose contents leave the device and do not go on in host memory. With
+// SaveHostEvict they are counted as not saved: what host memory has dropped is saved, and these
+// were never there.
+func (s *saves) lost(v *protocol.Victim) {
+	evicts := s.config != nil && s.config.Policy == SaveHostEvict
+	if evicts && v.Priority >= s.config.MinPriority && s.config.Gate != nil {
+		s.config.Gate.Dropped(1)
 	}
 }
 

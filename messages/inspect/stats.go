@@ -114,12 +114,14 @@ type StoreStats struct {
 	Misses                       int64         // pages that were asked for and were not there
 	Rejected                     int64         // bodies that were not what was asked for
 	Replaced                     int64         // unusable objects that were saved anew
-	Dropped                      int64         // pages that were not saved: no room, or the store failed
+	Dropped                      int64         // pages that were not saved, see below
 	Calls, Errors                int64         // Errors are the calls that failed
 	CallTime                     time.Duration // all calls together
 	BreakerOpen                  bool          // the store is not asked, because it has failed too often
 	BreakerOpened                int64         // how often that has begun
-	// While there is no room, Dropped also counts pages of blocks that are stored in part.
+	// Dropped counts pages for which there was no room, that the store did not take, and, if
+	// what host memory drops is saved, that left the device and never came to host memory. While
+	// there is no room it also counts pages of blocks that are stored in part.
 	//
 	// Latency counts calls by the time that they took: Latency[i] are those of at most
 	// StoreLatencyBounds()[i] and longer than the bound before, the last those beyond.

@@ -76,11 +76,12 @@ func Open(s script.Setup) (*script.Rig, error) {
 }
 
 // storeConfig makes what is saved a function of the script alone: nothing is dropped for
-// want of room or because a copy is under way, and one batch is written after the other.
+// want of room or because a copy is under way, and one batch is written after the other. A
+// script may have a store without host memory: then it fetches nothing.
 func storeConfig(s *script.Store) actors.StoreConfig {
 	return actors.StoreConfig{
 		Store: s.Memory, Model: "script", Save: s.Save, MinPriority: s.MinPriority,
-		SaveBytes: maxBytes, FetchBytes: maxBytes, Concurrency: 1, BreakerFailures: -1, WaitForCopies: true,
+		WriteOnly: true, SaveBytes: maxBytes, FetchBytes: maxBytes, Concurrency: 1, BreakerFailures: -1, WaitForCopies: true,
 	}
 }
 
