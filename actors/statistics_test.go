@@ -93,7 +93,7 @@ func TestStatisticsOfSteps(t *testing.T) {
 		generated := func() int64 {
 			stats, err := r.Stats(t.Context())
 			require.NoError(t, err)
-			return stats.GeneratedTokens
+			return stats.AppendedTokens
 		}
 		s, err := r.start(run(0, tpb))
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestStatisticsOfSteps(t *testing.T) {
 		}
 		stats, err := r.Stats(t.Context())
 		require.NoError(t, err)
-		assert.EqualValues(t, tpb-2, stats.GeneratedTokens)
+		assert.EqualValues(t, tpb-2, stats.AppendedTokens)
 		assert.Equal(t, inspect.StepRefusals{OutOfPages: 1, Other: 1}, stats.RefusedSteps)
 		assert.EqualValues(t, 2, stats.AppendedPages, "one for the first append, one for a copy on write")
 	})
@@ -144,5 +144,31 @@ func TestRefusedCopiesAreTold(t *testing.T) {
 		require.NoError(t, err)
 		assert.Positive(t, stats.Calls.RefusedCopies)
 		assert.Contains(t, log.String(), "the device has refused copies")
+	})
+}
+
+// A request that is admitted again after a preemption counts once, whatever it reuses of itself.
+func TestStatisticsOfReadmissions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
+		defer r.close()
+		s, err := r.start(run(0, 2*tpb+1))
+		require.NoError(t, err)
+		require.NoError(t, r.release(s))
+		before, err := r.Stats(t.Context())
+		require.NoError(t, err)
+		again, err := r.Admit(t.Context(), messages.AdmitRequest{Tokens: run(0, 2*tpb+1), Readmitted: true})
+		require.NoError(t, err)
+		assert.Equal(t, 2*tpb, again.ReusedTokens)
+		require.NoError(t, r.release(&sequence{id: again.Sequence}))
+		after, err := r.Stats(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, after.Readmissions)
+		assert.EqualValues(t, 1, after.Requests)
+		assert.EqualValues(t, 2*tpb+1, after.PromptTokens)
+		assert.Zero(t, after.ReusedTokens)
+		assert.Equal(t, before.Prompts, after.Prompts)
+		assert.Equal(t, before.Pools[0].Missed, after.Pools[0].Missed)
+		assert.Zero(t, after.Pools[0].ReusedFull)
 	})
 }

@@ -31,6 +31,10 @@ type AdmitRequest struct {
 	// while others are served; 0: not at all. Only the methods Admit and AdmitBatch of
 	// an engine fetch.
 	Fetch time.Duration
+	// Readmitted says that the request was admitted before and released to be admitted
+	// again, as a host does that preempts. It is served like any other, but counted in
+	// inspect.Stats.Readmissions alone, so that hit rates are those of requests.
+	Readmitted bool
 }
 
 // MissReason says why an admission did not reuse more of its prompt.

@@ -25,7 +25,7 @@ const allAliases = AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM
 
 // Boards and gateways find the names of other engines, with the same numbers.
 func TestAliases(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 }, Preemptions: preempted})
+	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 }, Preemptions: preempted, Generated: preempted})
 	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
 	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
 	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
@@ -64,7 +64,7 @@ func TestAliases(t *testing.T) {
 // Each query of the boards in docs/grafana, and each name in docs/observability.md, is
 // of a metric that is exported.
 func TestTheBoardQueriesWhatIsExported(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted})
+	c := served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted, Generated: preempted})
 	names := map[string]bool{}
 	for _, n := range exported(t, c) {
 		names[n] = true
@@ -133,7 +133,7 @@ type shape struct {
 // place why it is not.
 func TestAliasesAreCompleteOrExplained(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted})))
+	require.NoError(t, registry.Register(served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted, Generated: preempted})))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	here := map[string]shape{}
@@ -177,14 +177,25 @@ func TestAliasesAreCompleteOrExplained(t *testing.T) {
 	}
 }
 
-// Generated tokens are those that were appended and not taken back, and never fall.
-func TestGeneratedTokensNeverFall(t *testing.T) {
+// Appended tokens are those that were not taken back, and never fall.
+func TestAppendedTokensNeverFall(t *testing.T) {
 	c := New(Options{Model: "m", Aliases: allAliases})
 	for _, row := range [][2]int64{{5, 5}, {1, 5}, {6, 6}} {
-		c.Attach(counted(inspect.Stats{GeneratedTokens: row[0], Pools: make([]inspect.PoolStats, 1)}), nil)
-		for _, name := range []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total", "trtllm_generation_tokens_total"} {
-			assert.InDelta(t, row[1], value(t, c, name), 0)
-		}
+		c.Attach(counted(inspect.Stats{AppendedTokens: row[0], Pools: make([]inspect.PoolStats, 1)}), nil)
+		assert.InDelta(t, row[1], value(t, c, "kvactor_appended_tokens_total"), 0)
+	}
+}
+
+// Only the host knows what it has generated: the engine learns of no answer's last token.
+func TestGeneratedTokensAreTheHosts(t *testing.T) {
+	names := []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total", "trtllm_generation_tokens_total"}
+	o := Options{Model: "m", Aliases: allAliases}
+	for _, name := range exported(t, served(t, o)) {
+		assert.NotContains(t, names, name)
+	}
+	o.Generated = func() int64 { return 7 }
+	for _, name := range names {
+		assert.InDelta(t, 7, value(t, served(t, o), name), 0)
 	}
 }
 

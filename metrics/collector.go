@@ -40,6 +40,10 @@ type Options struct {
 	// Preemptions is how many sequences the host has released to admit them again later. The
 	// engine preempts none, so only the host knows; nil: vLLM's metric of them is absent.
 	Preemptions func() int64
+	// Generated is how many tokens the host has generated for its clients. The engine learns
+	// of a token when it is appended, which the last one of an answer never is; nil: the
+	// metrics of generated tokens are absent.
+	Generated func() int64
 	// Timeout is how long a scrape waits for the engine; 0: 2 s.
 	Timeout time.Duration
 }
@@ -57,9 +61,9 @@ type Collector struct {
 
 	own, store, vllm, trtllm descriptions
 
-	// generated is what was exported last: drafts that are rejected are rewound, and a counter
+	// appended is what was exported last: drafts that are rejected are rewound, and a counter
 	// must not fall.
-	generated highest
+	appended highest
 
 	copies copies
 	stages *stages
@@ -182,12 +186,16 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats) {
 	c.own.counter(out, "requests_total", float64(s.Requests))
+	c.own.counter(out, "readmissions_total", float64(s.Readmissions))
 	c.own.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
 	c.own.counter(out, "rounds_total", float64(s.Rounds))
 	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
 	c.own.counter(out, "copies_refused_total", float64(s.Calls.RefusedCopies))
-	c.own.counter(out, "generated_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
+	c.own.counter(out, "appended_tokens_total", float64(c.appended.most(s.AppendedTokens)))
+	if c.o.Generated != nil {
+		c.own.counter(out, "generated_tokens_total", float64(c.o.Generated()))
+	}
 	for code, n := range map[string]int64{
 		"out_of_pages": s.RefusedSteps.OutOfPages, "sequence_lost": s.RefusedSteps.SequenceLost, "other": s.RefusedSteps.Other,
 	} {

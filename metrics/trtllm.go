@@ -31,10 +31,10 @@ func trtllmDescriptions(constant prometheus.Labels) descriptions {
 		{"kv_cache_onboard_bytes_total", "Bytes copied from host memory."},
 		{"kv_cache_offload_bytes_total", "Bytes copied to host memory."},
 		{"kv_cache_disk_prefetch_blocks_total", "Pages that came from the store to host memory."},
-		{"prompt_tokens_total", "Prompt tokens."},
-		{"prompt_cached_tokens_total", "Prompt tokens reused."},
-		{"generation_tokens_total", "Tokens appended to sequences and not taken back."},
-		{"prompt_cached_tokens_per_request", "Reused tokens of the prompts of admissions."},
+		{"prompt_tokens_total", "Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
+		{"prompt_cached_tokens_total", "Tokens of prompt_tokens_total that were reused when the request was first admitted."},
+		{"generation_tokens_total", "Tokens that the host has generated for its clients."},
+		{"prompt_cached_tokens_per_request", "Reused tokens of each prompt, noted when it is first admitted."},
 		{"num_requests_running", "Sequences that are running."},
 		{"num_requests_waiting", "Requests that wait for the host to admit them, and those that wait for pages."},
 	})
@@ -127,7 +127,9 @@ func (c *Collector) trtllmBlocks(out chan<- prometheus.Metric, s *inspect.Stats,
 func (c *Collector) trtllmPrompts(out chan<- prometheus.Metric, s *inspect.Stats) {
 	c.trtllm.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.trtllm.counter(out, "prompt_cached_tokens_total", float64(s.ReusedTokens))
-	c.trtllm.counter(out, "generation_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
+	if c.o.Generated != nil {
+		c.trtllm.counter(out, "generation_tokens_total", float64(c.o.Generated()))
+	}
 	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.ReusedTokens-s.Prompts.HostTokens), "0", "gpu")
 	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.Prompts.HostTokens), "1", "host")
 	c.trtllm.histogram(out, "prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens, func(bound int) bool {

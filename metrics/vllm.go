@@ -18,16 +18,16 @@ func vllmDescriptions(constant prometheus.Labels) descriptions {
 		{"gpu_cache_usage_perc", "As kv_cache_usage_perc, under the name of vLLM before 0.10."},
 		{"num_requests_running", "Sequences that are running."},
 		{"num_requests_waiting", "Requests that wait for the host to admit them, and those that wait for pages."},
-		{"prefix_cache_queries_total", "Prompt tokens."},
-		{"prefix_cache_hits_total", "Prompt tokens reused on the device."},
-		{"external_prefix_cache_queries_total", "Prompt tokens not reused on the device."},
+		{"prefix_cache_queries_total", "Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
+		{"prefix_cache_hits_total", "Of these, tokens reused on the device."},
+		{"external_prefix_cache_queries_total", "Prompt tokens that were looked up in host memory: those not reused on the device."},
 		{"external_prefix_cache_hits_total", "Prompt tokens reused from host memory."},
-		{"prompt_tokens_total", "Prompt tokens."},
-		{"prompt_tokens_cached_total", "Prompt tokens reused."},
-		{"generation_tokens_total", "Tokens appended to sequences and not taken back."},
-		{"num_preemptions_total", "Sequences that the host has preempted."},
-		{"request_prompt_tokens", "Tokens of the prompts of admissions."},
-		{"request_prefill_kv_computed_tokens", "Tokens of the prompts of admissions that were not reused."},
+		{"prompt_tokens_total", "Tokens of the prompts that were admitted, once for each request."},
+		{"prompt_tokens_cached_total", "Tokens of prompt_tokens_total that were reused when the request was first admitted."},
+		{"generation_tokens_total", "Tokens that the host has generated for its clients."},
+		{"num_preemptions_total", "Sequences that the host has released to admit them again, once for each time."},
+		{"request_prompt_tokens", "Tokens of each prompt, noted when it is first admitted."},
+		{"request_prefill_kv_computed_tokens", "Tokens of each prompt that were not reused, noted when it is first admitted."},
 		{"kv_offload_load_bytes_total", "Bytes copied from host memory."},
 		{"kv_offload_store_bytes_total", "Bytes copied to host memory."},
 	})
@@ -90,7 +90,9 @@ func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, 
 	if c.o.Preemptions != nil {
 		c.vllm.counter(out, "num_preemptions_total", float64(c.o.Preemptions()))
 	}
-	c.vllm.counter(out, "generation_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
+	if c.o.Generated != nil {
+		c.vllm.counter(out, "generation_tokens_total", float64(c.o.Generated()))
+	}
 	c.vllmPrompts(out, s)
 	all := sumOf(s, nil)
 	c.vllm.counter(out, "kv_offload_load_bytes_total", float64(all.BytesOnboarded))

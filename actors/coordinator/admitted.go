@@ -4,6 +4,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // The answer of an admission: what a prompt has reused, and the counters.
@@ -23,9 +24,6 @@ func (a *admission) fillResult(i int) {
 	if !a.states.empty() {
 		a.planCheckpoints(it, m.Matched)
 	}
-	a.stats.Requests++
-	a.stats.PromptTokens += int64(s.Prompt)
-	a.stats.ReusedTokens += int64(m.Matched)
 	// Prompts that are refused count by noteRefusal instead.
 	a.pressure.noteMatch(m, int(s.Prompt))
 	onboarded := 0
@@ -37,12 +35,34 @@ func (a *admission) fillResult(i int) {
 		}
 	}
 	// The pool that copied most decides, since the others waited for it.
-	a.stats.Prompts.Note(int(s.Prompt), m.Matched, min(m.Matched, onboarded*a.config.TokensPerBlock), r.MissReason)
+	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock))
 	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {
 		a.fillInput(it)
 	}
+}
+
+// count counts an admitted prompt, of which tokens were copied from host memory.
+func (a *admission) count(it *prompt, onHost int) {
+	if it.again {
+		a.stats.Readmissions++
+		return
+	}
+	length, reused := int(it.sequence.Prompt), it.result.ReusedTokens
+	a.stats.Requests++
+	a.stats.PromptTokens += int64(length)
+	a.stats.ReusedTokens += int64(reused)
+	a.stats.Prompts.Note(length, reused, onHost, it.result.MissReason)
+}
+
+// countersOf are the counters of a pool in which the blocks of a prompt count. Those of a
+// prompt that was admitted before count nowhere.
+func (a *admission) countersOf(it *prompt, p int) *inspect.PoolCounters {
+	if it.again {
+		return &inspect.PoolCounters{}
+	}
+	return a.stats.pool(p)
 }
 
 // endRefused answers a refused prompt and ends its sequence.
@@ -74,7 +94,7 @@ func (a *admission) takeTokens() {
 // once: as reused whole, as reused in part, as missed, or, if the match goes on behind it and
 // the window has passed it, not at all.
 func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
-	pl, counters := &it.plans[p], a.stats.pool(p)
+	pl, counters := &it.plans[p], a.countersOf(it, p)
 	if a.states.has(p) {
 		return a.stateReuse(it, p)
 	}
@@ -102,7 +122,7 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 // tokens before it, whatever their number, and its page is copied; so it counts as one block
 // reused in part.
 func (a *admission) stateReuse(it *prompt, p int) messages.PoolReuse {
-	m, counters := &a.batch.match.Items[it.self], a.stats.pool(p)
+	m, counters := &a.batch.match.Items[it.self], a.countersOf(it, p)
 	missed := a.config.blocks(int(it.sequence.Prompt)) - m.Blocks
 	if m.Source.Block != protocol.NoBlock {
 		// The attention pools reuse a part of this block and count it so; here it is no block

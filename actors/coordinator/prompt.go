@@ -28,6 +28,7 @@ type prompt struct {
 	result    *messages.Admitted // nil but for admissions
 	beams     int
 	unchecked bool // its tokens have not been checked yet, see mayCheckLater
+	again     bool // it was admitted before: AdmitRequest.Readmitted
 	refused   *messages.Refusal
 	reuse     messages.PartialReuse // how the source is reused
 	query     int                   // index of its question in the Move, −1: none
@@ -142,7 +143,7 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
 			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, keepTokens: r.KeepTokens && len(r.Multimodal) == 0,
 		})
-		it.result, it.beams, it.unchecked = result, max(1, r.BeamWidth), unchecked
+		it.result, it.beams, it.unchecked, it.again = result, max(1, r.BeamWidth), unchecked, r.Readmitted
 	}
 	return results
 }

@@ -38,7 +38,7 @@ func (t *readStats) start() {
 	pools := r.Stats.Pools[:0]
 	r.Stats = t.stats.Stats
 	n := t.sequences.Counts()
-	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.GeneratedTokens = t.sequences.Running(), n.Lost, n.Generated
+	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = t.sequences.Running(), n.Lost, n.Generated
 	r.Stats.Waiting = t.waiting.requests()
 	for p := range t.config.Pools {
 		// Counts are those of the last answers, which are exact between rounds.

@@ -18,14 +18,18 @@ type ReadStats struct {
 
 // Stats has the counters of the engine and its pools.
 type Stats struct {
-	Requests     int64 // admissions served
+	// Requests are the admissions that were served, without those that the host marks as
+	// AdmitRequest.Readmitted. Those are Readmissions, and count nowhere else: not in the tokens
+	// and Prompts, and not in ReusedFull, ReusedPartial and Missed of the pools.
+	Requests     int64
+	Readmissions int64
 	PromptTokens int64
 	ReusedTokens int64
 	Pools        []PoolStats
 	Prompts      PromptStats
-	// GeneratedTokens were appended and not rewound, of each beam. Those of a fork's origin
+	// AppendedTokens were appended and not rewound, of each beam. Those of a fork's origin
 	// count once, those of another engine there.
-	GeneratedTokens int64
+	AppendedTokens int64
 	// AppendedPages are device pages that appends have taken, of all pools.
 	AppendedPages int64
 	// RefusedSteps are those of appends and commits that were served otherwise.

@@ -136,7 +136,7 @@ func (r *run) compareState(t *rapid.T) {
 	// and no device, and does not count steps.
 	a.Store, b.Store = nil, nil
 	for _, s := range []*inspect.Stats{&a, &b} {
-		s.Calls, s.RefusedSteps, s.GeneratedTokens, s.AppendedPages = inspect.CallStats{}, inspect.StepRefusals{}, 0, 0
+		s.Calls, s.RefusedSteps, s.AppendedTokens, s.AppendedPages = inspect.CallStats{}, inspect.StepRefusals{}, 0, 0
 	}
 	r.same(t, "stats", ea, eb, a, b)
 	r.compareContents(t)
