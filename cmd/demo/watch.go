@@ -73,6 +73,7 @@ func (s *service) observe() error {
 	o.Title, o.Encode = s.name, s.words.Encode
 	o.Waiting = func() int { return s.scheduler.Counters().Waiting }
 	o.Preemptions = func() int64 { return s.scheduler.Counters().Preemptions }
+	o.Generated = func() int64 { return s.scheduler.Counters().GeneratedTokens }
 	s.observer = watch.NewObserver(o)
 	c := &s.flags.config
 	c.Options = append(c.Options, s.observer.EngineOptions()...)

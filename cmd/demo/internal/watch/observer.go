@@ -35,6 +35,8 @@ type Options struct {
 	Waiting    func() int                             // requests that wait for an admission
 	// Preemptions are the sequences that have been released to be admitted again; nil: unknown.
 	Preemptions func() int64
+	// Generated are the tokens that have been generated for clients; nil: unknown.
+	Generated func() int64
 }
 
 // Observer watches one engine: its page, its metrics, its published events.
@@ -52,7 +54,7 @@ func NewObserver(o Options) *Observer {
 	if o.Events == (wire.Config{}) {
 		o.Events = wire.Default()
 	}
-	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions})}
+	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions, Generated: o.Generated})}
 }
 
 // EngineOptions are those that the engine is started with.

@@ -17,6 +17,7 @@ type Request struct {
 	Salt            string
 	Adapter         *model.Adapter
 	Beams           int
+	Readmitted      bool // it was admitted before: messages.AdmitRequest
 }
 
 // namespace separates salts and adapters.
@@ -56,7 +57,7 @@ func (r *Runner) admit(
 		q := &requests[i]
 		asked[i].Request = messages.AdmitRequest{
 			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
-			Fetch: fetch,
+			Fetch: fetch, Readmitted: q.Readmitted,
 		}
 	}
 	if err := r.Engine.AdmitBatch(ctx, asked); err != nil && errors.Is(asked[0].Err, err) {

@@ -64,7 +64,7 @@ func (s *Scheduler) admit(ctx context.Context) error {
 	// for the others.
 	requests := make([]runner.Request, n)
 	for i, a := range s.waiting[:n] {
-		requests[i] = runner.Request{Tokens: a.tokens, Salt: a.Salt}
+		requests[i] = runner.Request{Tokens: a.tokens, Salt: a.Salt, Readmitted: a.job.admitted != nil}
 	}
 	sequences, errs, err := s.runner.AdmitAll(ctx, requests)
 	if err != nil {
@@ -110,12 +110,7 @@ func (s *Scheduler) admitted(a *answer, sequence *runner.Sequence, refused error
 	case refused == nil:
 		a.sequence = sequence
 		s.running = append(s.running, a)
-		s.count(func(c *Counters) {
-			c.Prompts++
-			c.PromptTokens += int64(sequence.Prompt)
-			c.ReusedTokens += int64(sequence.Reused)
-			c.OnboardedPages += int64(sequence.Onboarded)
-		})
+		s.countAdmission(a)
 		return true
 	case errors.Is(refused, messages.ErrOutOfPages) && !alone:
 		s.full = true
@@ -127,6 +122,24 @@ func (s *Scheduler) admitted(a *answer, sequence *runner.Sequence, refused error
 	}
 	s.endAll(a.job, []*answer{a}, Failed, refused)
 	return true
+}
+
+// countAdmission counts an admission, and the first of a request as its prompt.
+func (s *Scheduler) countAdmission(a *answer) {
+	first := a.job.admitted == nil
+	if first {
+		a.job.admitted = &Reuse{a.sequence.Reused, a.sequence.Onboarded}
+	}
+	s.count(func(c *Counters) {
+		c.OnboardedPages += int64(a.sequence.Onboarded)
+		if !first {
+			c.Readmissions++
+			return
+		}
+		c.Prompts++
+		c.PromptTokens += int64(a.sequence.Prompt)
+		c.ReusedTokens += int64(a.sequence.Reused)
+	})
 }
 
 // maxFailures bounds how often the work of a request is done again in a row after

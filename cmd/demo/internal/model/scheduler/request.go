@@ -52,8 +52,9 @@ const (
 // job is one request in the scheduler.
 type job struct {
 	Request
-	ctx     context.Context
-	started bool // Started was called
+	ctx      context.Context
+	started  bool   // Started was called
+	admitted *Reuse // at the first admission, as others are of its own work; nil: not yet
 	// Until forked is true choice 0 is the only answer and stands for all: the others
 	// come into being when its prompt is computed.
 	forked   bool

@@ -42,11 +42,12 @@ var ErrStopping = errors.New("the server is stopping")
 // Counters count what a scheduler has done.
 type Counters struct {
 	Steps           int64
-	Prompts         int64 // computed, those of preempted sequences included
-	PromptTokens    int64
-	ReusedTokens    int64
+	Prompts         int64 // requests whose prompts were admitted
+	Readmissions    int64 // admissions of requests that were admitted before
+	PromptTokens    int64 // of Prompts
+	ReusedTokens    int64 // of PromptTokens
 	OnboardedPages  int64
-	GeneratedTokens int64
+	GeneratedTokens int64 // told to the sinks
 	Preemptions     int64
 	Retries         int64 // of sequences that an actor's failure had lost
 	DraftedTokens   int64

@@ -160,7 +160,7 @@ func (s *Scheduler) sampleRows(a *answer) {
 	}
 	if !a.started {
 		a.started = true
-		a.Sink.Started(Reuse{a.sequence.Reused, a.sequence.Onboarded})
+		a.Sink.Started(*a.job.admitted)
 	}
 	drafts := a.sequence.Tokens[len(a.sequence.Tokens)-len(rows)+1:]
 	generated := a.generated()
