@@ -119,12 +119,17 @@ type listener struct {
 // Started notes what was reused.
 func (l *listener) Started(r scheduler.Reuse) { l.Reused = r.Tokens }
 
-// Token keeps a token.
-func (l *listener) Token(_ int, t messages.Token, _ []float32) bool {
-	if len(l.Tokens) == 0 {
+// Prompt is not called: no request asks for it.
+func (l *listener) Prompt(int, [][]float32) {}
+
+// Token keeps a token of the answer.
+func (l *listener) Token(_ int, t scheduler.Sampled) bool {
+	if l.First == 0 {
 		l.First = time.Since(l.begin)
 	}
-	l.Tokens = append(l.Tokens, t)
+	if !t.Stop {
+		l.Tokens = append(l.Tokens, t.Token)
+	}
 	return true
 }
 

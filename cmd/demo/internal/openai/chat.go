@@ -2,111 +2,78 @@ package openai
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
+	"github.com/kvactor/kvactor/messages"
 )
 
-// chatRequest is the body of a chat completion.
-type chatRequest struct {
-	params
-	Messages            []message `json:"messages"`
-	MaxCompletionTokens *int      `json:"max_completion_tokens"`
-	Logprobs            bool      `json:"logprobs"`
-	TopLogprobs         int       `json:"top_logprobs"`
-
-	Tools          []json.RawMessage `json:"tools"`
-	Functions      []json.RawMessage `json:"functions"`
-	ResponseFormat *struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
-}
-
-type message struct {
-	Role    string  `json:"role"`
-	Content content `json:"content"`
-}
-
-// content is a text, or a list of parts of which only texts are supported.
-type content string
-
-// UnmarshalJSON reads both forms.
-func (c *content) UnmarshalJSON(b []byte) error {
-	var text *string
-	if json.Unmarshal(b, &text) == nil {
-		if text != nil {
-			*c = content(*text)
+// readMessages reads the messages of a chat. Clients send answers back as they got them, with
+// fields that say nothing.
+func (q *request) readMessages(path string, value []byte) *apiError {
+	return list(path, value, func(path string, o object) *apiError {
+		var m token.Message
+		e := o.fill(path, []field{
+			{"role", &m.Role, nil},
+			{"content", reader(func(path string, value []byte) (e *apiError) {
+				m.Text, e = readContent(path, value)
+				return e
+			}), nil},
+			{"refusal", unserved{}, nil},
+			{"audio", unserved{}, nil},
+			{"annotations", unserved{"[]"}, nil},
+			{"tool_calls", unserved{"[]"}, nil},
+			{"function_call", unserved{}, nil},
+			{"reasoning_content", unserved{`""`}, nil},
+		})
+		if e != nil {
+			return e
 		}
-		return nil
-	}
-	var parts []struct{ Type, Text string }
-	if err := json.Unmarshal(b, &parts); err != nil {
-		return errors.New("content is neither a text nor a list of parts")
-	}
-	for _, p := range parts {
-		if p.Type != "text" {
-			return errors.New("content: parts of type " + p.Type + " are not supported")
-		}
-		*c += content(p.Text)
-	}
-	return nil
-}
-
-// check refuses what is not supported.
-func (q *chatRequest) check() *apiError {
-	if q.MaxCompletionTokens != nil {
-		q.MaxTokens = q.MaxCompletionTokens
-	}
-	if e := q.params.check(); e != nil {
-		return e
-	}
-	switch {
-	case len(q.Messages) == 0:
-		return badParam("messages", "there are none")
-	case len(q.Tools) > 0:
-		return badParam("tools", "not supported")
-	case len(q.Functions) > 0:
-		return badParam("functions", "not supported")
-	case q.ResponseFormat != nil && q.ResponseFormat.Type != "text":
-		return badParam("response_format", "%q is not supported", q.ResponseFormat.Type)
-	case q.TopLogprobs < 0 || q.TopLogprobs > maxLogprobs:
-		return badParam("top_logprobs", "%d is not within 0 and %d", q.TopLogprobs, maxLogprobs)
-	case q.TopLogprobs > 0 && !q.Logprobs:
-		return badParam("top_logprobs", "only with logprobs")
-	}
-	return nil
-}
-
-// chat answers a chat completion.
-func (v *Server) chat(w http.ResponseWriter, r *http.Request) *apiError {
-	var q chatRequest
-	if e := v.accept(w, r, &q); e != nil {
-		return e
-	}
-	var list []token.Message
-	for _, m := range q.Messages {
 		switch m.Role {
 		case "developer":
 			m.Role = "system"
 		case "system", "user", "assistant":
 		default:
-			return badParam("messages", "the role %q is not supported", m.Role)
+			e = badParam(path+"role", "%q is not supported", m.Role)
 		}
-		list = append(list, token.Message{Role: m.Role, Text: string(m.Content)})
+		q.messages = append(q.messages, m)
+		return e
+	})
+}
+
+// readContent reads a text, or a list of parts of which only texts are supported.
+func readContent(path string, value []byte) (text string, e *apiError) {
+	if json.Unmarshal(value, &text) == nil {
+		return text, nil
 	}
-	prompt, err := v.config.Words.Encode(v.config.Form.Write(list))
-	if err != nil {
-		return badParam("messages", "%v", err)
+	e = list(path, value, func(path string, o object) *apiError {
+		var kind, part string
+		if e := (object{"type": o["type"]}).fill(path, []field{{"type", &kind, nil}}); e != nil {
+			return e
+		}
+		if kind != "text" {
+			return badParam(path+"type", "parts of type %q are not supported", kind)
+		}
+		e := o.fill(path, []field{{"type", &kind, nil}, {"text", &part, nil}})
+		text += part
+		return e
+	})
+	return text, e
+}
+
+// chat answers a chat completion.
+func (v *Server) chat(w http.ResponseWriter, r *http.Request) *apiError {
+	q, e := v.accept(w, r, chat)
+	if e != nil {
+		return e
 	}
-	g := v.newGeneration(&q.params, chatForm{})
-	if q.Logprobs {
-		g.top = q.TopLogprobs
+	prompt, e := v.encode("messages", v.config.Form.Write(q.messages), false)
+	if e != nil {
+		return e
 	}
-	request := v.request(&q.params, prompt, v.config.MaxLen)
-	request.Stops = v.config.Form.Stops(v.config.Words)
-	g.add(request)
+	g := v.newGeneration(q, chatForm{})
+	g.add(v.schedule(q, prompt, v.config.Form.Stops(v.config.Words), v.config.MaxLen))
 	return v.serve(w, r, g)
 }
 
@@ -129,6 +96,8 @@ type chatChoice struct {
 	Delta    *chatDelta    `json:"delta,omitempty"`
 	Logprobs *chatLogprobs `json:"logprobs"`
 	Finish   *string       `json:"finish_reason"`
+
+	Tokens []messages.Token `json:"token_ids,omitempty"`
 }
 
 type chatMessage struct {
@@ -162,7 +131,7 @@ func (chatForm) first(choice int) any {
 }
 
 func (chatForm) part(p *piece) any {
-	c := chatChoice{Index: p.choice, Delta: &chatDelta{}, Logprobs: chatLogprobsOf(p.logprobs), Finish: finish(p.finish)}
+	c := chatChoice{Index: p.choice, Delta: &chatDelta{}, Logprobs: chatLogprobsOf(p.logprobs), Finish: finish(p.finish), Tokens: p.tokens}
 	if p.text != "" || c.Logprobs != nil {
 		c.Delta.Content = &p.text
 	}
@@ -172,9 +141,12 @@ func (chatForm) part(p *piece) any {
 func (chatForm) whole(p *piece) any {
 	return chatChoice{
 		Index: p.choice, Message: &chatMessage{Role: "assistant", Content: p.text},
-		Logprobs: chatLogprobsOf(p.logprobs), Finish: finish(p.finish),
+		Logprobs: chatLogprobsOf(p.logprobs), Finish: finish(p.finish), Tokens: p.tokens,
 	}
 }
+
+// prompt tells of the prompt once, since there is one.
+func (chatForm) prompt(e *envelope, p *prompt) { e.promptFields = fieldsOf(p) }
 
 func chatLogprobsOf(list []logprob) *chatLogprobs {
 	if len(list) == 0 {

@@ -17,10 +17,9 @@ import (
 // prompt. The scheduler writes pieces, the handler reads them. There are at most as
 // many as tokens were asked for, so a slow client holds nothing up.
 type generation struct {
-	params   *params
+	request  *request
 	form     form
 	words    *token.Tokenizer
-	top      int // alternatives of each token that are reported; −1: no logprobs
 	requests []scheduler.Request
 
 	mu      sync.Mutex
@@ -37,7 +36,9 @@ type piece struct {
 	choice   int
 	text     string
 	logprobs []logprob
-	finish   string // "": more follows
+	tokens   []messages.Token // if they were asked for
+	finish   string           // "": more follows
+	prompt   *prompt          // of the first piece, if something of it was asked for
 }
 
 // usage counts tokens.
@@ -52,15 +53,46 @@ type promptDetails struct {
 	Cached int `json:"cached_tokens"`
 }
 
-func (v *Server) newGeneration(p *params, f form) *generation {
-	return &generation{params: p, form: f, words: v.config.Words, top: -1, wake: make(chan struct{}, 1)}
+func (v *Server) newGeneration(q *request, f form) *generation {
+	return &generation{request: q, form: f, words: v.config.Words, wake: make(chan struct{}, 1)}
+}
+
+// prompt is what is told of a prompt.
+type prompt struct {
+	tokens   []messages.Token
+	text     string
+	logprobs []logprob // by token; none of the first
+	ids      bool
+	top      int // of prompt_logprobs; −1: they were not asked for
+}
+
+// newPrompt prepares what is told of a prompt.
+func (g *generation) newPrompt(tokens []messages.Token, logits bool) *prompt {
+	p := &prompt{tokens: tokens, ids: g.request.ids, top: g.request.promptTop}
+	var text []byte
+	for _, t := range tokens {
+		if logits {
+			p.logprobs = append(p.logprobs, logprob{chosen: g.scored(t, 0), offset: len(text)})
+		}
+		text = g.words.Append(text, t)
+	}
+	p.text = strings.ToValidUTF8(string(text), "\uFFFD")
+	return p
 }
 
 // add adds a prompt.
 func (g *generation) add(q scheduler.Request) {
-	q.Sink = &sink{g, len(g.choices)}
+	p := g.newPrompt(q.Tokens, q.PromptLogits)
+	q.Sink = &sink{g, p, len(g.choices), q.Choices}
 	for range q.Choices {
-		g.choices = append(g.choices, choice{})
+		c := choice{}
+		if p.ids || p.top >= 0 {
+			c.prompt = p
+		}
+		if g.request.echo {
+			c.before = len(p.text)
+		}
+		g.choices = append(g.choices, c)
 		g.open++
 	}
 	g.usage.Prompt += len(q.Tokens)
@@ -87,31 +119,63 @@ func (g *generation) take(done <-chan struct{}) (list []piece, open bool, failed
 
 // sink takes what is generated behind one prompt.
 type sink struct {
-	g     *generation
-	first int // choice of the generation
+	g       *generation
+	prompt  *prompt
+	first   int // choice of the generation
+	choices int
 }
 
-// Started counts what was reused.
+// Prompt scores the tokens of the prompt.
+func (s *sink) Prompt(at int, rows [][]float32) {
+	g := s.g
+	for i, row := range rows {
+		l := &s.prompt.logprobs[at+1+i]
+		*l = g.logprob(l.chosen.token, row, l.offset, max(g.request.top, g.request.promptTop))
+	}
+}
+
+// Started counts what was reused, and repeats the prompt if there is an echo.
 func (s *sink) Started(r scheduler.Reuse) {
-	s.g.mu.Lock()
-	defer s.g.mu.Unlock()
-	s.g.usage.Details.Cached += r.Tokens
+	g := s.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.usage.Details.Cached += r.Tokens
+	if !g.request.echo {
+		return
+	}
+	for i := range s.choices {
+		if g.request.top >= 0 {
+			g.choices[s.first+i].logprobs = slices.Clone(s.prompt.logprobs)
+		}
+		g.send(s.first+i, s.prompt.text, "")
+	}
 }
 
 // Token adds a token's text. It ends the choice at a stop text.
-func (s *sink) Token(i int, t messages.Token, logits []float32) bool {
+func (s *sink) Token(i int, t scheduler.Sampled) bool {
 	g := s.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.usage.Completion++
-	c := &g.choices[s.first+i]
-	offset := len(c.text)
-	c.text = g.words.Append(c.text, t)
-	if g.top >= 0 {
-		c.logprobs = append(c.logprobs, g.logprob(t, logits, offset))
+	if g.request.maxTokens == 0 {
+		return true // the prompt was asked for, and no more
 	}
-	stopped := c.stop(g.params.Stop)
-	g.send(s.first+i, c.ready(g.params.Stop, stopped), "")
+	c := &g.choices[s.first+i]
+	offset := c.before + len(c.text)
+	if !t.Stop {
+		c.text = g.words.Append(c.text, t.Token)
+	}
+	if g.request.top >= 0 {
+		c.logprobs = append(c.logprobs, g.logprob(t.Token, t.Logits, offset, g.request.top))
+	}
+	if g.request.ids {
+		c.tokens = append(c.tokens, t.Token)
+	}
+	if c.count++; c.count <= g.request.minTokens {
+		c.searched = len(c.text)
+	}
+	stopped := c.stop(g.request.stop)
+	g.send(s.first+i, c.ready(g.request.stop, stopped || t.Stop), "")
 	return !stopped
 }
 
@@ -140,8 +204,8 @@ func (g *generation) send(i int, text, finish string) {
 	if text == "" && finish == "" {
 		return
 	}
-	g.pieces = append(g.pieces, piece{i, text, c.logprobs, finish})
-	c.logprobs = nil
+	g.pieces = append(g.pieces, piece{i, text, c.logprobs, c.tokens, finish, c.prompt})
+	c.logprobs, c.tokens, c.prompt = nil, nil, nil
 	g.poke()
 }
 
@@ -157,21 +221,27 @@ func (g *generation) poke() {
 // never sent in part.
 type choice struct {
 	text     []byte
-	sent     int       // bytes of text
-	logprobs []logprob // of tokens since the last piece
+	sent     int // bytes of text
+	searched int // bytes of text in which no stop text counts, since there were too few tokens
+	before   int // bytes of the prompt, if it is repeated
+	count    int // tokens
+	// Of tokens since the last piece, and of the prompt before the first.
+	logprobs []logprob
+	tokens   []messages.Token
+	prompt   *prompt
 }
 
 // stop cuts the text at the first stop text in it, which can only end in what was not
 // sent. It tells whether there is one.
 func (c *choice) stop(stops []string) bool {
-	first := -1
+	first, from := -1, max(c.sent, c.searched)
 	for _, s := range stops {
-		if i := bytes.Index(c.text[c.sent:], []byte(s)); i >= 0 && (first < 0 || i < first) {
+		if i := bytes.Index(c.text[from:], []byte(s)); i >= 0 && (first < 0 || i < first) {
 			first = i
 		}
 	}
 	if first >= 0 {
-		c.text = c.text[:c.sent+first]
+		c.text = c.text[:from+first]
 	}
 	return first >= 0
 }
@@ -220,43 +290,56 @@ func incomplete(text []byte) int {
 type logprob struct {
 	chosen scored
 	top    []scored
+	rank   int // of the chosen one, from 1 on; 0: it has no probability, as nothing is before it
 	offset int // of the token in the text
 }
 
 type scored struct {
+	token   messages.Token
 	text    string
 	logprob float64
+}
+
+func (g *generation) scored(t messages.Token, logprob float64) scored {
+	return scored{t, string(g.words.Append(nil, t)), logprob}
 }
 
 // leastLogprob stands for what JSON cannot write, as in OpenAI's API.
 const leastLogprob = -9999
 
-// logprob computes the logarithm of a token's probability before temperature.
-func (g *generation) logprob(t messages.Token, logits []float32, offset int) logprob {
-	top := float64(slices.Max(logits))
+// logprob computes the logarithm of a token's probability before temperature, and those of
+// the n likeliest.
+func (g *generation) logprob(t messages.Token, logits []float32, offset, n int) logprob {
+	top, rank := float64(slices.Max(logits)), 0
 	sum := 0.0
 	for _, x := range logits {
 		sum += math.Exp(float64(x) - top)
-	}
-	score := func(t int) scored {
-		return scored{string(g.words.Append(nil, messages.Token(t))), max(leastLogprob, float64(logits[t])-top-math.Log(sum))}
-	}
-	out := logprob{chosen: score(int(t)), offset: offset}
-	order := make([]int, len(logits))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case logits[a] > logits[b]:
-			return -1
-		case logits[a] < logits[b]:
-			return 1
+		if x >= logits[t] {
+			rank++
 		}
-		return 0
-	})
-	for _, i := range order[:min(g.top, len(order))] {
-		out.top = append(out.top, score(i))
+	}
+	score := func(t messages.Token) scored {
+		return g.scored(t, max(leastLogprob, float64(logits[t])-top-math.Log(sum)))
+	}
+	out := logprob{chosen: score(t), offset: offset, rank: rank}
+	for _, t := range likeliest(logits, n) {
+		out.top = append(out.top, score(t))
 	}
 	return out
+}
+
+// likeliest are the n tokens with the largest logits, the first of equal ones first.
+func likeliest(logits []float32, n int) (best []messages.Token) {
+	for t, x := range logits {
+		if len(best) == n && (n == 0 || x <= logits[best[n-1]]) {
+			continue
+		}
+		at := len(best)
+		for at > 0 && x > logits[best[at-1]] {
+			at--
+		}
+		best = slices.Insert(best, at, messages.Token(t))
+		best = best[:min(n, len(best))]
+	}
+	return best
 }

@@ -2,38 +2,197 @@ package openai
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
-	"strings"
-	"time"
+	"strconv"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// params are the parameters that both kinds of completions have.
-type params struct {
-	Model         string   `json:"model"`
-	Stream        bool     `json:"stream"`
-	StreamOptions *options `json:"stream_options"`
-	N             *int     `json:"n"`
-	Stop          texts    `json:"stop"`
-	Seed          *int64   `json:"seed"`
-	Temperature   *float64 `json:"temperature"`
-	TopP          *float64 `json:"top_p"`
-	MaxTokens     *int     `json:"max_tokens"`
-	CacheSalt     *string  `json:"cache_salt"`
+// endpoint is one of the two that complete texts.
+type endpoint int
 
-	// Refused unless they have the value that changes nothing.
-	FrequencyPenalty float64            `json:"frequency_penalty"`
-	PresencePenalty  float64            `json:"presence_penalty"`
-	LogitBias        map[string]float64 `json:"logit_bias"`
+const (
+	completion endpoint = iota
+	chat
+)
+
+// request is the body of a completion. One endpoint has no messages, the other no prompt.
+type request struct {
+	on       endpoint
+	model    string
+	prompt   prompts
+	messages []token.Message
+	sampling scheduler.Sampling
+	salt     string
+
+	n, bestOf                     int
+	maxTokens, maxChat, minTokens int // −1: not said
+	stop                          texts
+	stopTokens                    []messages.Token
+	ignoreEOS, noBOS              bool
+
+	stream, usage bool
+	options       bool // there are stream_options
+	echo, ids     bool
+	// top and promptTop are the alternatives of each token that are reported; −1: no logprobs.
+	top, promptTop int
+	chatLogprobs   bool
 }
 
-type options struct {
-	IncludeUsage bool `json:"include_usage"`
+// newRequest is a request with the defaults.
+func newRequest(on endpoint) *request {
+	return &request{
+		on: on, n: 1, bestOf: -1, maxTokens: -1, maxChat: -1, top: -1, promptTop: -1,
+		sampling: scheduler.Sampling{Temperature: 1, TopP: 1, RepetitionPenalty: 1, Seed: rand.Uint64()}, //nolint:gosec // a seed, not a secret
+	}
+}
+
+// fields are all parameters of an endpoint: those that are served, and those that are known and
+// not served, with the values that are nevertheless accepted. Others are refused by name.
+func (q *request) fields() []field {
+	specials := true
+	both := []field{
+		{"model", &q.model, nil},
+		{"n", &q.n, least(1)},
+		{"max_tokens", &q.maxTokens, least(0)},
+		{"min_tokens", &q.minTokens, least(0)},
+		{"temperature", &q.sampling.Temperature, between(0, 2)},
+		{"top_p", &q.sampling.TopP, above(0, 1)},
+		{"top_k", &q.sampling.TopK, least(-1)},
+		{"min_p", &q.sampling.MinP, between(0, 1)},
+		{"repetition_penalty", &q.sampling.RepetitionPenalty, above(0, math.Inf(1))},
+		{"frequency_penalty", &q.sampling.FrequencyPenalty, between(-2, 2)},
+		{"presence_penalty", &q.sampling.PresencePenalty, between(-2, 2)},
+		{"logit_bias", q.readBias, nil},
+		{"seed", &seed{&q.sampling.Seed}, nil},
+		{"stop", &q.stop, nil},
+		{"stop_token_ids", &q.stopTokens, nil},
+		{"ignore_eos", &q.ignoreEOS, nil},
+		{"stream", &q.stream, nil},
+		{"stream_options", q.readOptions, nil},
+		{"prompt_logprobs", &q.promptTop, between(0, maxLogprobs)},
+		{"return_token_ids", &q.ids, nil},
+		{"cache_salt", q.readSalt, nil},
+		{"user", ignored{}, nil},
+		{"request_id", ignored{}, nil},
+		{"use_beam_search", unserved{"false"}, nil},
+		{"length_penalty", unserved{"1"}, nil},
+		{"bad_words", unserved{"[]"}, nil},
+		{"include_stop_str_in_output", unserved{"false"}, nil},
+		{"skip_special_tokens", unserved{"true"}, nil},
+		{"spaces_between_special_tokens", unserved{"true"}, nil},
+		{"priority", unserved{"0"}, nil},
+		{"response_format", unserved{`{"type":"text"}`}, nil},
+	}
+	if q.on == completion {
+		return append(both,
+			field{"prompt", &q.prompt, nil},
+			field{"logprobs", &q.top, between(0, maxLogprobs)},
+			field{"echo", &q.echo, nil},
+			field{"best_of", &q.bestOf, nil},
+			field{"add_special_tokens", reader(func(path string, value []byte) *apiError {
+				e := (&field{into: &specials}).fill(path, value)
+				q.noBOS = !specials
+				return e
+			}), nil},
+			field{"suffix", unserved{`""`}, nil},
+		)
+	}
+	return append(both,
+		field{"messages", q.readMessages, nil},
+		field{"max_completion_tokens", &q.maxChat, least(1)},
+		field{"logprobs", &q.chatLogprobs, nil},
+		field{"top_logprobs", &q.top, between(0, maxLogprobs)},
+		field{"metadata", ignored{}, nil},
+		field{"store", ignored{}, nil},
+		field{"service_tier", ignored{}, nil},
+		field{"parallel_tool_calls", ignored{}, nil}, // there are no tools
+		field{"safety_identifier", ignored{}, nil},
+		field{"prompt_cache_key", ignored{}, nil},
+		field{"add_special_tokens", unserved{"false"}, nil},
+		field{"add_generation_prompt", unserved{"true"}, nil},
+		field{"continue_final_message", unserved{"false"}, nil},
+		field{"echo", unserved{"false"}, nil},
+		field{"modalities", unserved{`["text"]`}, nil},
+		field{"tools", unserved{"[]"}, nil},
+		field{"tool_choice", unserved{`"none"`, `"auto"`}, nil},
+		field{"functions", unserved{"[]"}, nil},
+		field{"function_call", unserved{`"none"`, `"auto"`}, nil},
+	)
+}
+
+// accept reads a request and refuses it if it is for another model or asks for what is
+// not supported. The model comes first: a client of another model has other mistakes.
+func (v *Server) accept(w http.ResponseWriter, r *http.Request, on endpoint) (*request, *apiError) {
+	o, e := read(w, r)
+	if e != nil {
+		return nil, e
+	}
+	q := newRequest(on)
+	if e := (object{"model": o["model"]}).fill("", q.fields()); e != nil {
+		return nil, e
+	}
+	if e := v.known(q.model); e != nil {
+		return nil, e
+	}
+	if e := o.fill("", q.fields()); e != nil {
+		return nil, e
+	}
+	return q, q.check()
+}
+
+// check refuses parameters that do not go together.
+func (q *request) check() *apiError {
+	if q.maxChat > 0 {
+		q.maxTokens = q.maxChat
+	}
+	switch {
+	case q.maxTokens == 0 && !q.echo:
+		return badParam("max_tokens", "0 is less than 1, and there is no echo")
+	case q.maxTokens >= 0 && q.minTokens > max(q.maxTokens, 1):
+		return badParam("min_tokens", "%d is more than max_tokens %d", q.minTokens, q.maxTokens)
+	case q.options && !q.stream:
+		return badParam("stream_options", "only with stream")
+	case q.promptTop >= 0 && q.stream:
+		return badParam("prompt_logprobs", "not with stream")
+	case q.on == chat && q.top >= 0 && !q.chatLogprobs && q.top > 0:
+		return badParam("top_logprobs", "only with logprobs")
+	case q.bestOf >= 0 && q.bestOf != q.n:
+		return badParam("best_of", "only what n is")
+	case len(q.stop) > maxStops:
+		return badParam("stop", "%d texts, at most %d", len(q.stop), maxStops)
+	case q.on == chat && len(q.messages) == 0:
+		return badParam("messages", "there are none")
+	}
+	for _, s := range q.stop {
+		if s == "" || len(s) > maxStopLen {
+			return badParam("stop", "a text of %d bytes, not 1 to %d", len(s), maxStopLen)
+		}
+	}
+	if q.on == chat && q.chatLogprobs {
+		q.top = max(q.top, 0)
+	} else if q.on == chat {
+		q.top = -1
+	}
+	if q.on == completion {
+		return q.prompt.check()
+	}
+	return nil
+}
+
+// seed is a number of 64 bits with a sign.
+type seed struct{ bits *uint64 }
+
+// UnmarshalJSON reads a seed.
+func (s *seed) UnmarshalJSON(b []byte) error {
+	var n int64
+	err := json.Unmarshal(b, &n)
+	*s.bits = uint64(n) //nolint:gosec // its bits
+	return err
 }
 
 // texts is one text or a list of them.
@@ -41,128 +200,72 @@ type texts []string
 
 // UnmarshalJSON reads both.
 func (t *texts) UnmarshalJSON(b []byte) error {
-	var one *string
+	var one string
 	if json.Unmarshal(b, &one) == nil {
-		if *t = nil; one != nil {
-			*t = texts{*one}
-		}
+		*t = texts{one}
 		return nil
 	}
 	return json.Unmarshal(b, (*[]string)(t))
 }
 
-// badParam refuses the value of a parameter.
-func badParam(param, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, kind: invalid, param: param, message: param + ": " + fmt.Sprintf(format, args...)}
+func (q *request) readOptions(path string, value []byte) *apiError {
+	var o object
+	if json.Unmarshal(value, &o) != nil {
+		return badParam(path, "it is no object")
+	}
+	q.options = true
+	return o.fill(path+".", []field{
+		{"include_usage", &q.usage, nil}, {"continuous_usage_stats", unserved{"false"}, nil}, {"include_obfuscation", unserved{"false"}, nil},
+	})
 }
 
-// body is a request in the form of one endpoint.
-type body interface {
-	model() string
-	check() *apiError
-}
-
-// model is the name of the model that the request asks for.
-func (p *params) model() string { return p.Model }
-
-// accept reads a request and refuses it if it is for another model or asks for what is
-// not supported. The model comes first: a client of another model has other mistakes.
-func (v *Server) accept(w http.ResponseWriter, r *http.Request, q body) *apiError {
-	if e := read(w, r, q); e != nil {
+func (q *request) readSalt(path string, value []byte) *apiError {
+	if e := (&field{into: &q.salt}).fill(path, value); e != nil {
 		return e
 	}
-	if e := v.known(q.model()); e != nil {
-		return e
-	}
-	return q.check()
-}
-
-// read decodes the body of a request.
-func read(w http.ResponseWriter, r *http.Request, into any) *apiError {
-	// A deadline of the whole connection would cancel requests that take longer.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(slowClient)) // not supported: a test
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	err := d.Decode(into)
-	var large *http.MaxBytesError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case err == nil && d.More():
-		err = errors.New("more than one JSON value")
-	case errors.As(err, &large):
-		return &apiError{status: http.StatusRequestEntityTooLarge, kind: invalid, message: fmt.Sprintf("the body has more than %d bytes", maxBody)}
-	case errors.As(err, &kind) && kind.Field != "":
-		return badParam(strings.TrimPrefix(kind.Field, "params."), "a %s is not expected here", kind.Value)
-	}
-	if err != nil {
-		return &apiError{status: http.StatusBadRequest, kind: invalid, message: "the body cannot be read: " + err.Error()}
+	if n := len(q.salt); n == 0 || n > maxSalt {
+		return badParam(path, "it has %d bytes, not 1 to %d", n, maxSalt)
 	}
 	return nil
 }
 
-// check refuses values that are out of range or not supported.
-func (p *params) check() *apiError {
-	switch {
-	case p.N != nil && *p.N < 1:
-		return badParam("n", "%d is less than 1", *p.N)
-	case p.Temperature != nil && (*p.Temperature < 0 || *p.Temperature > 2):
-		return badParam("temperature", "%g is not within 0 and 2", *p.Temperature)
-	case p.TopP != nil && (*p.TopP <= 0 || *p.TopP > 1):
-		return badParam("top_p", "%g is not above 0 and at most 1", *p.TopP)
-	case p.MaxTokens != nil && *p.MaxTokens < 1:
-		return badParam("max_tokens", "%d is less than 1", *p.MaxTokens)
-	case p.CacheSalt != nil && (*p.CacheSalt == "" || len(*p.CacheSalt) > maxSalt):
-		return badParam("cache_salt", "it has %d bytes, not 1 to %d", len(*p.CacheSalt), maxSalt)
-	case p.StreamOptions != nil && !p.Stream:
-		return badParam("stream_options", "only with stream")
-	case p.FrequencyPenalty != 0:
-		return badParam("frequency_penalty", "not supported")
-	case p.PresencePenalty != 0:
-		return badParam("presence_penalty", "not supported")
-	case len(p.LogitBias) > 0:
-		return badParam("logit_bias", "not supported")
-	case len(p.Stop) > maxStops:
-		return badParam("stop", "%d texts, at most %d", len(p.Stop), maxStops)
+// readBias reads numbers by tokens. Those beyond 100 are as 100, as in vLLM.
+func (q *request) readBias(path string, value []byte) *apiError {
+	var bias map[string]float64
+	if e := (&field{into: &bias}).fill(path, value); e != nil {
+		return e
 	}
-	for _, s := range p.Stop {
-		if s == "" || len(s) > maxStopLen {
-			return badParam("stop", "a text of %d bytes, not 1 to %d", len(s), maxStopLen)
+	q.sampling.Bias = map[messages.Token]float64{}
+	for name, x := range bias {
+		t, err := strconv.ParseInt(name, 10, 32)
+		if err != nil {
+			return badParam(path, "%q is no token", name)
+		}
+		q.sampling.Bias[messages.Token(t)] = max(-100, min(x, 100))
+	}
+	return nil
+}
+
+// schedule makes the scheduler's request of one prompt, which tokens end. Without max_tokens an
+// answer has otherwise tokens, and never more than the longest sequence.
+func (v *Server) schedule(q *request, prompt []messages.Token, ends map[messages.Token]bool, otherwise int) scheduler.Request {
+	s := scheduler.Request{
+		Tokens: prompt, New: otherwise, MinNew: q.minTokens, Choices: q.n, Sampling: q.sampling, Salt: q.salt,
+		Stops:        map[messages.Token]bool{},
+		PromptLogits: q.promptTop >= 0 || q.echo && q.top >= 0,
+	}
+	if !q.ignoreEOS {
+		for t := range ends {
+			s.Stops[t] = true
 		}
 	}
-	return nil
-}
-
-// usage tells whether a stream ends with the usage.
-func (p *params) usage() bool { return p.StreamOptions != nil && p.StreamOptions.IncludeUsage }
-
-// choices is the number of choices of each prompt.
-func (p *params) choices() int {
-	if p.N == nil {
-		return 1
+	for _, t := range q.stopTokens {
+		s.Stops[t] = true
 	}
-	return *p.N
-}
-
-// request makes the scheduler's request of one prompt. Without max_tokens an answer
-// has otherwise tokens, and never more than the longest sequence.
-func (v *Server) request(p *params, prompt []messages.Token, otherwise int) scheduler.Request {
-	q := scheduler.Request{Tokens: prompt, New: otherwise, Choices: p.choices(), Sampling: scheduler.Sampling{Temperature: 1, Seed: rand.Uint64()}} //nolint:gosec // a seed, not a secret
-	if p.MaxTokens != nil {
-		q.New = *p.MaxTokens
+	s.Sampling.TopK = max(0, s.Sampling.TopK)
+	if q.maxTokens >= 0 {
+		s.New = q.maxTokens
 	}
-	q.New = max(1, min(q.New, v.config.MaxLen-len(prompt))) // the scheduler refuses a prompt that is too long
-	if p.Temperature != nil {
-		q.Sampling.Temperature = *p.Temperature
-	}
-	if p.TopP != nil {
-		q.Sampling.TopP = *p.TopP
-	}
-	if p.Seed != nil {
-		q.Sampling.Seed = uint64(*p.Seed)
-	}
-	if p.CacheSalt != nil {
-		q.Salt = *p.CacheSalt
-	}
-	return q
+	s.New = max(1, min(s.New, v.config.MaxLen-len(prompt))) // the scheduler refuses a prompt that is too long
+	return s
 }

@@ -15,6 +15,7 @@ type form interface {
 	first(choice int) any      // first event of a choice; nil: none
 	part(*piece) any           // a part of a choice in a stream
 	whole(*piece) any          // a choice outside of streams
+	prompt(*envelope, *prompt) // tells of a prompt, if that is not a part of choices
 }
 
 // envelope is an answer, or one event of a stream.
@@ -25,6 +26,7 @@ type envelope struct {
 	Model   string          `json:"model"`
 	Choices []any           `json:"choices"`
 	Usage   json.RawMessage `json:"usage,omitempty"`
+	promptFields
 }
 
 // serve generates and answers. A client that goes, or the timeout, cancels.
@@ -37,8 +39,8 @@ func (v *Server) serve(w http.ResponseWriter, r *http.Request, g *generation) *a
 			return refusal(err)
 		}
 	}
-	e := envelope{ID: newID(g.form.prefix()), Created: time.Now().Unix(), Model: v.config.Name, Object: g.form.object(g.params.Stream)}
-	if g.params.Stream {
+	e := envelope{ID: newID(g.form.prefix()), Created: time.Now().Unix(), Model: v.config.Name, Object: g.form.object(g.request.stream)}
+	if g.request.stream {
 		return v.stream(ctx, w, g, e)
 	}
 	whole := make([]piece, len(g.choices))
@@ -54,10 +56,14 @@ func (v *Server) serve(w http.ResponseWriter, r *http.Request, g *generation) *a
 		for _, p := range list {
 			c := &whole[p.choice]
 			c.text, c.finish, c.logprobs = c.text+p.text, p.finish, append(c.logprobs, p.logprobs...)
+			if c.tokens = append(c.tokens, p.tokens...); p.prompt != nil {
+				c.prompt = p.prompt
+			}
 		}
 	}
 	for i := range whole {
 		e.Choices = append(e.Choices, g.form.whole(&whole[i]))
+		g.form.prompt(&e, whole[i].prompt)
 	}
 	e.Usage = g.total()
 	reply(w, e)
@@ -87,7 +93,7 @@ func (v *Server) stream(ctx context.Context, w http.ResponseWriter, g *generatio
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
-	if g.params.usage() {
+	if g.request.usage {
 		e.Usage = json.RawMessage("null")
 	}
 	said := make([]bool, len(g.choices))
@@ -100,6 +106,7 @@ func (v *Server) stream(ctx context.Context, w http.ResponseWriter, g *generatio
 			}
 			said[p.choice] = true
 			e.Choices = []any{g.form.part(p)}
+			g.form.prompt(&e, p.prompt)
 			s.send(e)
 		}
 		if failed != nil {
@@ -111,7 +118,7 @@ func (v *Server) stream(ctx context.Context, w http.ResponseWriter, g *generatio
 		}
 		list, open, failed = g.take(ctx.Done())
 	}
-	if g.params.usage() {
+	if g.request.usage {
 		e.Choices, e.Usage = []any{}, g.total()
 		s.send(e)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
@@ -26,6 +27,19 @@ type Config struct {
 	// Healthy tells why requests cannot be served; nil: they can, as long as the
 	// scheduler takes them.
 	Healthy func(context.Context) error
+	// Reset makes the engine forget what is cached, for POST /reset_prefix_cache; nil: there is
+	// no such path.
+	Reset func(context.Context, ResetOptions) error
+	// Origins are those whose pages browsers let read the answers; "*": all.
+	Origins []string
+}
+
+// ResetOptions are the parameters of POST /reset_prefix_cache.
+type ResetOptions struct {
+	// Running asks that sequences under way store nothing of what they have computed.
+	Running bool
+	// External asks that the store forgets, too.
+	External bool
 }
 
 // Limits of a request.
@@ -63,7 +77,13 @@ func New(s *scheduler.Scheduler, c Config) *Server {
 	v.only("POST", "/v1/chat/completions", v.chat)
 	v.only("GET", "/v1/models", v.models)
 	v.only("GET", "/v1/models/{name...}", v.model)
+	v.only("POST", "/tokenize", v.tokenize)
+	v.only("POST", "/detokenize", v.detokenize)
 	v.only("GET", "/healthz", v.health)
+	v.only("GET", "/health", v.health)
+	if c.Reset != nil {
+		v.only("POST", "/reset_prefix_cache", v.reset)
+	}
 	v.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, &apiError{status: http.StatusNotFound, kind: invalid, message: "there is no " + r.Method + " " + r.URL.Path})
 	}))
@@ -74,7 +94,11 @@ func New(s *scheduler.Scheduler, c Config) *Server {
 func (v *Server) Handle(pattern string, h http.Handler) { v.mux.Handle(pattern, h) }
 
 // ServeHTTP answers a request.
-func (v *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.mux.ServeHTTP(w, r) }
+func (v *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !v.cors(w, r) {
+		v.mux.ServeHTTP(w, r)
+	}
+}
 
 // only adds a handler for one method, and HEAD with GET. Others are refused in
 // OpenAI's form.
@@ -98,6 +122,27 @@ func (v *Server) health(w http.ResponseWriter, r *http.Request) *apiError {
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: err.Error()}
 	}
 	reply(w, map[string]string{"status": "ok"})
+	return nil
+}
+
+// reset makes the cache forget, as vLLM does when it has no body to answer.
+func (v *Server) reset(w http.ResponseWriter, r *http.Request) *apiError {
+	var o ResetOptions
+	for name, values := range r.URL.Query() {
+		into := map[string]*bool{"reset_running_requests": &o.Running, "reset_external": &o.External}[name]
+		if into == nil {
+			return badParam(name, "there is no such parameter here")
+		}
+		is, err := strconv.ParseBool(values[len(values)-1])
+		if err != nil {
+			return badParam(name, "%q is neither true nor false", values[len(values)-1])
+		}
+		*into = is
+	}
+	if err := v.config.Reset(r.Context(), o); err != nil {
+		return refusal(err)
+	}
+	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
@@ -192,7 +237,7 @@ func refusal(err error) *apiError {
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: err.Error()}
 	case errors.Is(err, messages.ErrTooLong):
 		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded", message: err.Error()}
-	case errors.Is(err, messages.ErrBadRequest):
+	case errors.Is(err, messages.ErrBadRequest), errors.Is(err, messages.ErrNotSupported):
 		return &apiError{status: http.StatusBadRequest, kind: invalid, message: err.Error()}
 	case errors.Is(err, messages.ErrOutOfPages):
 		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded", message: "the request does not fit the cache: " + err.Error()}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -17,6 +18,7 @@ type Request struct {
 	Salt            string
 	Adapter         *model.Adapter
 	Beams           int
+	Private         bool // it reuses nothing, and nothing of it is kept
 	Readmitted      bool // it was admitted before: messages.AdmitRequest
 }
 
@@ -55,6 +57,9 @@ func (r *Runner) admit(
 	asked := make([]kvactor.Admission, len(requests))
 	for i := range requests {
 		q := &requests[i]
+		if q.Private {
+			q.Salt = rand.Text()
+		}
 		asked[i].Request = messages.AdmitRequest{
 			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
 			Fetch: fetch, Readmitted: q.Readmitted,
@@ -185,7 +190,14 @@ func (r *Runner) Release(ctx context.Context, batch ...*Sequence) error {
 	for i, s := range batch {
 		list[i].After, list[i].Discard = s.last, s.checkState("release", s.cached.Computed()) != nil
 	}
-	return r.Engine.Release(ctx, list)
+	err := r.Engine.Release(ctx, list)
+	for _, s := range batch {
+		if s.private != "" {
+			_, gone := r.Engine.Invalidate(ctx, messages.Selector{Salt: s.private})
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
 }
 
 // Commit tells the engine that tokens up to one of each sequence are computed. A

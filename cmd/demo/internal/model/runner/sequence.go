@@ -22,7 +22,8 @@ type Sequence struct {
 	cached   *kvactor.Sequence
 	computed int
 	encoder  []messages.Token
-	encode   int // first encoder token whose K and V are to be written
+	private  string // salt of its own; "": none
+	encode   int    // first encoder token whose K and V are to be written
 	adapter  *model.Adapter
 	last     gpu.Ticket
 	beams    [][]messages.Token // generated tokens by beam; nil without beams
@@ -55,6 +56,9 @@ func (r *Runner) admitted(q *Request, cached *kvactor.Sequence) *Sequence {
 	}
 	for _, p := range in.Reuse {
 		s.Onboarded += p.Onboarded
+	}
+	if q.Private {
+		s.private = q.Salt
 	}
 	if in.Cross != nil {
 		s.encode = in.Cross.ReusedTokens

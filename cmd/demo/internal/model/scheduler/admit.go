@@ -64,7 +64,9 @@ func (s *Scheduler) admit(ctx context.Context) error {
 	// for the others.
 	requests := make([]runner.Request, n)
 	for i, a := range s.waiting[:n] {
-		requests[i] = runner.Request{Tokens: a.tokens, Salt: a.Salt, Readmitted: a.job.admitted != nil}
+		requests[i] = runner.Request{
+			Tokens: a.tokens, Salt: a.Salt, Readmitted: a.job.admitted != nil, Private: a.PromptLogits && !a.started,
+		}
 	}
 	sequences, errs, err := s.runner.AdmitAll(ctx, requests)
 	if err != nil {
@@ -109,6 +111,7 @@ func (s *Scheduler) admitted(a *answer, sequence *runner.Sequence, refused error
 	switch {
 	case refused == nil:
 		a.sequence = sequence
+		a.sequence.AllLogits = a.PromptLogits && !a.started
 		s.running = append(s.running, a)
 		s.countAdmission(a)
 		return true

@@ -15,21 +15,35 @@ type Request struct {
 	New      int    // tokens of each choice, at most
 	Choices  int    // 0: 1
 	Sampling Sampling
-	Stops    map[messages.Token]bool // tokens that end a choice, and are not part of it
-	Sink     Sink
+	Stops    map[messages.Token]bool // tokens that end a choice, its last
+	MinNew   int                     // tokens of each choice before one of Stops may come
+	// PromptLogits asks for the logits of the prompt. None of it is reused then, since logits
+	// are not cached, and nothing of it is kept.
+	PromptLogits bool
+	Sink         Sink
 }
 
 // Sink takes what is generated for one request. The scheduler calls it on its own
 // goroutine, one call at a time: it must not block. After Ended of all choices no
 // call follows.
 type Sink interface {
+	// Prompt gives logits of the prompt, if they were asked for: the first are behind token
+	// at. After a preemption they come again.
+	Prompt(at int, logits [][]float32)
 	// Started is called once, when the prompt is computed.
 	Started(Reuse)
-	// Token gives the next token of a choice with the logits that it was sampled from,
-	// which belong to the sink then. False ends the choice: it is complete.
-	Token(choice int, token messages.Token, logits []float32) bool
+	// Token gives the next token of a choice. False ends the choice: it is complete.
+	Token(choice int, t Sampled) bool
 	// Ended says that a choice is complete, and with Failed why it is not.
 	Ended(choice int, reason Reason, err error)
+}
+
+// Sampled is a token with the logits that it was sampled from, before bias and penalties.
+// They belong to the sink.
+type Sampled struct {
+	Token  messages.Token
+	Logits []float32
+	Stop   bool // it is one of Stops
 }
 
 // Reuse says what a prompt found in the cache.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
@@ -154,7 +156,8 @@ func (s *Scheduler) check(q *Request) error {
 	case q.Choices > s.config.Running:
 		return refusals.New(messages.ErrBadRequest, "%d choices, at most %d sequences run", q.Choices, s.config.Running)
 	}
-	if err := s.runner.Model.CheckTokens(q.Tokens); err != nil {
+	all := slices.Concat(q.Tokens, slices.Collect(maps.Keys(q.Stops)), slices.Collect(maps.Keys(q.Sampling.Bias)))
+	if err := s.runner.Model.CheckTokens(all); err != nil {
 		return refusals.New(messages.ErrBadRequest, "%v", err)
 	}
 	return nil

@@ -90,6 +90,7 @@ type record struct {
 	reasons []Reason
 	errs    []error
 	started int
+	prompt  [][]float32 // logits
 	reuse   Reuse
 	most    int // tokens of a choice until Token gives false; 0: no end
 	open    sync.WaitGroup
@@ -109,13 +110,17 @@ func (r *record) Started(u Reuse) {
 	r.reuse = u
 }
 
-func (r *record) Token(choice int, token messages.Token, _ []float32) bool {
+func (r *record) Prompt(at int, logits [][]float32) {
+	r.prompt = append(r.prompt[:at], logits...)
+}
+
+func (r *record) Token(choice int, t Sampled) bool {
 	r.Lock()
 	defer r.Unlock()
 	if len(r.tokens[choice]) == 0 && choice == 0 {
 		close(r.first)
 	}
-	r.tokens[choice] = append(r.tokens[choice], token)
+	r.tokens[choice] = append(r.tokens[choice], t.Token)
 	return r.most == 0 || len(r.tokens[choice]) < r.most
 }
 
@@ -136,11 +141,15 @@ func alone(t *testing.T, r *runner.Runner, q Request) [][]messages.Token {
 		require.NoError(t, r.Prefill(t.Context(), s))
 		rng := q.Sampling.source(choice)
 		for len(out[choice]) < q.New {
-			next := q.Sampling.sample(s.Logits[len(s.Logits)-1], rng)
+			before := past{prompt: q.Tokens, generated: out[choice]}
+			if len(out[choice]) < q.MinNew {
+				before.banned = q.Stops
+			}
+			next := q.Sampling.sample(s.Logits[len(s.Logits)-1], rng, before)
+			out[choice] = append(out[choice], next)
 			if q.Stops[next] {
 				break
 			}
-			out[choice] = append(out[choice], next)
 			require.NoError(t, r.Extend(t.Context(), s, next))
 		}
 		require.NoError(t, r.Release(t.Context(), s))
@@ -159,11 +168,21 @@ func (f *fixture) draw(rng *rand.Rand) Request {
 	if rng.IntN(2) == 0 {
 		q.Sampling = Sampling{Temperature: 0.2 + rng.Float64(), TopP: rng.Float64(), Seed: rng.Uint64()}
 	}
+	switch rng.IntN(6) {
+	case 0:
+		q.Sampling.RepetitionPenalty, q.Sampling.FrequencyPenalty, q.Sampling.PresencePenalty = 1.4, 0.5, -0.2
+	case 1:
+		q.Sampling.TopK, q.Sampling.MinP = 1+rng.IntN(9), 0.02
+	case 2:
+		q.Sampling.Bias = map[messages.Token]float64{messages.Token(rng.IntN(f.Vocab)): 5}
+	}
+	q.PromptLogits = rng.IntN(5) == 0
 	if rng.IntN(4) == 0 {
 		q.Salt = "tenant"
 	}
 	if rng.IntN(4) == 0 {
 		q.Stops = map[messages.Token]bool{messages.Token(rng.IntN(f.Vocab)): true, messages.Token(rng.IntN(f.Vocab)): true}
+		q.MinNew = rng.IntN(9)
 	}
 	return q
 }
@@ -243,6 +262,40 @@ func TestChoicesComputeThePromptOnce(t *testing.T) {
 	for choice, tokens := range a.tokens {
 		assert.Len(t, tokens, 5)
 		assert.Equal(t, Length, a.reasons[choice])
+	}
+}
+
+// The logits of a prompt are those of the model, whatever is cached, and nothing of the
+// request stays in the cache.
+func TestPromptLogits(t *testing.T) {
+	for _, name := range []string{"llama_gqa", "bamba_mamba2"} {
+		f := load(t, name)
+		reference := open(t, f, runner.Config{NoReuse: true})
+		s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4}), Config{Draft: 3})
+		prompt := slices.MaxFunc(f.prompts, func(a, b []messages.Token) int { return len(a) - len(b) })
+		require.Greater(t, len(prompt), 8)
+		alone, err := reference.Admit(t.Context(), runner.Request{Tokens: prompt})
+		require.NoError(t, err)
+		alone.AllLogits = true
+		require.NoError(t, reference.Prefill(t.Context(), alone))
+		ask := func(logits bool) *record {
+			a := newRecord(2)
+			require.NoError(t, s.Submit(t.Context(), Request{Tokens: prompt, New: 4, Choices: 2, PromptLogits: logits, Sink: a}))
+			a.open.Wait()
+			return a
+		}
+		for _, logits := range []bool{true, false, true, false} {
+			a := ask(logits)
+			if logits {
+				assert.Equal(t, alone.Logits[:len(prompt)-1], a.prompt, name)
+				assert.Zero(t, a.reuse.Tokens)
+			} else {
+				assert.Nil(t, a.prompt)
+			}
+			assert.Equal(t, a.tokens[0], a.tokens[1])
+			assert.Len(t, a.tokens[0], 4)
+		}
+		require.NoError(t, reference.Release(t.Context(), alone))
 	}
 }
 

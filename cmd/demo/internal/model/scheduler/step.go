@@ -158,6 +158,11 @@ func (s *Scheduler) sampleRows(a *answer) {
 	if len(rows) == 0 {
 		return // a chunk before the last
 	}
+	if a.appended == 0 && a.sequence.AllLogits {
+		if rows = a.promptRows(rows); len(rows) == 0 {
+			return // a chunk before the last
+		}
+	}
 	if !a.started {
 		a.started = true
 		a.Sink.Started(*a.job.admitted)
@@ -166,7 +171,7 @@ func (s *Scheduler) sampleRows(a *answer) {
 	generated := a.generated()
 	for i, row := range rows {
 		a.accepted = i + 1
-		token := a.Sampling.sample(row, a.rng)
+		token := a.Sampling.sample(row, a.rng, a.past())
 		s.take(a, token, row)
 		if a.ended || i == len(drafts) || drafts[i] != token {
 			break
@@ -179,15 +184,34 @@ func (s *Scheduler) sampleRows(a *answer) {
 	})
 }
 
+// promptRows tells the sink the logits of a chunk, but for those behind the last token of the
+// prompt, which it returns: the first token is sampled from them.
+func (a *answer) promptRows(rows [][]float32) (last [][]float32) {
+	if a.sequence.Computed() == a.sequence.Prompt {
+		rows, last = rows[:len(rows)-1], rows[len(rows)-1:]
+		a.sequence.Logits = last // forks sample from them, too
+	}
+	if len(rows) > 0 {
+		a.Sink.Prompt(a.computed, rows)
+	}
+	return last
+}
+
+// past is what comes before the next token.
+func (a *answer) past() past {
+	p := past{prompt: a.Tokens, generated: a.tokens[len(a.Tokens):]}
+	if a.generated() < a.MinNew {
+		p.banned = a.Stops
+	}
+	return p
+}
+
 // take adds a sampled token to a choice, or ends it.
 func (s *Scheduler) take(a *answer, token messages.Token, row []float32) {
-	if a.Stops[token] {
-		a.end(Stopped, nil)
-		return
-	}
 	a.tokens = append(a.tokens, token)
-	switch more := a.Sink.Token(a.choice, token, row); {
-	case !more:
+	stop := a.Stops[token]
+	switch more := a.Sink.Token(a.choice, Sampled{token, row, stop}); {
+	case stop, !more:
 		a.end(Stopped, nil)
 	case a.generated() >= a.New || len(a.tokens) >= s.runner.Config.MaxLen:
 		a.end(Length, nil)

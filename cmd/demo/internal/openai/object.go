@@ -1,0 +1,177 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// field is a parameter: a name in a JSON object, and what becomes of its value. A null is
+// as if it was not there.
+type field struct {
+	name string
+	// into is a pointer that the value is decoded into, a reader, unserved or ignored.
+	into any
+	// rule says what is wrong with a number that was decoded; "": nothing. nil: nothing can be.
+	rule func(x float64) string
+}
+
+// reader reads a value that is an object or a list of objects. The path is its name.
+type reader = func(path string, value []byte) *apiError
+
+// unserved are the values, as JSON, of a parameter that is not served: those that change
+// nothing. All others are refused.
+type unserved []string
+
+// ignored is a parameter that changes no answer.
+type ignored struct{}
+
+// badParam refuses the value of a parameter.
+func badParam(param, format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: invalid, param: param, message: param + ": " + fmt.Sprintf(format, args...)}
+}
+
+// object is a JSON object that was not looked into.
+type object map[string]json.RawMessage
+
+// fill reads the fields of an object. A name that is none of theirs is refused. The prefix is
+// the path of the object, with a dot at its end unless it is the body.
+func (o object) fill(prefix string, fields []field) *apiError {
+	known := map[string]bool{}
+	for _, f := range fields {
+		known[f.name] = true
+	}
+	var unknown []string
+	for name := range o {
+		if !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		return badParam(prefix+slices.Min(unknown), "there is no such parameter here")
+	}
+	for i := range fields {
+		value := bytes.TrimSpace(o[fields[i].name])
+		if len(value) == 0 || string(value) == "null" {
+			continue
+		}
+		if e := fields[i].fill(prefix+fields[i].name, value); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// fill reads the value of one field.
+func (f *field) fill(path string, value []byte) *apiError {
+	switch into := f.into.(type) {
+	case ignored:
+		return nil
+	case unserved:
+		if !slices.ContainsFunc(into, func(neutral string) bool { return equal([]byte(neutral), value) }) {
+			return badParam(path, "not supported")
+		}
+		return nil
+	case reader:
+		return into(path, value)
+	}
+	if err := json.Unmarshal(value, f.into); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return badParam(path, "a %s is not expected here", kind.Value)
+		}
+		return badParam(path, "%v", err)
+	}
+	if f.rule != nil {
+		if wrong := f.rule(reflect.Indirect(reflect.ValueOf(f.into)).Convert(reflect.TypeFor[float64]()).Float()); wrong != "" {
+			return badParam(path, "%s", wrong)
+		}
+	}
+	return nil
+}
+
+// equal compares two JSON values.
+func equal(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// between is the rule of a number with bounds that are allowed.
+func between(low, high float64) func(float64) string {
+	return func(x float64) string {
+		if x < low || x > high {
+			return fmt.Sprintf("%g is not within %g and %g", x, low, high)
+		}
+		return ""
+	}
+}
+
+// above is the rule of a number that must be more than low, and at most high.
+func above(low, high float64) func(float64) string {
+	return func(x float64) string {
+		if x <= low || x > high {
+			return fmt.Sprintf("%g is not above %g and at most %g", x, low, high)
+		}
+		return ""
+	}
+}
+
+// least is the rule of a number with a lower bound.
+func least(low float64) func(float64) string {
+	return func(x float64) string {
+		if x < low {
+			return fmt.Sprintf("%g is less than %g", x, low)
+		}
+		return ""
+	}
+}
+
+// read decodes the body of a request, which is one object.
+func read(w http.ResponseWriter, r *http.Request) (object, *apiError) {
+	// A deadline of the whole connection would cancel requests that take longer.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(slowClient)) // not supported: a test
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	var o object
+	err := d.Decode(&o)
+	var large *http.MaxBytesError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &large):
+		return nil, &apiError{status: http.StatusRequestEntityTooLarge, kind: invalid, message: fmt.Sprintf("the body has more than %d bytes", maxBody)}
+	case errors.Is(err, io.EOF):
+		err = errors.New("it is empty")
+	case errors.As(err, &kind):
+		err = fmt.Errorf("it is no object: %s", kind.Value)
+	case err == nil && d.More():
+		err = errors.New("more than one JSON value")
+	case err == nil && o == nil:
+		err = errors.New("it is no object: null")
+	}
+	if err != nil {
+		return nil, &apiError{status: http.StatusBadRequest, kind: invalid, message: "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")}
+	}
+	return o, nil
+}
+
+// list reads a list of objects.
+func list(path string, value []byte, each func(path string, o object) *apiError) *apiError {
+	var all []object
+	if err := json.Unmarshal(value, &all); err != nil {
+		return badParam(path, "it is no list of objects")
+	}
+	for i, o := range all {
+		if e := each(fmt.Sprintf("%s[%d].", path, i), o); e != nil {
+			return e
+		}
+	}
+	return nil
+}
