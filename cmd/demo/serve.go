@@ -15,6 +15,8 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
 	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -27,6 +29,8 @@ type serveFlags struct {
 	limits        scheduler.Config
 	timeout       time.Duration
 	grace         time.Duration
+	origins       []string
+	reset         bool
 	store         storeFlag
 	watch         watchFlags
 }
@@ -78,6 +82,8 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.IntVar(&f.limits.Draft, "draft", 0, "tokens that are drafted by looking them up in the text so far; the answers are the same")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "time that a request may take")
 	flags.DurationVar(&f.grace, "grace", 20*time.Second, "time that requests have to end after an interrupt")
+	flags.StringSliceVar(&f.origins, "allowed-origins", nil, "`origins` whose pages browsers let read the answers; *: all")
+	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, by which any client can empty the cache")
 	f.store.add(flags)
 	f.watch.add(flags)
 	return c
@@ -126,8 +132,12 @@ func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
 	if err != nil {
 		return nil, s.close(err)
 	}
+	reset := s.reset
+	if !f.reset {
+		reset = nil
+	}
 	s.api = openai.New(s.scheduler, openai.Config{
-		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout,
+		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout, Reset: reset, Origins: f.origins,
 		Healthy: func(ctx context.Context) error {
 			_, err := s.runner.Engine.Stats(ctx)
 			return err
@@ -146,19 +156,21 @@ func (s *service) close(cause error) error {
 }
 
 // run serves until the context ends or the engine fails. Then requests that run have
-// the time of --grace.
+// the time of --grace; meanwhile new ones are told that the server is stopping.
 func (s *service) run(ctx context.Context, notes io.Writer) error {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	engine, served := make(chan error, 1), make(chan error, 1)
 	go func() { engine <- s.scheduler.Run(hard) }()
-	web := &http.Server{Handler: s.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	web.RegisterOnShutdown(s.mountPage(hard))
 	go func() { served <- web.Serve(s.listener) }()
 	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1\n", s.name, s.model.Parameters, s.listener.Addr())
+	fmt.Fprintf(notes, "the cache at work: http://%s/\n", s.listener.Addr())
 	var failed error
 	select {
 	case <-ctx.Done():
+		fmt.Fprintf(notes, "stopping: what runs has %s to end; interrupt again to end at once\n", s.flags.grace)
 	case failed = <-engine:
 		engine <- nil
 	case failed = <-served:
@@ -167,17 +179,55 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	s.scheduler.Stop()
 	patience, end := context.WithTimeout(hard, s.flags.grace)
 	defer end()
-	if err := web.Shutdown(patience); err != nil {
+	// The listener is open until all answers are complete, or the time is over.
+	select {
+	case err := <-engine:
+		failed = errors.Join(failed, err)
+	case <-patience.Done():
 		cancel() // the scheduler ends what is left, and its clients are told
-		last, end := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer end()
-		if web.Shutdown(last) != nil {
-			failed = errors.Join(failed, web.Close())
-		}
+		failed = errors.Join(failed, <-engine)
 	}
+	failed = errors.Join(failed, shutdown(patience, web))
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		failed = errors.Join(failed, err)
 	}
-	failed = errors.Join(failed, <-engine)
+	fmt.Fprintln(notes, "stopped")
 	return s.close(failed)
+}
+
+// shutdown closes a server whose answers are complete, when its clients have read them or
+// the context has ended.
+func shutdown(ctx context.Context, web *http.Server) error {
+	if ctx.Err() != nil {
+		last, end := context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
+		defer end()
+		ctx = last
+	}
+	if web.Shutdown(ctx) != nil {
+		return web.Close()
+	}
+	return nil
+}
+
+// lastWrites is how long clients have to read that the server stops when the time of --grace is over.
+const lastWrites = time.Second
+
+// handler serves all paths. On the loopback interface requests must name it as their host.
+func (s *service) handler() http.Handler {
+	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		return page.Local(s.api)
+	}
+	return s.api
+}
+
+// reset makes the cache forget for POST /reset_prefix_cache. The one place for what else vLLM's
+// reset can do: sequences that run and the store are not reset yet.
+func (s *service) reset(ctx context.Context, o openai.ResetOptions) error {
+	switch {
+	case o.Running:
+		return refusals.New(messages.ErrNotSupported, "reset_running_requests is not supported")
+	case o.External:
+		return refusals.New(messages.ErrNotSupported, "reset_external is not supported")
+	}
+	return s.runner.Engine.Reset(ctx)
 }

@@ -124,6 +124,105 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// While what runs ends, the listener is open and everyone else is told to come again.
+func TestServeDrains(t *testing.T) {
+	url, stop, errs := startServe(t, "--grace", "5m")
+	kept := &http.Client{Transport: &http.Transport{}}
+	ask := func(c *http.Client, path string) *http.Response {
+		var answer *http.Response
+		var err error
+		if path == "/completions" {
+			answer, err = c.Post(url+path, "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","max_tokens":1}`))
+		} else {
+			answer, err = c.Get(strings.TrimSuffix(url, "/v1") + path)
+		}
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer
+	}
+	require.Equal(t, 200, ask(kept, "/health").StatusCode)
+	long, err := http.Post(url+"/completions", "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":2000,"ignore_eos":true}`))
+	require.NoError(t, err)
+	ended := make(chan int, 1)
+	go func() { ended <- stop() }()
+	require.Eventually(t, func() bool { return strings.Contains(errs.text(), "stopping") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return ask(kept, "/health").StatusCode == 503 }, time.Minute, time.Millisecond)
+	for _, c := range []*http.Client{kept, {Transport: &http.Transport{}}} {
+		answer := ask(c, "/completions")
+		assert.Equal(t, 503, answer.StatusCode)
+		assert.Equal(t, "1", answer.Header.Get("Retry-After"))
+		c.CloseIdleConnections()
+	}
+	text, err := io.ReadAll(long.Body)
+	require.NoError(t, err)
+	require.NoError(t, long.Body.Close())
+	assert.Contains(t, string(text), "[DONE]")
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, <-ended, errs.text())
+	assert.Contains(t, errs.text(), "stopped")
+	_, err = kept.Get(url)
+	assert.Error(t, err, "the listener is closed")
+}
+
+// On the loopback interface the API takes no request that a page of the web could send under a
+// name of its own, CORS needs a flag, and so does a reset.
+func TestServeDoors(t *testing.T) {
+	body := `{"model":"kvactor-tiny","prompt":"My name is Anna and I live in Rome.","max_tokens":1}`
+	send := func(url, method, path, host, origin string) (*http.Response, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, strings.TrimSuffix(url, "/v1")+path, strings.NewReader(body))
+		require.NoError(t, err)
+		if host != "" {
+			r.Host = host
+		}
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+			r.Header.Set("Access-Control-Request-Method", "POST")
+			r.Header.Set("Access-Control-Request-Headers", "content-type")
+		}
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer, string(text)
+	}
+	url, stop, errs := startServe(t, "--max-len", "128")
+	for path, status := range map[string]int{"/v1/completions": 421, "/tokenize": 421} {
+		answer, _ := send(url, "POST", path, "evil.com", "")
+		assert.Equal(t, status, answer.StatusCode)
+	}
+	answer, _ := send(url, "OPTIONS", "/v1/completions", "", "http://a.b")
+	assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
+	answer, _ = send(url, "POST", "/reset_prefix_cache", "", "")
+	assert.Equal(t, 404, answer.StatusCode)
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, stop(), errs.text())
+
+	url, stop, errs = startServe(t, "--max-len", "128", "--allowed-origins", "http://a.b", "--allow-reset")
+	answer, _ = send(url, "OPTIONS", "/v1/completions", "", "http://a.b")
+	assert.Equal(t, 204, answer.StatusCode)
+	assert.Equal(t, "http://a.b", answer.Header.Get("Access-Control-Allow-Origin"))
+	assert.Equal(t, "content-type", answer.Header.Get("Access-Control-Allow-Headers"))
+	answer, _ = send(url, "OPTIONS", "/v1/completions", "", "http://c.d")
+	assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
+	for range 2 {
+		answer, text := send(url, "POST", "/v1/completions", "", "http://a.b")
+		assert.Equal(t, "http://a.b", answer.Header.Get("Access-Control-Allow-Origin"))
+		assert.Contains(t, text, `"cached_tokens":0`)
+		answer, _ = send(url, "POST", "/reset_prefix_cache", "", "")
+		assert.Equal(t, 200, answer.StatusCode)
+	}
+	for query, want := range map[string]string{"reset_external=true": "not supported", "reset_running_requests=true": "not supported", "reset=1": "no such", "reset_external=x": "neither"} {
+		answer, text := send(url, "POST", "/reset_prefix_cache?"+query, "", "")
+		assert.Equal(t, 400, answer.StatusCode)
+		assert.Contains(t, text, want)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, stop(), errs.text())
+}
+
 func TestServeMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no such file":              {"serve", "--model", "none"},

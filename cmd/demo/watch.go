@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/metrics"
-	"github.com/kvactor/kvactor/metrics/page"
 )
 
 // watchFlags say how a server may be watched.
@@ -85,12 +83,7 @@ func (s *service) observe() error {
 // server that shuts down would wait for them.
 func (s *service) mountPage(ctx context.Context) (end func()) {
 	ctx, end = context.WithCancel(ctx)
-	_, local := s.listener.Addr().(*net.TCPAddr)
-	local = local && s.listener.Addr().(*net.TCPAddr).IP.IsLoopback()
 	mount := func(pattern string, h http.Handler) {
-		if local {
-			h = page.Local(h)
-		}
 		s.api.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			during, cancel := context.WithCancel(r.Context())
 			defer cancel()

@@ -118,6 +118,9 @@ func (v *Server) only(method, path string, h func(http.ResponseWriter, *http.Req
 func (v *Server) health(w http.ResponseWriter, r *http.Request) *apiError {
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
+	if v.scheduler.Stopping() {
+		return refusal(scheduler.ErrStopping)
+	}
 	if err := v.config.Healthy(ctx); err != nil {
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: err.Error()}
 	}

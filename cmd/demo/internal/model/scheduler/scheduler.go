@@ -179,6 +179,13 @@ func (s *Scheduler) Stop() {
 	s.poke()
 }
 
+// Stopping tells whether Stop was called, or Run has ended.
+func (s *Scheduler) Stopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
 // Counters gives what has been counted so far.
 func (s *Scheduler) Counters() Counters {
 	s.mu.Lock()
