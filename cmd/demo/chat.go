@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -86,42 +85,83 @@ func newTalk(ctx context.Context, f *chatFlags) (*talk, error) {
 	return &talk{flags: f, language: l, runner: r, closeStore: closeStore}, err
 }
 
-// run answers line by line until the input ends.
+// longestLine bounds a line of input, in bytes.
+const longestLine = 1 << 20
+
+// run answers line by line until the input ends, or a signal comes.
 func (t *talk) run(ctx context.Context, in io.Reader, out, notes io.Writer) error {
 	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, longestLine)
 	for asks(in, notes) && lines.Scan() {
-		said := strings.TrimSpace(lines.Text())
-		if said == "" {
-			continue
+		switch said := strings.TrimSpace(lines.Text()); said {
+		case "":
+		case "/exit", "/quit":
+			return nil
+		case "/help":
+			fmt.Fprintln(notes, "[say something; /exit, Ctrl-D or Ctrl-C ends the chat]")
+		default:
+			if err := t.say(ctx, said, out, notes); err != nil && ctx.Err() == nil {
+				return err
+			}
 		}
-		t.chat = append(t.chat, token.Message{Role: "user", Text: said})
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(notes)
+		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("a line has more than %d bytes", longestLine)
+	default:
+		return err
+	}
+}
+
+// say answers one line. Where the chat is too long, or the cache too small for it, its oldest
+// turns are forgotten; a line that is too long alone is refused, and the chat goes on.
+func (t *talk) say(ctx context.Context, said string, out, notes io.Writer) error {
+	t.chat = append(t.chat, token.Message{Role: "user", Text: said})
+	room := min(t.flags.tokens, t.runner.Config.MaxLen/4) // for the answer
+	for {
 		prompt, err := t.words.Encode(t.form.Write(t.chat))
 		if err != nil {
 			return err
 		}
-		text, note, err := t.answer(ctx, prompt, out)
+		var text, note string
+		if refused := error(messages.ErrTooLong); len(prompt)+room <= t.runner.Config.MaxLen {
+			if text, note, refused = t.answer(ctx, prompt, out); refused == nil {
+				return t.told(ctx, prompt, text, note, notes)
+			} else if !errors.Is(refused, messages.ErrOutOfPages) {
+				return refused
+			}
+		}
+		if len(t.chat) == 1 {
+			t.chat = nil
+			fmt.Fprintf(notes, "[this line has %d tokens, too many for the cache or the model: it is left out]\n", len(prompt))
+			return nil
+		}
+		t.chat = t.chat[2:]
+		fmt.Fprintln(notes, "[the chat is too long: its oldest turn is forgotten]")
+	}
+}
+
+// told keeps an answer and says what it took.
+func (t *talk) told(ctx context.Context, prompt []messages.Token, text, note string, notes io.Writer) error {
+	t.chat = append(t.chat, token.Message{Role: "assistant", Text: text})
+	if t.flags.compare {
+		alone, err := t.alone(ctx, prompt)
 		if err != nil {
 			return err
 		}
-		t.chat = append(t.chat, token.Message{Role: "assistant", Text: text})
-		if t.flags.compare {
-			alone, err := t.alone(ctx, prompt)
-			if err != nil {
-				return err
-			}
-			note += fmt.Sprintf(", %s without the cache", alone.Round(100*time.Microsecond))
-		}
-		fmt.Fprintf(notes, "[%s]\n", note)
+		note += fmt.Sprintf(", %s without the cache", alone.Round(100*time.Microsecond))
 	}
-	return lines.Err()
+	fmt.Fprintf(notes, "[%s]\n", note)
+	return nil
 }
 
 // asks prompts whoever types at a terminal. It is always true.
 func asks(in io.Reader, notes io.Writer) bool {
-	if file, ok := in.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			fmt.Fprint(notes, "> ")
-		}
+	if u, ok := in.(*untilDone); ok && u.terminal() {
+		fmt.Fprint(notes, "> ")
 	}
 	return true
 }
@@ -140,7 +180,7 @@ func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Write
 	first := time.Since(begin)
 	stops := t.form.Stops(t.words)
 	var said []byte
-	count := 0
+	count, cut := 0, ""
 	for ; count < t.flags.tokens && len(s.Tokens) < t.runner.Config.MaxLen; count++ {
 		next := s.Next()
 		if stops[next] {
@@ -151,14 +191,17 @@ func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Write
 		if _, err := out.Write(said[before:]); err != nil {
 			return "", "", err
 		}
-		if err := t.runner.Extend(ctx, s, next); err != nil {
+		if err := t.runner.Extend(ctx, s, next); errors.Is(err, messages.ErrOutOfPages) {
+			cut = ", then the cache was full"
+			break
+		} else if err != nil {
 			return "", "", err
 		}
 	}
 	fmt.Fprintln(out)
 	rate := float64(count) / (time.Since(begin) - first).Seconds()
-	note = fmt.Sprintf("%d of %d tokens of the prompt were cached, %d pages came from host memory; first token after %s, then %.1f tokens a second",
-		s.Reused, len(prompt), s.Onboarded, first.Round(100*time.Microsecond), rate)
+	note = fmt.Sprintf("%d of %d tokens of the prompt were cached, %d pages came from host memory; first token after %s, then %.1f tokens a second%s",
+		s.Reused, len(prompt), s.Onboarded, first.Round(100*time.Microsecond), rate, cut)
 	return strings.TrimSpace(string(said)), note, nil
 }
 

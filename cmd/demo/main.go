@@ -23,6 +23,8 @@ import (
 const (
 	statusFailed = 1 // the work failed, or found something wrong
 	statusUsage  = 2 // the command line is wrong, or the script could not be read
+
+	statusInterrupted = 130 // a signal came, as shells report it
 )
 
 // statusError is an error with the exit status that it means.
@@ -46,7 +48,7 @@ func main() {
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(args)
-	root.SetIn(in)
+	root.SetIn(&untilDone{ctx, in})
 	root.SetOut(out)
 	root.SetErr(errs)
 	started := false
@@ -55,8 +57,12 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return nil
 	}
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return 0
+	case ctx.Err() != nil && (errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled)):
+		fmt.Fprintln(errs, "demo: interrupted")
+		return statusInterrupted
 	}
 	fmt.Fprintf(errs, "demo: %s\n", oneLine(err))
 	var known statusError
