@@ -166,10 +166,10 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 	f := &serveFlags{model: "tiny", dtype: "float32", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute}
 	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 30, 24, 16, 64, 512
 	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
-	f.limits = scheduler.Config{Running: 8, Draft: 3}
+	f.limits = scheduler.Config{Running: 8, Waiting: 256, StepTokens: 256, Draft: 3}
 	f.watch.aliases = []string{"vllm", "trtllm"}
 	f.store.url = "file://" + t.TempDir()
-	s, err := openService(t.Context(), f)
+	s, err := openService(t.Context(), f, io.Discard)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

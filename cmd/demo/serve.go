@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
@@ -59,7 +61,7 @@ unless --listen says otherwise; there are no passwords.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.store.notes = c.ErrOrStderr()
-			s, err := openService(c.Context(), &f)
+			s, err := openService(c.Context(), &f, c.ErrOrStderr())
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
@@ -103,7 +105,11 @@ type service struct {
 }
 
 // openService opens everything that can be wrong.
-func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
+func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *service, err error) {
+	if l := f.limits; l.Running < 1 || l.Waiting < 1 || l.StepTokens < 1 || l.Draft < 0 {
+		return nil, fmt.Errorf("--running %d, --waiting %d, --step-tokens %d and --draft %d: the first three must be positive, the last not negative",
+			l.Running, l.Waiting, l.StepTokens, l.Draft)
+	}
 	if f.timeout <= 0 || f.grace < 0 {
 		return nil, fmt.Errorf("--timeout %s, --grace %s: they must be positive", f.timeout, f.grace)
 	}
@@ -114,6 +120,8 @@ func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
 	if s.language, err = openLanguage(f.model); err != nil {
 		return nil, err
 	}
+	// Stores that fail and come back, and failures of actors.
+	f.config.Options = append(f.config.Options, actors.WithLogger(slog.New(slog.NewTextHandler(notes, nil))))
 	if err := s.observe(); err != nil {
 		return nil, err
 	}

@@ -166,6 +166,26 @@ func TestServeDrains(t *testing.T) {
 	assert.Error(t, err, "the listener is closed")
 }
 
+// A visitor who types the beginning of a chat finds it.
+func TestServeFindsChats(t *testing.T) {
+	url, stop, errs := startServe(t, "--max-len", "256")
+	said := "My name is Anna and I live in Paris and my dog is called Rex. What is my name?"
+	post := func(path, body string) string {
+		answer, err := http.Post(strings.TrimSuffix(url, "/v1")+path, "", strings.NewReader(body))
+		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return string(text)
+	}
+	post("/v1/chat/completions", `{"model":"kvactor-tiny","messages":[{"role":"user","content":"`+said+`"}]}`)
+	found := post("/lookup", `{"prompt":"`+said[:60]+`"}`)
+	assert.Contains(t, found, `"chat":true`)
+	assert.NotContains(t, found, `"matched":0`)
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, stop(), errs.text())
+}
+
 // On the loopback interface the API takes no request that a page of the web could send under a
 // name of its own, CORS needs a flag, and so does a reset.
 func TestServeDoors(t *testing.T) {
@@ -227,7 +247,9 @@ func TestServeMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no such file":              {"serve", "--model", "none"},
 		"listen":                    {"serve", "--model", "tiny", "--listen", "nowhere:99999"},
-		"negative":                  {"serve", "--model", "tiny", "--running", "-1"},
+		"--running -1":              {"serve", "--model", "tiny", "--running", "-1"},
+		"--waiting 0":               {"serve", "--model", "tiny", "--waiting", "0"},
+		"--step-tokens 0":           {"serve", "--model", "tiny", "--step-tokens", "0"},
 		"not a multiple":            {"serve", "--model", "tiny", "--chunk", "5"},
 		"--timeout":                 {"serve", "--timeout", "0s"},
 		"--dtype":                   {"serve", "--dtype", "int2"},

@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/events/publish/wire"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics"
 )
 
@@ -69,6 +71,9 @@ func (s *service) observe() error {
 		return err
 	}
 	o.Title, o.Encode = s.name, s.words.Encode
+	o.EncodeChat = func(text string) ([]messages.Token, error) {
+		return s.words.Encode(s.form.Write([]token.Message{{Role: "user", Text: text}}))
+	}
 	o.Waiting = func() int { return s.scheduler.Counters().Waiting }
 	o.Preemptions = func() int64 { return s.scheduler.Counters().Preemptions }
 	o.Generated = func() int64 { return s.scheduler.Counters().GeneratedTokens }

@@ -26,6 +26,7 @@ type Lookup struct {
 	Device  int                 `json:"device"`  // of these, in device memory
 	Host    int                 `json:"host"`    // and in host memory
 	Reason  messages.MissReason `json:"reason"`  // why there are no more
+	Chat    bool                `json:"chat"`    // the prompt was taken as the first message of a chat
 }
 
 // lookup answers a prompt: {"prompt": "…"}. It changes nothing in the cache, not even when a
@@ -68,12 +69,28 @@ func readPrompt(body io.Reader) (string, error) {
 // errPrompt is the error of a prompt that has no tokens.
 var errPrompt = errors.New("no prompt")
 
-// find looks a prompt up.
+// find looks a prompt up, in the form of which more is cached.
 func (p *Page) find(ctx context.Context, text string) (Lookup, error) {
 	encode := p.o.Encode
 	if encode == nil {
 		encode = numbers
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	found, err := p.findAs(ctx, text, encode)
+	if err != nil || p.o.EncodeChat == nil {
+		return found, err
+	}
+	// A chat is longer than its text, perhaps too long.
+	if chat, err := p.findAs(ctx, text, p.o.EncodeChat); err == nil && chat.Matched > found.Matched {
+		chat.Chat = true
+		return chat, nil
+	}
+	return found, nil
+}
+
+// findAs looks a prompt up in one form.
+func (p *Page) findAs(ctx context.Context, text string, encode func(string) ([]messages.Token, error)) (Lookup, error) {
 	tokens, err := encode(text)
 	if err != nil {
 		return Lookup{}, fmt.Errorf("%w: %w", errPrompt, err)
@@ -81,8 +98,6 @@ func (p *Page) find(ctx context.Context, text string) (Lookup, error) {
 	if len(tokens) == 0 || len(tokens) > maxLookupTokens {
 		return Lookup{}, fmt.Errorf("%w: %d tokens, want 1 to %d", errPrompt, len(tokens), maxLookupTokens)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokens}}
 	if err := p.o.Source.Do(ctx, m); err != nil {
 		return Lookup{}, err

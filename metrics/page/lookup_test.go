@@ -40,7 +40,7 @@ func TestLookup(t *testing.T) {
 	p := New(Options{Source: engine{}})
 	status, text := post(t, p, `{"prompt": "1, 2 3-8"}`)
 	assert.Equal(t, http.StatusOK, status)
-	assert.JSONEq(t, `{"tokens": 8, "matched": 4, "device": 1, "host": 3, "reason": "evicted"}`, text)
+	assert.JSONEq(t, `{"tokens": 8, "matched": 4, "device": 1, "host": 3, "reason": "evicted", "chat": false}`, text)
 	for body, want := range map[string]string{
 		`nonsense`: "want", `{"prompt": "x"}`: "no prompt", `{"prompt": ""}`: "0 tokens", `{"tokens": []}`: "unknown", `{"prompt": "0-200"}`: "too long",
 		`{"prompt": "1"} {}`: "more than one", `{"prompt": "5-1"}`: "range", `{"prompt": "0-2000000"}`: "range", `{"prompt": "3000000000"}`: "no prompt",

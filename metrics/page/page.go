@@ -27,6 +27,9 @@ type Options struct {
 	Recorder *Recorder
 	// Encode makes tokens of the text that a visitor looks up; nil: the text is numbers.
 	Encode func(text string) ([]messages.Token, error)
+	// EncodeChat makes tokens of the text as the first message of a chat; nil: there are no
+	// chats. A visitor is told of the form of which more is cached.
+	EncodeChat func(text string) ([]messages.Token, error)
 	// NoLookup leaves out the box to look prompts up. A lookup tells whether another user
 	// has asked with the same prompt, in the namespace without salt.
 	NoLookup bool

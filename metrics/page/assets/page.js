@@ -117,9 +117,9 @@ function tree(t) {
   stamps.push([now, newest]); while (stamps.length > 2 && stamps[1][0] < now - 5000) stamps.shift();
   const before = stamps[0][1], first = stamps.length === 1;
   const levels = [], place = [];
-  const total = sum(t.nodes.filter(n => n[0] < 0), n => n[3]) || 1, row = 22;
+  const total = sum(t.nodes.filter(n => n[0] < 0), n => n[3]), row = 22;
   t.nodes.forEach(([parent, depth, blocks, below, stamp], i) => {
-    const level = parent < 0 ? 0 : place[parent].level + 1, width = below / total;
+    const level = parent < 0 ? 0 : place[parent].level + 1, width = below / (total || 1);
     const x = parent < 0 ? levels.next || 0 : place[parent].next;
     if (parent < 0) levels.next = x + width; else place[parent].next += width;
     place.push({ level, x, width, next: x, depth, blocks, below, heat: first || stamp <= before ? 0 : .35 + .65 * (stamp - before) / (newest - before) });
@@ -179,7 +179,7 @@ $('lookup').addEventListener('submit', async e => {
     const r = await fetch('lookup', { method: 'POST', body: JSON.stringify({ prompt: $('prompt').value }) });
     if (!r.ok) { found.textContent = await r.text(); bar.hidden = true; return; }
     const a = await r.json();
-    found.textContent = `${count(a.matched)} of ${count(a.tokens)} tokens are cached: ${count(a.device)} on the device, ${count(a.host)} in host memory. ${reasons[a.reason] || a.reason}`;
+    found.textContent = `${count(a.matched)} of ${count(a.tokens)} tokens are cached${a.chat ? ', as the first message of a chat' : ''}: ${count(a.device)} on the device, ${count(a.host)} in host memory. ${reasons[a.reason] || a.reason}`;
     bar.hidden = false; bar.children[0].style.width = 100 * a.device / a.tokens + '%'; bar.children[1].style.width = 100 * a.host / a.tokens + '%';
   } catch { found.textContent = 'the engine does not answer'; bar.hidden = true; }
 });

@@ -32,6 +32,7 @@ type Options struct {
 	NoLookup   bool
 	Pprof      bool
 	Encode     func(string) ([]messages.Token, error) // of prompts that are looked up
+	EncodeChat func(string) ([]messages.Token, error) // of these as a chat; nil: there are none
 	Waiting    func() int                             // requests that wait for an admission
 	// Preemptions are the sequences that have been released to be admitted again; nil: unknown.
 	Preemptions func() int64
@@ -106,7 +107,7 @@ func (o *Observer) Attach(ctx context.Context, e *actors.Engine, pools []windows
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.collector)
 	p := page.Options{
-		Title: o.o.Title, Source: e, Pools: pools, Recorder: &o.recorder, Encode: o.o.Encode, NoLookup: o.o.NoLookup,
+		Title: o.o.Title, Source: e, Pools: pools, Recorder: &o.recorder, Encode: o.o.Encode, EncodeChat: o.o.EncodeChat, NoLookup: o.o.NoLookup,
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}),
 	}
 	if o.o.Pprof {
