@@ -44,9 +44,9 @@ func serveCommand() *cobra.Command {
 		Short: "Serve a language model over HTTP, in the form of OpenAI's API",
 		Long: `serve runs an inference server whose keys and values lie in the engine's pages:
 continuous batching, prompts in chunks, preemption, streaming. Any client of
-OpenAI's API can talk to it: completions and chat completions, with n, stop, seed,
-temperature, top_p, max_tokens, logprobs, stream and stream_options. The usage tells
-how many tokens of the prompt were cached; cache_salt separates tenants.
+OpenAI's API can talk to it: completions and chat completions, with vLLM's parameters
+of sampling; docs/serving.md lists them, and others are refused. The usage tells how
+many tokens of the prompt were cached; cache_salt separates tenants.
 
 Beside the API it serves a page that shows the cache at work, at /, its numbers at
 /stats, metrics for Prometheus at /metrics, and the blocks that the cache holds as

@@ -4,11 +4,13 @@
 //	GET  /v1/models, /v1/models/NAME
 //	POST /v1/completions       prompts as text or tokens, one or several
 //	POST /v1/chat/completions  messages, in the model's own form
-//	GET  /healthz              200 while the model is served
+//	POST /tokenize, /detokenize, /reset_prefix_cache
+//	GET  /health, /healthz     200 while the model is served
 //
-// Everything else is answered 404, and every error in OpenAI's form. Parameters that
-// would change an answer and are not supported, such as tools and penalties, are
-// refused, not ignored. Unknown fields are ignored.
+// Everything else is answered 404, and every error in OpenAI's form. One table, request.fields,
+// has all parameters. Any other name is refused, wherever it is in the body, and those that are
+// known and not served are refused unless their values change nothing. Parameters that OpenAI
+// does not have mean what they mean in vLLM.
 //
 // Two fields are about the cache. usage.prompt_tokens_details.cached_tokens counts the
 // tokens of prompts whose keys and values were reused. cache_salt, as vLLM spells it,
