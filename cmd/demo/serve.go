@@ -173,8 +173,7 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	web.RegisterOnShutdown(s.mountPage(hard))
 	go func() { served <- web.Serve(s.listener) }()
-	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1\n", s.name, s.model.Parameters, s.listener.Addr())
-	fmt.Fprintf(notes, "the cache at work: http://%s/\n", s.listener.Addr())
+	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1 ; the page of the cache is at /\n", s.name, s.model.Parameters, s.listener.Addr())
 	var failed error
 	select {
 	case <-ctx.Done():
