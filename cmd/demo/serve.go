@@ -227,14 +227,13 @@ func (s *service) handler() http.Handler {
 	return s.api
 }
 
-// reset makes the cache forget for POST /reset_prefix_cache. The one place for what else vLLM's
-// reset can do: sequences that run and the store are not reset yet.
+// reset makes the cache forget for POST /reset_prefix_cache. A store is shared: it is not reset.
 func (s *service) reset(ctx context.Context, o openai.ResetOptions) error {
 	switch {
-	case o.Running:
-		return refusals.New(messages.ErrNotSupported, "reset_running_requests is not supported")
 	case o.External:
-		return refusals.New(messages.ErrNotSupported, "reset_external is not supported")
+		return refusals.New(messages.ErrNotSupported, "reset_external is not supported: other engines may use the store")
+	case o.Running:
+		return s.runner.Engine.ResetRunning(ctx)
 	}
 	return s.runner.Engine.Reset(ctx)
 }
