@@ -3,6 +3,7 @@ package actors_test
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,9 +102,9 @@ func replacesUnusable(t *testing.T, change func([]byte) []byte, policy actors.Sa
 // beside the requests, at growing distances, and the first that is answered ends it.
 func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var hangs bool
+		var hangs atomic.Bool
 		s := &hookedStore{Memory: &stores.Memory{}, beforeHas: func(ctx context.Context) error {
-			if !hangs {
+			if !hangs.Load() {
 				return nil
 			}
 			<-ctx.Done()
@@ -115,7 +116,8 @@ func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 		}))
 		admit := func(n int) time.Duration {
 			start := time.Now()
-			a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(n, 9), Fetch: 3 * time.Second})
+			ask := messages.AdmitRequest{Tokens: run(n, 9), Fetch: 3 * time.Second}
+			a, err := r.Admit(context.Background(), ask)
 			require.NoError(t, err)
 			_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence}})
 			require.NoError(t, err)
@@ -123,7 +125,7 @@ func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 		}
 		stats := actors.StoreOf(r.Engine).Stats
 		assert.Zero(t, admit(0))
-		hangs = true
+		hangs.Store(true)
 		assert.Equal(t, 3*time.Second, admit(100), "the time of the admission")
 		assert.Equal(t, 3*time.Second, admit(200))
 		before := stats()
@@ -134,7 +136,7 @@ func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 		}
 		// Probes begin 1, 2, 4 … seconds after the end of the one before, and take 5.
 		assert.EqualValues(t, 6, stats().Calls-before.Calls, "after 1, 8, 17, 30, 51, 88 s")
-		hangs = false
+		hangs.Store(false)
 		time.Sleep(32 * time.Second)
 		assert.False(t, stats().BreakerOpen)
 		assert.Zero(t, admit(9000))

@@ -63,9 +63,11 @@ func TestAnAttemptThatHangs(t *testing.T) {
 			assert.ErrorIs(t, l.Put(ctx, nil), context.DeadlineExceeded)
 			cancel()
 		}
+		synctest.Wait()
 		assert.Equal(t, 1, attempts)
 		require.NoError(t, l.Close())
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		assert.True(t, s.closed)
 	})
 }
