@@ -108,7 +108,9 @@ func (r *read) of(i int) ([]byte, error) {
 
 // decode verifies the bodies of objects and keeps their pages, beside its caller, and attaches
 // the blocks that are complete; wait returns when it is over.
-func (f *fetch) decode(serve context.Context, objects []object, answer read, complete int) (wait func()) {
+func (f *fetch) decode(
+	serve context.Context, objects []object, answer read, complete int,
+) (wait func()) {
 	var size int64
 	for _, o := range objects {
 		size += f.client.pageBytes(o.pool)

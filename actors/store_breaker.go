@@ -30,7 +30,9 @@ const maxStuck = 16
 var errStuck = errors.New("store: calls do not end with their time, not asked")
 
 // ask makes one call of the store, unless the breaker is open, and returns what it answers.
-func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
+func ask[T any](
+	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
+) (T, error) {
 	if c.refuses() {
 		var none T
 		return none, errBreaker
@@ -70,7 +72,9 @@ func callStore[T any](
 // flag set. So stuck falls once for each time that it rises, also when the call ends in the
 // moment in which its time does. The channel has room for one result, so the goroutine ends
 // although no one reads it.
-func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
+func leaveBehind[T any](
+	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
+) (T, error) {
 	type result struct {
 		answer T
 		err    error
@@ -129,7 +133,8 @@ func (c *storeClient) note(err error) {
 		c.failures = 0
 		if c.open {
 			c.open = false
-			c.log.Warn("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
+			c.log.Warn("kvactor: the store answers again",
+				"engine", c.engine, "dropped_pages", c.dropped.Load())
 		}
 	case errors.Is(err, context.Canceled) || errors.Is(err, errStuck) || c.open:
 	default:

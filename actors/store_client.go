@@ -137,7 +137,8 @@ func (c *storeClient) Room(room []bool) {
 // Dropped implements coordinator.SaveGate: it counts pages that were not saved.
 func (c *storeClient) Dropped(pages int) {
 	if n := c.dropped.Add(int64(pages)); passesPower(n, int64(pages)) {
-		c.log.Warn("kvactor: pages were not saved to the store: no room, it has failed, or host_evict never had them in host memory", "engine", c.engine, "dropped_pages", n)
+		c.log.Warn("kvactor: pages were not saved to the store: no room, or it has failed",
+			"engine", c.engine, "dropped_pages", n)
 	}
 }
 

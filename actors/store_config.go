@@ -73,7 +73,9 @@ func WithStore(c StoreConfig) Option {
 }
 
 // resolve fills in what the configuration leaves open, and refuses what is wrong.
-func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool, counts []windows.PageCounts) error {
+func (c *StoreConfig) resolve(
+	engine *Config, pools []windows.Pool, counts []windows.PageCounts,
+) error {
 	refuse := func(format string, args ...any) error {
 		return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
 	}
@@ -91,8 +93,8 @@ func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool, counts []win
 	}
 	for i := range counts {
 		if engine.Pages == nil && !c.WriteOnly && counts[i].Secondary == 0 {
-			return refuse("pool %s has no host pages, to which a fetch could bring anything: set host_cache_size (%d bytes), or WriteOnly",
-				pools[i].Name, engine.Cache.HostCacheSize)
+			return refuse("pool %s has no host pages, where a fetch brings what it finds: "+
+				"host_cache_size is %d bytes, and WriteOnly not set", pools[i].Name, engine.Cache.HostCacheSize)
 		}
 	}
 	for i := range engine.Memory {

@@ -33,7 +33,8 @@ type storeFlag struct {
 
 func (f *storeFlag) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "keep computed pages in a store and start from it: file:///a/folder, valkey://host:6379")
-	flags.BoolVar(&f.required, "store-required", false, "end if the store cannot be opened; otherwise start without it and find it later")
+	flags.BoolVar(&f.required, "store-required", false,
+		"end if the store cannot be opened; otherwise start without it and find it later")
 }
 
 // storeHostPages is how many host pages a pool has with a store unless a flag says it:

@@ -81,7 +81,8 @@ func Open(s script.Setup) (*script.Rig, error) {
 func storeConfig(s *script.Store) actors.StoreConfig {
 	return actors.StoreConfig{
 		Store: s.Memory, Model: "script", Save: s.Save, MinPriority: s.MinPriority,
-		WriteOnly: true, SaveBytes: maxBytes, FetchBytes: maxBytes, Concurrency: 1, BreakerFailures: -1, WaitForCopies: true,
+		WriteOnly: true, SaveBytes: maxBytes, FetchBytes: maxBytes, Concurrency: 1,
+		BreakerFailures: -1, WaitForCopies: true,
 	}
 }
 

@@ -82,8 +82,8 @@ func (c *conversation) memory(name string) *stores.Memory {
 }
 
 // waitForStore waits until what the request has saved is in the store, so that answers do not
-// depend on when saves happen, nor on how many save pages there are. An engine that has failed saves nothing, and its answers
-// say so.
+// depend on when saves happen, nor on how many save pages there are. An engine that has failed
+// saves nothing, and its answers say so.
 func (c *conversation) waitForStore() {
 	if c.host != nil {
 		c.host.waitForStore()
