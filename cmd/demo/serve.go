@@ -145,7 +145,8 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 		reset = nil
 	}
 	s.api = openai.New(s.scheduler, openai.Config{
-		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout, Reset: reset, Origins: f.origins,
+		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout,
+		Reset: reset, Origins: f.origins,
 		Healthy: func(ctx context.Context) error {
 			_, err := s.runner.Engine.Stats(ctx)
 			return err
@@ -170,10 +171,14 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	defer cancel()
 	engine, served := make(chan error, 1), make(chan error, 1)
 	go func() { engine <- s.scheduler.Run(hard) }()
-	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	web := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 	web.RegisterOnShutdown(s.mountPage(hard))
 	go func() { served <- web.Serve(s.listener) }()
-	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1 ; the page of the cache is at /\n", s.name, s.model.Parameters, s.listener.Addr())
+	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1 ; the page of the cache is at /\n",
+		s.name, s.model.Parameters, s.listener.Addr())
 	var failed error
 	select {
 	case <-ctx.Done():
@@ -216,7 +221,8 @@ func shutdown(ctx context.Context, web *http.Server) error {
 	return nil
 }
 
-// lastWrites is how long clients have to read that the server stops when the time of --grace is over.
+// lastWrites is how long clients have to read that the server stops when the time of --grace
+// is over.
 const lastWrites = time.Second
 
 // handler serves all paths. On the loopback interface requests must name it as their host.

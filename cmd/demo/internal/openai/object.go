@@ -35,7 +35,13 @@ type ignored struct{}
 
 // badParam refuses the value of a parameter.
 func badParam(param, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, kind: invalid, param: param, message: param + ": " + fmt.Sprintf(format, args...)}
+	e := badRequest("%s: %s", param, fmt.Sprintf(format, args...))
+	e.param = param
+	return e
+}
+
+func badRequest(format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: invalid, message: fmt.Sprintf(format, args...)}
 }
 
 // object is a JSON object that was not looked into.
@@ -75,10 +81,12 @@ func (f *field) fill(path string, value []byte) *apiError {
 	case ignored:
 		return nil
 	case unserved:
-		if !slices.ContainsFunc(into, func(neutral string) bool { return equal([]byte(neutral), value) }) {
-			return badParam(path, "not supported")
+		for _, neutral := range into {
+			if equal([]byte(neutral), value) {
+				return nil
+			}
 		}
-		return nil
+		return badParam(path, "not supported")
 	case reader:
 		return into(path, value)
 	}
@@ -90,7 +98,8 @@ func (f *field) fill(path string, value []byte) *apiError {
 		return badParam(path, "%v", err)
 	}
 	if f.rule != nil {
-		if wrong := f.rule(reflect.Indirect(reflect.ValueOf(f.into)).Convert(reflect.TypeFor[float64]()).Float()); wrong != "" {
+		number := reflect.ValueOf(f.into).Elem().Convert(reflect.TypeFor[float64]()).Float()
+		if wrong := f.rule(number); wrong != "" {
 			return badParam(path, "%s", wrong)
 		}
 	}
@@ -146,7 +155,9 @@ func read(w http.ResponseWriter, r *http.Request) (object, *apiError) {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &large):
-		return nil, &apiError{status: http.StatusRequestEntityTooLarge, kind: invalid, message: fmt.Sprintf("the body has more than %d bytes", maxBody)}
+		e := badRequest("the body has more than %d bytes", maxBody)
+		e.status = http.StatusRequestEntityTooLarge
+		return nil, e
 	case errors.Is(err, io.EOF):
 		err = errors.New("it is empty")
 	case errors.As(err, &kind):
@@ -157,7 +168,7 @@ func read(w http.ResponseWriter, r *http.Request) (object, *apiError) {
 		err = errors.New("it is no object: null")
 	}
 	if err != nil {
-		return nil, &apiError{status: http.StatusBadRequest, kind: invalid, message: "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")}
+		return nil, badRequest("the body cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return o, nil
 }

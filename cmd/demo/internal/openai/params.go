@@ -47,14 +47,16 @@ type request struct {
 func newRequest(on endpoint) *request {
 	return &request{
 		on: on, n: 1, bestOf: -1, maxTokens: -1, maxChat: -1, top: -1, promptTop: -1,
-		sampling: scheduler.Sampling{Temperature: 1, TopP: 1, RepetitionPenalty: 1, Seed: rand.Uint64()}, //nolint:gosec // a seed, not a secret
+		sampling: scheduler.Sampling{
+			Temperature: 1, TopP: 1, RepetitionPenalty: 1,
+			Seed: rand.Uint64(), //nolint:gosec // a seed, not a secret
+		},
 	}
 }
 
 // fields are all parameters of an endpoint: those that are served, and those that are known and
 // not served, with the values that are nevertheless accepted. Others are refused by name.
 func (q *request) fields() []field {
-	specials := true
 	both := []field{
 		{"model", &q.model, nil},
 		{"n", &q.n, least(1)},
@@ -89,40 +91,44 @@ func (q *request) fields() []field {
 		{"response_format", unserved{`{"type":"text"}`}, nil},
 	}
 	if q.on == completion {
-		return append(both,
-			field{"prompt", &q.prompt, nil},
-			field{"logprobs", &q.top, between(0, maxLogprobs)},
-			field{"echo", &q.echo, nil},
-			field{"best_of", &q.bestOf, nil},
-			field{"add_special_tokens", reader(func(path string, value []byte) *apiError {
-				e := (&field{into: &specials}).fill(path, value)
-				q.noBOS = !specials
-				return e
-			}), nil},
-			field{"suffix", unserved{`""`}, nil},
-		)
+		return append(both, q.completionFields()...)
 	}
-	return append(both,
-		field{"messages", q.readMessages, nil},
-		field{"max_completion_tokens", &q.maxChat, least(1)},
-		field{"logprobs", &q.chatLogprobs, nil},
-		field{"top_logprobs", &q.top, between(0, maxLogprobs)},
-		field{"metadata", ignored{}, nil},
-		field{"store", ignored{}, nil},
-		field{"service_tier", ignored{}, nil},
-		field{"parallel_tool_calls", ignored{}, nil}, // there are no tools
-		field{"safety_identifier", ignored{}, nil},
-		field{"prompt_cache_key", ignored{}, nil},
-		field{"add_special_tokens", unserved{"false"}, nil},
-		field{"add_generation_prompt", unserved{"true"}, nil},
-		field{"continue_final_message", unserved{"false"}, nil},
-		field{"echo", unserved{"false"}, nil},
-		field{"modalities", unserved{`["text"]`}, nil},
-		field{"tools", unserved{"[]"}, nil},
-		field{"tool_choice", unserved{`"none"`, `"auto"`}, nil},
-		field{"functions", unserved{"[]"}, nil},
-		field{"function_call", unserved{`"none"`, `"auto"`}, nil},
-	)
+	return append(both, q.chatFields()...)
+}
+
+func (q *request) completionFields() []field {
+	return []field{
+		{"prompt", &q.prompt, nil},
+		{"logprobs", &q.top, between(0, maxLogprobs)},
+		{"echo", &q.echo, nil},
+		{"best_of", &q.bestOf, nil},
+		{"add_special_tokens", q.readSpecials, nil},
+		{"suffix", unserved{`""`}, nil},
+	}
+}
+
+func (q *request) chatFields() []field {
+	return []field{
+		{"messages", q.readMessages, nil},
+		{"max_completion_tokens", &q.maxChat, least(1)},
+		{"logprobs", &q.chatLogprobs, nil},
+		{"top_logprobs", &q.top, between(0, maxLogprobs)},
+		{"metadata", ignored{}, nil},
+		{"store", ignored{}, nil},
+		{"service_tier", ignored{}, nil},
+		{"parallel_tool_calls", ignored{}, nil}, // there are no tools
+		{"safety_identifier", ignored{}, nil},
+		{"prompt_cache_key", ignored{}, nil},
+		{"add_special_tokens", unserved{"false"}, nil},
+		{"add_generation_prompt", unserved{"true"}, nil},
+		{"continue_final_message", unserved{"false"}, nil},
+		{"echo", unserved{"false"}, nil},
+		{"modalities", unserved{`["text"]`}, nil},
+		{"tools", unserved{"[]"}, nil},
+		{"tool_choice", unserved{`"none"`, `"auto"`}, nil},
+		{"functions", unserved{"[]"}, nil},
+		{"function_call", unserved{`"none"`, `"auto"`}, nil},
+	}
 }
 
 // accept reads a request and refuses it if it is for another model or asks for what is
@@ -215,8 +221,17 @@ func (q *request) readOptions(path string, value []byte) *apiError {
 	}
 	q.options = true
 	return o.fill(path+".", []field{
-		{"include_usage", &q.usage, nil}, {"continuous_usage_stats", unserved{"false"}, nil}, {"include_obfuscation", unserved{"false"}, nil},
+		{"include_usage", &q.usage, nil},
+		{"continuous_usage_stats", unserved{"false"}, nil},
+		{"include_obfuscation", unserved{"false"}, nil},
 	})
+}
+
+func (q *request) readSpecials(path string, value []byte) *apiError {
+	specials := true
+	e := (&field{into: &specials}).fill(path, value)
+	q.noBOS = !specials
+	return e
 }
 
 func (q *request) readSalt(path string, value []byte) *apiError {
@@ -248,9 +263,12 @@ func (q *request) readBias(path string, value []byte) *apiError {
 
 // schedule makes the scheduler's request of one prompt, which tokens end. Without max_tokens an
 // answer has otherwise tokens, and never more than the longest sequence.
-func (v *Server) schedule(q *request, prompt []messages.Token, ends map[messages.Token]bool, otherwise int) scheduler.Request {
+func (v *Server) schedule(
+	q *request, prompt []messages.Token, ends map[messages.Token]bool, otherwise int,
+) scheduler.Request {
 	s := scheduler.Request{
-		Tokens: prompt, New: otherwise, MinNew: q.minTokens, Choices: q.n, Sampling: q.sampling, Salt: q.salt,
+		Tokens: prompt, Salt: q.salt, Choices: q.n, New: otherwise, MinNew: q.minTokens,
+		Sampling:     q.sampling,
 		Stops:        map[messages.Token]bool{},
 		PromptLogits: q.promptTop >= 0 || q.echo && q.top >= 0,
 	}
@@ -266,6 +284,7 @@ func (v *Server) schedule(q *request, prompt []messages.Token, ends map[messages
 	if q.maxTokens >= 0 {
 		s.New = q.maxTokens
 	}
-	s.New = max(1, min(s.New, v.config.MaxLen-len(prompt))) // the scheduler refuses a prompt that is too long
+	// The scheduler refuses a prompt that is too long.
+	s.New = max(1, min(s.New, v.config.MaxLen-len(prompt)))
 	return s
 }

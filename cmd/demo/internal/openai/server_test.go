@@ -302,15 +302,18 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
-	s := open(t, runner.Config{Pages: 20}, scheduler.Config{Running: 4}, nil)
+// refused is a body that is answered with an error.
+type refused struct {
+	path, body  string
+	status      int
+	param, want string
+}
+
+// refusals are all kinds of them.
+func refusals() []refused {
 	long, _ := json.Marshal(strings.Repeat("word ", 600))
 	fits, _ := json.Marshal(strings.Repeat("a", 300))
-	for _, c := range []struct {
-		path, body  string
-		status      int
-		param, want string
-	}{
+	return []refused{
 		{chats, `hello`, 400, "", "cannot be read"},
 		{chats, `{} {}`, 400, "", "more than one"},
 		{chats, strings.Repeat(" ", maxBody+1), 413, "", "bytes"},
@@ -368,7 +371,12 @@ func TestErrors(t *testing.T) {
 		{completions, `{"model":"m","prompt":` + string(long) + `}`, 400, "", "longest"},
 		{completions, `{"model":"m","prompt":` + string(fits) + `}`, 400, "", "cache"},
 		{completions, `{"model":"m","stream":true,"prompt":` + string(fits) + `}`, 400, "", "cache"},
-	} {
+	}
+}
+
+func TestErrors(t *testing.T) {
+	s := open(t, runner.Config{Pages: 20}, scheduler.Config{Running: 4}, nil)
+	for _, c := range refusals() {
 		status, text := s.post(c.path, c.body)
 		var a answer
 		require.NoError(t, json.Unmarshal(text, &a), string(text))
