@@ -68,6 +68,20 @@ func scrape(t *testing.T, url string) *scraped {
 	return s
 }
 
+// settled scrapes until no copy and no save is under way.
+func settled(t *testing.T, url string) (last *scraped) {
+	moved := func(s *scraped) float64 {
+		return s.sum("kvactor_link_bytes_total") + s.sum("kvactor_store_saved_bytes_total") +
+			s.sum("kvactor_store_call_duration_seconds_count")
+	}
+	require.Eventually(t, func() bool {
+		before := last
+		last = scrape(t, url)
+		return before != nil && moved(last) == moved(before) && last.sum("kvactor_pages", "primary", "used") == 0
+	}, time.Minute, 50*time.Millisecond)
+	return last
+}
+
 // sum adds up the samples of a name whose labels have some values.
 func (s *scraped) sum(name string, values ...string) (sum float64) {
 	found := false
@@ -185,7 +199,7 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 		assert.NoError(t, points.ArmWithin([]string{"tree", "coordinator", "pool:w64h2", "pool:wfullh2"}[i%4], i%2))
 	})
 	require.Eventually(t, func() bool { return s.scheduler.Counters().Running == 0 }, time.Minute, time.Millisecond)
-	holdCounters(t, scrape(t, url), c, s.scheduler.Counters())
+	holdCounters(t, settled(t, url), c, s.scheduler.Counters())
 	http.DefaultClient.CloseIdleConnections()
 	stop()
 	require.NoError(t, <-ended)
