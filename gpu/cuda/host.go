@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/memfd"
 )
 
 const (
@@ -25,10 +26,6 @@ const (
 	// hostRegistered is CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED.
 	hostRegistered result = 712
 )
-
-// sysMemfdCreate is the number of the system call by processor; package syscall
-// has it for some only.
-var sysMemfdCreate = map[string]uintptr{"amd64": 319, "arm64": 279}
 
 // hostMemory is the host tier of a pool: registered by pieces of whole pages.
 // No copy crosses two pieces.
@@ -121,23 +118,12 @@ func (p *pool) mapHost(bytes int64) error {
 }
 
 // mapShared maps memory that other processes can map through the file.
-// The file has no name in any file system, and its memory goes with its last user.
 func mapShared(name string, bytes int64) (*os.File, []byte, error) {
-	text, err := syscall.BytePtrFromString("kvactor " + name)
+	file, err := memfd.Create(name, bytes)
 	if err != nil {
 		return nil, nil, err
 	}
-	// MFD_CLOEXEC. The name is for /proc only and need not be unique.
-	const closeOnExec = 1
-	fd, _, errno := syscall.Syscall(sysMemfdCreate[runtime.GOARCH], uintptr(unsafe.Pointer(text)), closeOnExec, 0)
-	if errno != 0 {
-		return nil, nil, fmt.Errorf("memfd: %w", errno)
-	}
-	file := os.NewFile(fd, "kvactor "+name)
-	if err := file.Truncate(bytes); err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
-	b, err := syscall.Mmap(int(fd), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	b, err := syscall.Mmap(int(file.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%d bytes of shared memory: %w", bytes, err), file.Close())
 	}

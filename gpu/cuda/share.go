@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/memfd"
 )
 
 // Export is a pool as another process can map it: its shape, a file for each
@@ -85,11 +86,9 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	}
 	if p.host.file != nil {
 		// A duplicate, since the pool needs its own file until it is destroyed.
-		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, p.host.file.Fd(), syscall.F_DUPFD_CLOEXEC, 0)
-		if errno != 0 {
-			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, errno), e.Close())
+		if e.Host, err = memfd.Duplicate(p.host.file); err != nil {
+			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, err), e.Close())
 		}
-		e.Host = os.NewFile(fd, p.host.file.Name())
 	}
 	return e, nil
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Poison bytes: what a page holds before anything has been written to it.
 const (
@@ -84,20 +87,8 @@ func (a *arena) page(p messages.PageID) []byte {
 	if !a.touched[p] {
 		a.touched[p] = true
 		if a.poison {
-			fill(b, PoisonNew)
+			inprocess.Fill(b, PoisonNew)
 		}
 	}
 	return b
-}
-
-// fill writes one byte value everywhere, doubling what it has, at the speed of
-// copies.
-func fill(b []byte, v byte) {
-	if len(b) == 0 {
-		return
-	}
-	b[0] = v
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -97,7 +98,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 		return fmt.Errorf("sim: pool %s: resize to %d device pages, it was made for at most %d",
 			pool.spec.Name, devicePages, pool.spec.MaxDevicePages)
 	}
-	going := touching{pool: p, tier: messages.Primary, from: messages.PageID(devicePages)}
+	going := inprocess.Touching{Pool: p, Tier: messages.Primary, From: messages.PageID(devicePages)}
 	// Before anything changes: a refused resize leaves the pool as it is.
 	if err := d.idle(going); err != nil {
 		return fmt.Errorf("sim: pool %s: resize to %d device pages: %w", pool.spec.Name, devicePages, err)
@@ -120,7 +121,7 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 		return err
 	}
 	for _, tier := range []messages.Tier{messages.Primary, messages.Secondary} {
-		if err := d.idle(touching{pool: p, tier: tier}); err != nil {
+		if err := d.idle(inprocess.Touching{Pool: p, Tier: tier}); err != nil {
 			return fmt.Errorf("sim: pool %s: destroyed while %w", pool.spec.Name, err)
 		}
 	}
@@ -171,76 +172,24 @@ func (m *memory) pageSizes(c *gpu.Copy) gpu.PageSizes {
 	return gpu.PageSizes{Src: m.pools[c.Src.Pool].spec.PageBytes, Dst: m.pools[c.Dst.Pool].spec.PageBytes}
 }
 
-// checkRange refuses bytes that are not in a page of a pool as it is now: a page
-// that a Resize has taken away is no page, whatever its memory holds.
-// The end of the range is compared by a difference, since the sum could overflow.
+// checkRange refuses bytes that are not in a page of a pool as it is now.
 func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 	p, err := m.pool(s.Pool)
 	if err != nil {
 		return err
 	}
-	if int(s.Tier) >= len(p.tiers) {
-		return fmt.Errorf("pool %s has no tier %d", p.spec.Name, s.Tier)
-	}
-	if pages := p.tiers[s.Tier].pages; s.Page < 0 || int(s.Page) >= pages {
-		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
-	}
-	if offset < 0 || bytes < 0 || offset > p.spec.PageBytes-bytes {
-		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
-			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
-	}
-	return nil
-}
-
-// touching names pages of a pool and tier from one on.
-type touching struct {
-	pool gpu.Pool
-	tier messages.Tier
-	from messages.PageID
-}
-
-// slot tells whether a slot is among the pages.
-func (t touching) slot(s gpu.Slot) bool {
-	return s.Pool == t.pool && s.Tier == t.tier && s.Page >= t.from
-}
-
-// side is the last page of one side of a copy, the likeliest to be among t.
-func side(s gpu.Slot, c *gpu.Copy) gpu.Slot {
-	// Pages that go are at the end, so the last page of a run is compared.
-	s.Page += messages.PageID(c.Count()) - 1
-	return s
-}
-
-// op finds a page of t that an operation uses.
-// Copies tell their pages themselves. Of kernels the declared accesses count: a kernel is a
-// Go function, and what it touches cannot be seen.
-func (t touching) op(o *op) (gpu.Slot, bool) {
-	for i := range o.copies {
-		c := &o.copies[i]
-		for _, s := range [...]gpu.Slot{side(c.Src, c), side(c.Dst, c)} {
-			if t.slot(s) {
-				return s, true
-			}
-		}
-	}
-	for _, set := range [][]gpu.Access{o.reads, o.writes} {
-		for i := range set {
-			if t.slot(set[i].Slot) {
-				return set[i].Slot, true
-			}
-		}
-	}
-	return gpu.Slot{}, false
+	pages := [2]int{p.tiers[messages.Primary].pages, p.tiers[messages.Secondary].pages}
+	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}.Within(s, offset, bytes)
 }
 
 // idle refuses when an operation that has not ended uses one of the pages.
 // It looks at all that is queued, which is slow and right: pools are resized and destroyed
 // rarely.
-func (d *Device) idle(t touching) error {
+func (d *Device) idle(t inprocess.Touching) error {
 	for _, s := range d.streams.All {
-		for _, i := range s.queue.all() {
+		for _, i := range s.queue.All() {
 			o := &d.ops[i]
-			if slot, ok := t.op(o); ok {
+			if slot, ok := t.Find(o.copies, o.reads, o.writes); ok {
 				return fmt.Errorf("%s %q, operation %d of stream %s, is under way on %s page %d",
 					o.kind, o.label, o.seq, s.name, slot.Tier, slot.Page)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
 // engine moves the copies of one direction, one operation at a time.
@@ -56,10 +57,10 @@ func (d *Device) start() (ended bool) {
 	}
 	for _, s := range d.streams.All {
 		// Only the head of a stream may start: the order within a stream is what the engine relies on.
-		if s.queue.empty() || s.stalled > d.now {
+		if s.queue.Empty() || s.stalled > d.now {
 			continue
 		}
-		i := s.queue.first()
+		i := s.queue.First()
 		o := &d.ops[i]
 		if o.state == queued && d.met(o) {
 			d.becomeReady(o)
@@ -143,7 +144,7 @@ func (d *Device) begin(i int32) {
 	if d.config.Poison == PoisonOn {
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
-				fill(d.memory.page(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
+				inprocess.Fill(d.memory.page(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
 			}
 		}
 	}
@@ -193,10 +194,10 @@ func (d *Device) onEngine(e gpu.Direction) *op {
 func (d *Device) next() (at int64, ending int32) {
 	at, ending = forever, noOp
 	for _, s := range d.streams.All {
-		if s.queue.empty() {
+		if s.queue.Empty() {
 			continue
 		}
-		i := s.queue.first()
+		i := s.queue.First()
 		o := &d.ops[i]
 		switch {
 		case o.state == running:
@@ -317,7 +318,7 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 func (d *Device) retire(i int32) {
 	o := &d.ops[i]
 	s := o.stream
-	s.queue.pop()
+	s.queue.Pop()
 	// From here on the ticket has passed: the bytes are in place.
 	s.done = o.seq
 	d.pending -= 1 + len(o.copies)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
@@ -92,9 +93,9 @@ type Device struct {
 	order   uint64 // operations queued so far
 	pending int    // copies and operations queued or running
 	// failing is how many pages of each direction are still to fail, see Fail.
-	failing  [gpu.Directions]int
+	failing  inprocess.Faults
 	counters Counters
-	overlaps gpu.Overlaps
+	checker  inprocess.Checker
 	runs     []run // scratch of Submit
 }
 
@@ -107,6 +108,7 @@ func New(c Config) (*Device, error) {
 	for e := range d.engines {
 		d.engines[e] = engine{op: noOp}
 	}
+	d.checker = inprocess.Checker{Known: d.known, Within: d.memory.checkRange}
 	// Zero is the default; there is no device without a limit.
 	if d.config.MaxPending <= 0 {
 		d.config.MaxPending = DefaultMaxPending
@@ -233,26 +235,6 @@ func (d *Device) Fail(kind gpu.Direction, n int) {
 	d.failing[kind] += n
 }
 
-// inject finds the first copy of a batch that is to fail; those before it are
-// accepted.
-// Faults are found at submission, as a driver refuses a copy that it is asked for. What was
-// queued before the faulty copy stays queued.
-func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
-	for i := range b.Copies {
-		way, _ := b.Copies[i].Direction()
-		if d.failing[way] == 0 {
-			continue
-		}
-		// The single page is what the fault is for; it is used up.
-		if b.Copies[i].Pages <= 1 {
-			d.failing[way]--
-		}
-		return i, &gpu.CopyError{Index: i, Copy: b.Copies[i],
-			Err: fmt.Errorf("sim: injected fault in %s: %w", way, gpu.ErrCopyFailed)}
-	}
-	return len(b.Copies), nil
-}
-
 // Close ends the device; what is queued is not run.
 // It waits at most for the bytes that another goroutine is copying now: no copy writes to
 // memory later, because bytes move only when time does.
@@ -278,7 +260,7 @@ func (d *Device) end(reason error) {
 		d.err = reason
 	}
 	for _, s := range d.streams.All {
-		s.queue.clear()
+		s.queue.Clear()
 	}
 	// Queued work is dropped and its tickets never pass, as on a lost device.
 	d.records, d.pending = records{}, 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
 // remembered is how many past operations of a stream Timing knows.
@@ -25,46 +26,10 @@ type stream struct {
 	name    string
 	last    uint64
 	done    uint64
-	queue   fifo
+	queue   inprocess.FIFO[int32]
 	stalled int64 // nothing starts before this time
 	// past is a ring: the operation with number n is at n modulo remembered. Nil at first.
 	past []Timing
-}
-
-// fifo is a queue of operation records. The head moves through a slice that is
-// packed when more than half of it is behind.
-type fifo struct {
-	items []int32
-	head  int
-}
-
-// push appends an operation.
-func (q *fifo) push(i int32) { q.items = append(q.items, i) }
-
-// clear drops all operations; their records are dropped by the caller.
-func (q *fifo) clear() { q.items, q.head = q.items[:0], 0 }
-
-// all is the queue in order, valid until it changes.
-func (q *fifo) all() []int32 { return q.items[q.head:] }
-
-// empty tells whether no operation is queued.
-func (q *fifo) empty() bool { return q.head == len(q.items) }
-
-// first is the operation whose turn it is.
-func (q *fifo) first() int32 { return q.items[q.head] }
-
-// pop removes the first operation. The slice is packed rarely enough that the cost
-// of an operation stays constant.
-func (q *fifo) pop() (i int32) {
-	i = q.items[q.head]
-	q.head++
-	if q.head == len(q.items) {
-		q.clear()
-	} else if q.head > 64 && q.head > len(q.items)/2 {
-		n := copy(q.items, q.items[q.head:])
-		q.items, q.head = q.items[:n], 0
-	}
-	return i
 }
 
 // NewStream makes a stream.
@@ -94,8 +59,8 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 		return err
 	}
 	// The operation is named, since the caller has to find the wait that it forgot.
-	if !st.queue.empty() {
-		o := &d.ops[st.queue.first()]
+	if !st.queue.Empty() {
+		o := &d.ops[st.queue.First()]
 		return fmt.Errorf("sim: stream %s: destroyed while %s %q, operation %d, is under way: %w",
 			st.name, o.kind, o.label, o.seq, gpu.ErrInUse)
 	}

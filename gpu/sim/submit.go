@@ -85,11 +85,11 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	if err := d.checkBatch(st, b); err != nil {
+	if err := d.checker.Batch(st.name, b); err != nil {
 		return gpu.Ticket{}, err
 	}
 	// A batch that breaks a rule uses up no fault: it is refused before.
-	accepted, failed := d.inject(b)
+	accepted, failed := d.failing.Accept("sim", b)
 	list := b.Copies[:accepted]
 	if failed != nil && accepted == 0 {
 		return gpu.Ticket{}, failed
@@ -140,24 +140,6 @@ func (d *Device) makeRoom(copies int) {
 	}
 }
 
-// checkBatch refuses what no device would do.
-func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
-	for _, t := range b.Waits {
-		if err := d.known(t); err != nil {
-			return fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
-		}
-	}
-	for i := range b.Copies {
-		if err := b.Copies[i].Check(d.memory.checkRange); err != nil {
-			return fmt.Errorf("batch %q on stream %s: copy %d: %w", b.Label, s.name, i, err)
-		}
-	}
-	if err := d.overlaps.Find(b.Copies); err != nil {
-		return fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
-	}
-	return nil
-}
-
 // enqueue makes the next operation of a stream. What has passed already is not
 // waited for.
 func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
@@ -181,7 +163,7 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 			o.waits = append(o.waits, t)
 		}
 	}
-	st.queue.push(i)
+	st.queue.Push(i)
 	d.pending++
 	return o
 }
@@ -265,7 +247,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	if err := d.checkKernel(st, &k); err != nil {
+	if err := d.checker.Kernel(st.name, &k); err != nil {
 		return gpu.Ticket{}, err
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
@@ -279,24 +261,6 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	}
 	o.work = float64(max(0, k.Nanos))
 	return gpu.Ticket{Stream: s, Seq: st.last}, nil
-}
-
-// checkKernel refuses a kernel that waits for a ticket that was never issued, or that
-// touches what is not in a page.
-func (d *Device) checkKernel(s *stream, k *gpu.Kernel) error {
-	for _, t := range k.Waits {
-		if err := d.known(t); err != nil {
-			return fmt.Errorf("kernel %q on stream %s: %w", k.Label, s.name, err)
-		}
-	}
-	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
-		for i := range set {
-			if err := d.memory.checkRange(set[i].Slot, set[i].Offset, set[i].Bytes); err != nil {
-				return fmt.Errorf("kernel %q on stream %s: %w", k.Label, s.name, err)
-			}
-		}
-	}
-	return nil
 }
 
 // Wait makes what is queued on the stream later wait for the tickets.
