@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/tensors"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -29,12 +30,13 @@ type pool struct {
 	imported bool       // its memory is another process's
 	base     uintptr    // reserved address space, 0 for an adopted pool
 	// reserved is in bytes; chunks·chunk ≤ reserved.
-	reserved int64
-	chunk    int64    // bytes of a mapping
-	chunks   []uint64 // allocation handles, mapped in order from base on
-	region   uint32   // of the device tier
-	tensors  []tensor // of an adopted pool
-	host     hostMemory
+	reserved      int64
+	chunk         int64          // bytes of a mapping
+	chunks        []uint64       // allocation handles, mapped in order from base on
+	region        uint32         // of the device tier
+	tensors       tensors.Layout // of an adopted pool
+	tensorRegions []uint32       // by tensor
+	host          hostMemory
 }
 
 // extent is a range of a page that is contiguous in memory.

@@ -55,7 +55,7 @@ func init() {
 		if s.Trace != nil {
 			c.Trace = func(o Operation) {
 				if o.Kind == copies.String() {
-					s.Trace(gpu.Transfer{Stream: o.Stream, Label: o.Label, Copies: o.Copies, Bytes: o.Bytes, Start: o.Start, End: o.End})
+					s.Trace(gpu.Transfer{Stream: o.Stream, Label: o.Label, Copies: o.Copies, Bytes: o.Bytes, Submit: o.Submit, Start: o.Start, End: o.End})
 				}
 			}
 		}
