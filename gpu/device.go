@@ -46,7 +46,8 @@ type PoolSpec struct {
 	// application has allocated it and keeps it. A page is one piece in each
 	// tensor, as with a KV tensor for each layer; its bytes are those of the
 	// pieces one behind the other, PageBytes in all, and so it lies in host memory.
-	// Such a pool is not resized. A device of kernels in Go refuses it.
+	// Such a pool is not resized. gpu/sim refuses it; on gpu/host, where an address is one
+	// of this process, kernels in Go reach the pages of a single tensor only.
 	Tensors []Tensor
 	// HostMemory, if not nil, is the memory of the host tier, at least HostPages ×
 	// PageBytes from a multiple of the system's page on. The host application keeps
@@ -86,7 +87,7 @@ type Memory struct{ Free, Total int64 }
 // Info describes a device.
 type Info struct {
 	Name    string
-	Backend string // "sim", "cuda"
+	Backend string // "host", "sim", "cuda"
 	Link    string // name of the link profile
 	// Copies is how a batch reaches the device: "batch", in one call; "loop", in
 	// one for each piece, which is slower for small pages; "simulated".
@@ -115,7 +116,8 @@ type Device interface {
 	// have passed, else the error is ErrInUse and nothing changes. Its tickets
 	// stay valid: they have passed. Its number is not used again.
 	DestroyStream(Stream) error
-	// CreatePool reserves and maps the pages of a pool. New pages hold poison.
+	// CreatePool reserves and maps the pages of a pool. New pages hold poison, or zeros
+	// where the system gives them.
 	CreatePool(PoolSpec) (Pool, error)
 	// Resize changes the number of device pages of a pool; pages at the end go
 	// or come, the others keep number and bytes. Nothing may be under way on
@@ -167,14 +169,14 @@ type Access struct {
 	Offset, Bytes int64
 }
 
-// Kernel is work of the host application on a stream: on the simulated device
+// Kernel is work of the host application on a stream: on gpu/host and gpu/sim
 // a Go function that runs when the stream comes to it.
 type Kernel struct {
 	Label  string
 	Waits  []Ticket
 	Reads  []Access
 	Writes []Access
-	Nanos  int64 // its duration in the device's time
+	Nanos  int64 // its duration on a simulated device
 	// Run gets the bytes of slots. It runs once, later, when everything it
 	// waits for is done; the memory it sees is valid until it returns. On a device that
 	// stands for several it runs once on each, perhaps at the same time.
@@ -187,8 +189,8 @@ type Kernel struct {
 // PageBytes returns the bytes of a page to a kernel.
 type PageBytes func(Slot) []byte
 
-// Launcher is a device that runs kernels written in Go: the simulated one, and
-// wrappers around it.
+// Launcher is a device that runs kernels written in Go: gpu/host, gpu/sim, and
+// wrappers around them.
 type Launcher interface {
 	Launch(Stream, Kernel) (Ticket, error)
 }

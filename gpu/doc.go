@@ -30,8 +30,9 @@
 //
 // # Backends
 //
-// gpu/sim is the default, plain Go: real bytes, virtual time. gpu/cuda drives
-// an NVIDIA device through its driver library; a program that wants it imports
-// it, and Open finds it by name. gpu/group makes one device of several.
+// gpu/host is the machine's memory: real bytes, real time. gpu/sim models a device, for
+// tests and simulations: real bytes, virtual time. Both are plain Go and run kernels in
+// Go. gpu/cuda drives an NVIDIA device through its driver library. A program imports the
+// ones that it wants, and Open finds them by name. gpu/group makes one device of several.
 // gpu/devicetest holds what every backend must pass.
 package gpu

@@ -80,7 +80,7 @@ func (s *service) observe() error {
 	s.observer = watch.NewObserver(o)
 	c := &s.flags.config
 	c.Options = append(c.Options, s.observer.EngineOptions()...)
-	c.Adjust, c.Trace = s.observer.Adjust, s.observer.Operation
+	c.Adjust, c.Trace = s.observer.Adjust, s.observer.Transfer
 	return nil
 }
 

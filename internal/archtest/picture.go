@@ -26,6 +26,7 @@ const (
 	gguf       = "github.com/gpustack/gguf-parser-go"
 	cuda       = "gpu/cuda"
 	attention  = "gpu/attention" // of hosts: the engine never imports it
+	memory     = "gpu/host"      // the same
 	stores     = "offloader/stores"
 	published  = "events/publish"
 	prometheus = "github.com/prometheus/client_golang"
@@ -61,6 +62,7 @@ var picture = []place{
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},
+	{dir: memory, own: []string{"messages", "internal/refusals", "gpu"}},
 	{dir: attention, own: []string{"messages", "internal/refusals", "windows"}},
 
 	{dir: "actors", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
@@ -95,7 +97,7 @@ var testOnly = []string{
 
 // addOns are folders that only hosts import: the engine works without them, and the
 // modules of others that they use are no concern of a host without them.
-var addOns = []string{attention, stores + "/blob", stores + "/valkey", stores + "/zstd", published}
+var addOns = []string{attention, memory, stores + "/blob", stores + "/valkey", stores + "/zstd", published}
 
 // usesForeignAddOn tells whether a package of one folder that imports another folder
 // imports an add-on that it is no part of.

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/events/publish/wire"
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -49,8 +50,8 @@ type Observer struct {
 	page      *page.Page
 }
 
-// NewObserver makes an observer. EngineOptions and Adjust go to the engine, Operation to its
-// device, and Attach comes when it runs.
+// NewObserver makes an observer. EngineOptions and Adjust go to the engine, Operation or
+// Transfer to its device, and Attach comes when it runs.
 func NewObserver(o Options) *Observer {
 	if o.Events == (wire.Config{}) {
 		o.Events = wire.Default()
@@ -89,15 +90,21 @@ func (o *Observer) Adjust(c *windows.Config) {
 	o.collector.Configure(*c)
 }
 
-// Operation notes a copy of the simulated device.
+// Operation notes a copy of a simulated device.
 func (o *Observer) Operation(op sim.Operation) {
-	if op.Kind != "copy" {
-		return
+	if op.Kind == "copy" {
+		o.Transfer(gpu.Transfer{
+			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit, Start: op.Start, End: op.End,
+		})
 	}
-	o.collector.Copied(op.Stream, op.End-op.Start, op.Bytes)
-	o.collector.CopyEnded(op.Stream, op.End-op.Submit)
+}
+
+// Transfer notes a batch of copies of any device.
+func (o *Observer) Transfer(t gpu.Transfer) {
+	o.collector.Copied(t.Stream, t.End-t.Start, t.Bytes)
+	o.collector.CopyEnded(t.Stream, t.End-t.Submit)
 	o.recorder.Copied(page.Transfer{
-		Stream: op.Stream, Label: op.Label, Start: op.Start.Seconds(), End: op.End.Seconds(), Copies: op.Copies, Bytes: op.Bytes,
+		Stream: t.Stream, Label: t.Label, Start: t.Start.Seconds(), End: t.End.Seconds(), Copies: t.Copies, Bytes: t.Bytes,
 	})
 }
 

@@ -6,7 +6,7 @@
 //	Admit ──▶ Compute … Compute ──▶ Append ──▶ Compute ──▶ … ──▶ Release
 //	pages     a chunk of each       a token    its logits         stored
 //
-// A step is one kernel on the compute stream of the simulated device: it waits
+// A step is one kernel on the compute stream of the device: it waits
 // for what the engine calls Ready, reads and writes pages through the device, and
 // its ticket goes back to the engine as After. Engine access is in engine.go.
 //

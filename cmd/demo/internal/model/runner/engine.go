@@ -15,6 +15,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/attention"
 	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/host"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -30,18 +31,18 @@ type Config struct {
 	// sequences, and in state pools stateSequences working pages and as many
 	// checkpoints.
 	Pages     int
-	HostPages int                 // of each pool in host memory
-	States    windows.PageCounts  // of each state pool, instead of the two above; zero: none
-	Chunk     int                 // tokens of a prompt that are computed at a time; 0: all
-	NoReuse   bool                // store and match nothing
-	DType     windows.DType       // of the cache; "": float32
-	MaxLen    int                 // of a sequence; 0: what the model is made for, at most 8192
-	Workers   int                 // that compute; 0: one for each processor
-	Checked   bool                // report every access to pages that nothing orders
-	Seed      int64               // of the device's schedule
-	Options   []actors.Option     // of the engine
-	Fetch     time.Duration       // that an admission waits for the engine's store, if it has one
-	Trace     func(sim.Operation) // is told of each operation of the device; nil: nothing is
+	HostPages int                // of each pool in host memory
+	States    windows.PageCounts // of each state pool, instead of the two above; zero: none
+	Chunk     int                // tokens of a prompt that are computed at a time; 0: all
+	NoReuse   bool               // store and match nothing
+	DType     windows.DType      // of the cache; "": float32
+	MaxLen    int                // of a sequence; 0: what the model is made for, at most 8192
+	Workers   int                // that compute; 0: one for each processor
+	Checked   bool               // report every access to pages that nothing orders
+	Seed      int64              // not 0: on a simulated device with this schedule, for tests; 0: on gpu/host
+	Options   []actors.Option    // of the engine
+	Fetch     time.Duration      // that an admission waits for the engine's store, if it has one
+	Trace     func(gpu.Transfer) // is told of each batch of copies; nil: nothing is
 	// Adjust changes the cache configuration before the engine starts. Nil: not.
 	Adjust func(*windows.Config)
 }
@@ -97,7 +98,7 @@ type Runner struct {
 
 	exec    *model.Executor
 	workers *attention.Workers
-	device  *sim.Device
+	device  device
 	hazards *check.Device // nil: unchecked
 	launch  gpu.Launcher
 	sync    func(context.Context, gpu.Ticket) error
@@ -149,7 +150,7 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 		counts[i] = r.Config.counts(p)
 		memory += int64(counts[i].Primary) * p.PageBytes()
 	}
-	if r.device, err = sim.New(sim.Config{MemoryBytes: memory, Seed: r.Config.Seed, Trace: r.Config.Trace}); err != nil {
+	if r.device, err = r.Config.open(memory); err != nil {
 		return err
 	}
 	r.launch, r.sync = r.device, r.device.Sync
@@ -170,6 +171,23 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 	r.workers = attention.NewWorkers(r.Config.Workers)
 	r.exec, err = model.NewExecutor(r.Model, r.pools, r.workers)
 	return err
+}
+
+// device is what a model can run on.
+type device interface {
+	gpu.Device
+	gpu.Launcher
+}
+
+// open opens the device: the machine's memory, since the model is computed by this machine.
+func (c *Config) open(memory int64) (device, error) {
+	if c.Seed == 0 {
+		return host.New(host.Config{MemoryBytes: memory, Poison: c.Checked, Trace: c.Trace})
+	}
+	if c.Trace != nil {
+		return nil, errors.New("copies of a simulated device have simulated times, which are not traced")
+	}
+	return sim.New(sim.Config{MemoryBytes: memory, Seed: c.Seed})
 }
 
 // Another is a second host of the same engine, with a compute stream of its own.
