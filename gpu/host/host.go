@@ -95,7 +95,8 @@ func init() {
 // New makes a device. Close ends its workers.
 func New(c Config) (*Device, error) {
 	if c.MemoryBytes < 0 || c.Workers < 0 || c.MaxPending < 0 {
-		return nil, fmt.Errorf("host: memory of %d bytes, %d workers, %d pending", c.MemoryBytes, c.Workers, c.MaxPending)
+		return nil, fmt.Errorf("host: memory of %d bytes, %d workers, %d pending",
+			c.MemoryBytes, c.Workers, c.MaxPending)
 	}
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = systemMemory() / 2
@@ -117,7 +118,9 @@ func New(c Config) (*Device, error) {
 
 // Info describes the device.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "host memory", Backend: "host", Link: "memory", Copies: "batch", Completion: "counters"}
+	return gpu.Info{
+		Name: "host memory", Backend: "host", Link: "memory", Copies: "batch", Completion: "counters",
+	}
 }
 
 // Memory is what pools have left of Config.MemoryBytes.

@@ -199,7 +199,6 @@ func TestCloseDoesNotHang(t *testing.T) {
 			behind := r.offload(0, never)
 			ended := make(chan error)
 			go func() { ended <- r.Sync(context.Background(), behind) }()
-			time.Sleep(time.Millisecond)
 			end(r.Device)
 			require.Error(t, <-ended)
 			require.False(t, r.Done(behind))

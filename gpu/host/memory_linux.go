@@ -38,7 +38,8 @@ func reserve(name string, space int64, shared bool) (r region, err error) {
 		const flags = syscall.MAP_ANON | syscall.MAP_PRIVATE | syscall.MAP_NORESERVE
 		r.bytes, err = syscall.Mmap(-1, 0, int(space), syscall.PROT_NONE, flags)
 	} else if r.file, err = memfd.Create(name, space); err == nil {
-		r.bytes, err = syscall.Mmap(int(r.file.Fd()), 0, int(space), syscall.PROT_NONE, syscall.MAP_SHARED)
+		fd := int(r.file.Fd())
+		r.bytes, err = syscall.Mmap(fd, 0, int(space), syscall.PROT_NONE, syscall.MAP_SHARED)
 	}
 	if err != nil {
 		return r, fmt.Errorf("%d bytes of address space: %w", space, err)
@@ -64,7 +65,8 @@ func (r *region) commit(bytes int64) error {
 	if end <= r.committed {
 		return nil
 	}
-	if err := syscall.Mprotect(r.bytes[r.committed:end], syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
+	const use = syscall.PROT_READ | syscall.PROT_WRITE
+	if err := syscall.Mprotect(r.bytes[r.committed:end], use); err != nil {
 		return err
 	}
 	r.committed = end

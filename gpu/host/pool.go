@@ -52,7 +52,8 @@ func given(address uint64, bytes int64) []byte {
 
 // shape is what copies are checked against.
 func (p *pool) shape() inprocess.Shape {
-	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: [2]int{p.spec.DevicePages, p.spec.HostPages}}
+	pages := [2]int{p.spec.DevicePages, p.spec.HostPages}
+	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}
 }
 
 // release gives the memory of a pool back.
@@ -100,12 +101,14 @@ func (d *Device) publish(p *pool) (gpu.Pool, error) {
 
 // checkSpec refuses sizes that make no sense.
 func checkSpec(s *gpu.PoolSpec) error {
-	if s.PageBytes <= 0 || s.DevicePages < 0 || s.HostPages < 0 || s.PageBytes > math.MaxInt64/int64(max(1, s.MaxDevicePages, s.HostPages)) {
+	most := int64(max(1, s.MaxDevicePages, s.HostPages))
+	if s.PageBytes <= 0 || s.DevicePages < 0 || s.HostPages < 0 || s.PageBytes > math.MaxInt64/most {
 		return fmt.Errorf("host: pool %s: %d device pages, up to %d, and %d host pages of %d bytes",
 			s.Name, s.DevicePages, s.MaxDevicePages, s.HostPages, s.PageBytes)
 	}
 	if m := s.HostMemory; m != nil && int64(len(m)) < int64(s.HostPages)*s.PageBytes {
-		return fmt.Errorf("host: pool %s: host memory of %d bytes for %d pages of %d", s.Name, len(m), s.HostPages, s.PageBytes)
+		return fmt.Errorf("host: pool %s: host memory of %d bytes for %d pages of %d",
+			s.Name, len(m), s.HostPages, s.PageBytes)
 	}
 	if s.Shared && (s.HostMemory != nil || len(s.Tensors) > 0) {
 		return fmt.Errorf("pool %s: shared: %w, which can share it", s.Name, ErrAdopted)
@@ -116,7 +119,8 @@ func checkSpec(s *gpu.PoolSpec) error {
 // adopt lays the device tier over tensors of the host application.
 func adopt(s *gpu.PoolSpec) (tensors.Layout, error) {
 	if s.MaxDevicePages != s.DevicePages {
-		return nil, fmt.Errorf("pool %s: at most %d device pages: %w and has room for %d", s.Name, s.MaxDevicePages, ErrAdopted, s.DevicePages)
+		return nil, fmt.Errorf("pool %s: at most %d device pages: %w and has room for %d",
+			s.Name, s.MaxDevicePages, ErrAdopted, s.DevicePages)
 	}
 	layout, err := tensors.New(s)
 	if err != nil {
@@ -124,7 +128,8 @@ func adopt(s *gpu.PoolSpec) (tensors.Layout, error) {
 	}
 	for i, t := range s.Tensors {
 		if t.Rank != 0 {
-			return nil, fmt.Errorf("host: pool %s: tensor %d is of rank %d, this is one device", s.Name, i, t.Rank)
+			return nil, fmt.Errorf("host: pool %s: tensor %d is of rank %d, this is one device",
+				s.Name, i, t.Rank)
 		}
 	}
 	return layout, nil
@@ -153,8 +158,8 @@ func (d *Device) account(p *pool, pages int) error {
 func (d *Device) fill(p *pool) (err error) {
 	s := &p.spec
 	if p.tensors == nil {
-		space := int64(s.MaxDevicePages) * s.PageBytes
-		if p.tiers[messages.Primary], err = d.make(s, "device", space, int64(s.DevicePages)*s.PageBytes); err != nil {
+		space, bytes := int64(s.MaxDevicePages)*s.PageBytes, int64(s.DevicePages)*s.PageBytes
+		if p.tiers[messages.Primary], err = d.make(s, "device", space, bytes); err != nil {
 			return err
 		}
 	}
@@ -208,20 +213,20 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 	}
 	before, r := int64(p.spec.DevicePages)*p.spec.PageBytes, &p.tiers[messages.Primary]
 	after := int64(devicePages) * p.spec.PageBytes
-	if after >= before {
-		if err := d.account(p, devicePages-p.spec.DevicePages); err != nil {
+	more := devicePages - p.spec.DevicePages
+	if more >= 0 {
+		if err := d.account(p, more); err != nil {
 			return err
 		}
 		if err := d.grow(r, before, after); err != nil {
-			return errors.Join(fmt.Errorf("host: pool %s: %w", p.spec.Name, err), d.account(p, p.spec.DevicePages-devicePages))
+			return errors.Join(fmt.Errorf("host: pool %s: %w", p.spec.Name, err), d.account(p, -more))
 		}
 		return d.setPages(id, p, devicePages)
 	}
-	gone := devicePages - p.spec.DevicePages
 	if err := d.setPages(id, p, devicePages); err != nil {
 		return err
 	}
-	return errors.Join(r.shrink(after, before), d.account(p, gone))
+	return errors.Join(r.shrink(after, before), d.account(p, more))
 }
 
 // setPages changes what is a page of a pool; pages that go must be idle.
@@ -231,7 +236,8 @@ func (d *Device) setPages(id gpu.Pool, p *pool, devicePages int) error {
 	if d.err != nil {
 		return d.err
 	}
-	if err := d.idle(inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(devicePages)}); err != nil {
+	going := inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(devicePages)}
+	if err := d.idle(going); err != nil {
 		return fmt.Errorf("host: pool %s: resize to %d device pages: %w", p.spec.Name, devicePages, err)
 	}
 	p.spec.DevicePages = devicePages

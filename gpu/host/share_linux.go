@@ -56,10 +56,11 @@ func (d *Device) Export(id gpu.Pool) (*Export, error) {
 		return nil, fmt.Errorf("pool %s: export: %w", p.spec.Name, ErrNotShared)
 	}
 	e := &Export{
-		Pool: p.spec.Name, PageBytes: p.spec.PageBytes, SpaceBytes: int64(len(p.tiers[messages.Primary].bytes)),
+		Pool: p.spec.Name, PageBytes: p.spec.PageBytes,
+		SpaceBytes:  int64(len(p.tiers[messages.Primary].bytes)),
 		DevicePages: p.spec.DevicePages, HostPages: p.spec.HostPages,
 	}
-	for tier, to := range map[messages.Tier]**os.File{messages.Primary: &e.Device, messages.Secondary: &e.Host} {
+	for tier, to := range []**os.File{messages.Primary: &e.Device, messages.Secondary: &e.Host} {
 		if f := p.tiers[tier].file; f != nil {
 			if *to, err = memfd.Duplicate(f); err != nil {
 				return nil, errors.Join(fmt.Errorf("host: pool %s: %w", p.spec.Name, err), e.Close())
@@ -77,7 +78,8 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	p := &pool{imported: true, spec: gpu.PoolSpec{
-		Name: e.Pool, PageBytes: e.PageBytes, DevicePages: e.DevicePages, HostPages: e.HostPages, Shared: true,
+		Name: e.Pool, PageBytes: e.PageBytes, Shared: true,
+		DevicePages: e.DevicePages, HostPages: e.HostPages,
 	}}
 	if p.spec.PageBytes > 0 {
 		p.spec.MaxDevicePages = int(e.SpaceBytes / e.PageBytes)
@@ -86,7 +88,8 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 		return 0, err
 	}
 	if e.DevicePages > p.spec.MaxDevicePages {
-		return 0, fmt.Errorf("host: pool %s: an export of %d pages of %d bytes in %d", e.Pool, e.DevicePages, e.PageBytes, e.SpaceBytes)
+		return 0, fmt.Errorf("host: pool %s: an export of %d pages of %d bytes in %d",
+			e.Pool, e.DevicePages, e.PageBytes, e.SpaceBytes)
 	}
 	var err error
 	if p.tiers[messages.Primary], err = mapFile(e.Device, e.SpaceBytes); err == nil {
@@ -109,7 +112,8 @@ func mapFile(f *os.File, bytes int64) (r region, err error) {
 	if err := memfd.Check(f, bytes); err != nil {
 		return r, err
 	}
-	r.bytes, err = syscall.Mmap(int(f.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	const use = syscall.PROT_READ | syscall.PROT_WRITE
+	r.bytes, err = syscall.Mmap(int(f.Fd()), 0, int(bytes), use, syscall.MAP_SHARED)
 	r.committed = int64(len(r.bytes))
 	return r, err
 }
@@ -124,10 +128,14 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	if err != nil {
 		return err
 	}
-	if !p.imported || p.spec.Name != e.Pool || p.spec.PageBytes != e.PageBytes || e.DevicePages < 0 || e.DevicePages > p.spec.MaxDevicePages {
-		return fmt.Errorf("host: pool %d was not imported from pool %s, or has no room for %d pages", id, e.Pool, e.DevicePages)
+	if !p.imported || p.spec.Name != e.Pool || p.spec.PageBytes != e.PageBytes {
+		return fmt.Errorf("host: pool %d was not imported from pool %s", id, e.Pool)
 	}
-	if err := d.idle(inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(e.DevicePages)}); err != nil {
+	if n := e.DevicePages; n < 0 || n > p.spec.MaxDevicePages {
+		return fmt.Errorf("host: pool %s: %d device pages, there is space for %d", e.Pool, n, p.spec.MaxDevicePages)
+	}
+	going := inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(e.DevicePages)}
+	if err := d.idle(going); err != nil {
 		return fmt.Errorf("host: pool %s: update to %d device pages: %w", p.spec.Name, e.DevicePages, err)
 	}
 	p.spec.DevicePages = e.DevicePages

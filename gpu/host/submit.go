@@ -83,7 +83,8 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 // bound is taken when nothing else is queued.
 func (d *Device) room(s *stream, copies int) error {
 	if d.pending > 0 && d.pending+1+copies > d.config.MaxPending {
-		return fmt.Errorf("stream %s: %d copies and operations, at most %d: %w", s.name, d.pending, d.config.MaxPending, ErrFull)
+		return fmt.Errorf("stream %s: %d copies and operations, at most %d: %w",
+			s.name, d.pending, d.config.MaxPending, ErrFull)
 	}
 	return nil
 }
@@ -97,7 +98,8 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	}
 	st.last++
 	*o = op{
-		waits: o.waits[:0], copies: o.copies[:0], reads: o.reads[:0], writes: o.writes[:0], spans: o.spans[:0],
+		waits: o.waits[:0], copies: o.copies[:0], spans: o.spans[:0],
+		reads: o.reads[:0], writes: o.writes[:0],
 		kind: kind, label: label, stream: st, seq: st.last,
 	}
 	if d.config.Trace != nil {
@@ -149,7 +151,8 @@ func (d *Device) checkKernel(st *stream, k *gpu.Kernel) error {
 	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
 		for i := range set {
 			if !d.pools[set[i].Slot.Pool].whole(set[i].Slot.Tier) {
-				return fmt.Errorf("kernel %q on stream %s: %s lies in several tensors: a kernel needs it in one piece", k.Label, st.name, set[i].Slot)
+				return fmt.Errorf("kernel %q on stream %s: %s lies in several tensors: a kernel needs one piece",
+					k.Label, st.name, set[i].Slot)
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 // create is the number of the system call memfd_create by processor; package syscall
 // has it for some only.
 var create = map[string]uintptr{
-	"386": 356, "amd64": 319, "arm": 385, "arm64": 279, "loong64": 279, "ppc64le": 360, "riscv64": 279, "s390x": 350,
+	"386": 356, "amd64": 319, "arm": 385, "arm64": 279,
+	"loong64": 279, "ppc64le": 360, "riscv64": 279, "s390x": 350,
 }
 
 // Numbers of the system's interface that package syscall lacks.
@@ -50,7 +51,8 @@ func Create(name string, bytes int64) (*os.File, error) {
 	if err := file.Truncate(bytes); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, addSeals, sealSeal|sealShrink|sealGrow); errno != 0 {
+	const seals = sealSeal | sealShrink | sealGrow
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, addSeals, seals); errno != 0 {
 		return nil, errors.Join(fmt.Errorf("memfd: seals: %w", errno), file.Close())
 	}
 	return file, nil
