@@ -30,8 +30,8 @@ type Transfer struct {
 	// Start and End are by the device's clock: the time between them is that for which the
 	// copies were under way, without what they waited for.
 	Start, End time.Duration
-	// Submit is when the batch was submitted, by the same clock. A device whose clock does not
-	// know says Start.
+	// Submit is when the batch was submitted, by the same clock; 0 on gpu/cuda, whose clock
+	// does not know.
 	Submit time.Duration
 }
 

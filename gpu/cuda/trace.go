@@ -131,7 +131,6 @@ func (t *trace) time(s *session, m *measurement) bool {
 		}
 		m.End = t.at + since
 		m.Start = m.End - busy
-		m.Submit = m.Start
 	} else {
 		// The first batch that is told of: the device's time begins with its first copy.
 		m.End = busy
