@@ -227,7 +227,9 @@ func (e *Engine) spawn(parent actor.SpawnerContext) error {
 	if err != nil {
 		return err
 	}
-	e.parentIs(pid)
+	// The process is kept, since a look-up by name might later find another engine of that name.
+	e.pid = pid
+	e.process, _ = e.system.ProcessRegistry.Get(pid)
 	return <-s.ready
 }
 
@@ -243,15 +245,6 @@ func (e *Engine) spawnParent(parent actor.SpawnerContext, s interface {
 		return nil, fmt.Errorf("actors: spawn of %s: %w", e.settings.Name, err)
 	}
 	return pid, nil
-}
-
-// parentIs notes the engine's actor.
-//
-// The process is kept, since a look-up by name might later find another engine of that
-// name.
-func (e *Engine) parentIs(pid *actor.PID) {
-	e.pid = pid
-	e.process, _ = e.system.ProcessRegistry.Get(pid)
 }
 
 // PID is the actor that a host's actor sends its requests to: pointers to the

@@ -64,16 +64,12 @@ func (s *supervisor) Receive(ctx actor.Context) {
 	case *actor.Stopping:
 		s.engine.orphan.Store(!s.engine.closing.Load() && s.engine.failed.Load() == nil)
 	case *actor.Stopped:
-		s.engine.terminated()
-	}
-}
-
-// terminated ends what the actors have left, unless a Close does: it runs as the last
-// act of the engine's actor, before the parent's next message.
-func (e *Engine) terminated() {
-	close(e.ending.terminated)
-	if !e.closing.Load() {
-		e.orphaned()
+		// What the actors have left is ended, unless a Close does that, as the last act of the
+		// engine's actor: before the parent's next message.
+		close(s.engine.ending.terminated)
+		if !s.engine.closing.Load() {
+			s.engine.orphaned()
+		}
 	}
 }
 

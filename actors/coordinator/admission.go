@@ -133,7 +133,7 @@ func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
 		if a.batch.stage == batchMatching {
-			a.batch.dropPartialInputs() // also of those that are taken at once
+			dropPartialInputs(&a.batch.match) // also of those that are taken at once
 			a.checkTokens()
 		}
 		if !a.takeAtOnce() && a.batch.resume() {

@@ -164,7 +164,7 @@ func (b *promptBatch) resume() bool {
 // message is that of the answers: first what was there without the batch, then the claims, then
 // the holders with the claims.
 func (b *promptBatch) claimAll() {
-	b.dropPartialInputs()
+	dropPartialInputs(&b.match)
 	b.out.pools.reset()
 	for i := range b.items {
 		if b.items[i].refused == nil {

@@ -78,9 +78,9 @@ func ParseEncoderKey(key string) (tokens []messages.Token, items []messages.Mult
 // dropPartialInputs makes matches of a part of an encoder's input matches of nothing. The encoder
 // runs over the whole input if a token of it is missing, and its host may write every page: none
 // may be shared then.
-func (b *promptBatch) dropPartialInputs() {
-	for i := range b.match.Items {
-		if m := &b.match.Items[i]; m.Cross && m.Matched < len(m.Tokens) {
+func dropPartialInputs(match *protocol.Match) {
+	for i := range match.Items {
+		if m := &match.Items[i]; m.Cross && m.Matched < len(m.Tokens) {
 			m.Matched, m.Blocks, m.IDs, m.Cursor = 0, 0, nil, protocol.Cursor{}
 			for p := range m.Pages {
 				m.Pages[p] = m.Pages[p][:0]

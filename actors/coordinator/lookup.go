@@ -67,7 +67,7 @@ func (l *lookup) start() {
 func (l *lookup) resume() {
 	switch l.stage {
 	case lookupMatching:
-		l.batch.dropPartialInputs()
+		dropPartialInputs(&l.batch.match)
 		// The usual case: one message to the tree, and none to the pools.
 		if l.foundAtOnce() {
 			attentionProbe{l.batch}.note(0)

@@ -85,7 +85,7 @@ func (n *pin) resume() {
 // matched adds the pins, or claims the pages first where prompts in chunks have
 // reserved some.
 func (n *pin) matched() {
-	n.batch.dropPartialInputs()
+	dropPartialInputs(&n.batch.match)
 	n.out.pools.reset()
 	reserved := false
 	for p := n.pools().first; p < n.pools().end; p++ {

@@ -196,7 +196,7 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 		name := b.config.Pools[p].Name
 		// available has the claims of all prompts of the batch taken off already, those behind this
 		// one included: they were made before any prompt was decided about.
-		available := b.left(p)
+		available := b.claims.left(b.counts, p)
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
@@ -225,8 +225,8 @@ func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch
 // has claimed what a prompt in chunks has reserved.
-func (b *promptBatch) left(p int) int {
-	return b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
+func (c *pageClaims) left(counts *pageCounts, p int) int {
+	return counts.available(p) - c.reserved[p] - c.takeovers[p]
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a

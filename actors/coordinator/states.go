@@ -184,7 +184,7 @@ func (b *promptBatch) checkpointUnusable(i int) bool {
 	}
 	unusable := false
 	for p := b.states.first; p < b.states.end; p++ {
-		if b.left(p) < 1 {
+		if b.claims.left(b.counts, p) < 1 {
 			return false
 		}
 		unusable = unusable || b.copyRoom(p) < 1
