@@ -120,7 +120,7 @@ func (c *checking) follow(i int32, want pageState) bool {
 		c.say("a link leads to page %d of %d", i, len(c.pool.pages))
 		return false
 	}
-	if c.pool.pages[i].state.kind() != want {
+	if c.pool.pages[i].state != want {
 		c.say("page %d is linked in state %d and says %d", i, want, c.pool.pages[i].state)
 	}
 	c.linked[i]++

@@ -51,8 +51,7 @@
 //	           heap  7 ─ 1
 //
 // Lists and heaps are linked through the records of the pages, so a page costs 32
-// bytes and nothing is allocated. In a large pool the pages of a list have hints,
-// which fetch the records of later victims early; see hints.go.
+// bytes and nothing is allocated.
 //
 //	Claim, Drop, Take of n pages       O(n)
 //	  a page that arrives out of order   amortised O(log pages) more

@@ -76,7 +76,7 @@ func (c *cache) dropEach(op *protocol.PoolOp, free *freePages) (left, listedN in
 func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 	pages, o := c.pages, &c.whole
 	first := int32(ids[len(ids)-1])
-	r := run{use: max(pages[first].use, opUse), opUse: opUse, priority: pages[first].priority, depth: math.MaxInt32, lead: len(ids)}
+	r := run{use: max(pages[first].use, opUse), opUse: opUse, priority: pages[first].priority, depth: math.MaxInt32}
 	if r.priority == timed {
 		return 0
 	}
@@ -91,10 +91,7 @@ func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 			r.depth = last.depth
 		}
 	}
-	if o.hinted {
-		r.lead = hintDistance
-	}
-	tail, n := r.append(pages, ids, l.tail)
+	tail, n := r.appendEach(pages, ids, l.tail)
 	if n == 0 {
 		return 0
 	}
@@ -106,9 +103,6 @@ func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 		pages[l.tail].next = first
 	}
 	l.tail = tail
-	if o.hinted {
-		o.extendHints(l, ids[len(ids)-n:])
-	}
 	return n
 }
 
@@ -117,7 +111,6 @@ type run struct {
 	use, opUse protocol.Use // use = max(opUse, the use of the page) for each page
 	priority   messages.Priority
 	depth      int32 // the pages are less deep, each less than the one before
-	lead       int   // how many places a hint leads ahead
 }
 
 // appendEach links pages behind the tail, from the last one on, and returns their number and the
@@ -126,7 +119,7 @@ type run struct {
 // The link to the next page is written before that page has been looked at, so that each
 // record is written in one place.
 func (r *run) appendEach(pages []page, ids []messages.PageID, tail int32) (last int32, n int) {
-	use, opUse, depth, lead, left := r.use, r.opUse, r.depth, r.lead, len(ids)-1
+	use, opUse, depth, left := r.use, r.opUse, r.depth, len(ids)-1
 	next := int32(ids[left])
 	for uint(next) < uint(len(pages)) {
 		i, g := next, &pages[next]
@@ -139,12 +132,8 @@ func (r *run) appendEach(pages []page, ids []messages.PageID, tail int32) (last 
 		if left > 0 {
 			next = int32(ids[left-1])
 		}
-		hint := none
-		if left >= lead {
-			hint = int32(ids[left-lead])
-		}
 		g.use = use
-		g.prev, g.next, g.child, g.state = tail, next, hint, listed
+		g.prev, g.next, g.child, g.state = tail, next, none, listed
 		tail = i
 		left--
 	}

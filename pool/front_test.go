@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -117,23 +116,6 @@ func TestComparisonsWaitForTheEndOfARequest(t *testing.T) {
 	require.Equal(t, len(held), p.Counts().Free)
 }
 
-// TestPrefetchingDecidesNothing: a pool that prefetches records of pieces evicts what one evicts that does not.
-func TestPrefetchingDecidesNothing(t *testing.T) {
-	run := func(prefetch bool) (hits int64) {
-		p := NewForecast("ahead", 1000, Forecast{Seed: 1, Span: 1})
-		if prefetch {
-			p.cache.pieces.fetcher = newFetcher(hintedPages)
-		}
-		c := &atomicCache{pool: p, answers: true, clock: realTime}
-		for _, r := range conversations(1500) {
-			c.request(&r)
-		}
-		require.NoError(t, p.Check())
-		return c.hits
-	}
-	require.Equal(t, run(false), run(true))
-}
-
 // TestComparisonsByTokens: what is worth more to find, because more tokens are evicted, is searched for longer.
 func TestComparisonsByTokens(t *testing.T) {
 	for _, c := range []struct{ pages, tokens, want int }{
@@ -229,15 +211,4 @@ func TestCandidatesAreRankedByTheirNextVictim(t *testing.T) {
 		require.NotEqual(t, s.policy.Rank(u.features(), s.lastOf(u.time)), s.candidate(n).rank)
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}) // all last blocks
 	}
-}
-
-// TestResizeEndsPrefetching of pages that the pool has no more.
-func TestResizeEndsPrefetching(t *testing.T) {
-	p := NewForecast("smaller", 200, Forecast{Seed: 1, Span: 1})
-	s := p.cache.pieces
-	require.Equal(t, invariants.Enabled, s.fetcher != nil)
-	s.fetcher = &fetcher{3: {piece: 3, head: 150, tail: 199}}
-	p.Resize(&Resizing{Pages: 100})
-	require.Equal(t, &fetcher{}, s.fetcher)
-	require.NotNil(t, newFetcher(hintedPages))
 }

@@ -42,16 +42,12 @@ func checkModel(t *rapid.T) {
 		m.pool = NewForecast("test", pages, Forecast{
 			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t, "doubles at"),
 		}, quotas...)
-		if rapid.Bool().Draw(t, "fetcher") {
-			m.pool.cache.pieces.fetcher = &fetcher{}
-		}
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
 		"batch":   m.batch,
 		"resize":  m.resize,
 		"rebuild": m.rebuild,
-		"hints":   m.hints,
 	})
 }
 
@@ -317,19 +313,6 @@ func (m *machine) rebuild(t *rapid.T) {
 	m.pool = m.pool.Rebuilt(len(m.oracle.pages), kept)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
 	m.oracle.scanNext = 0
-}
-
-// hints gives listed pages of pieces any hints, which nothing but a prefetch may follow.
-func (m *machine) hints(t *rapid.T) {
-	if !m.forecast {
-		return
-	}
-	lines := rapid.SliceOfN(rapid.Uint32(), len(m.pool.pages), len(m.pool.pages)).Draw(t, "lines")
-	for i := range m.pool.pages {
-		if g := &m.pool.pages[i]; g.cached() {
-			g.setHint(lines[i])
-		}
-	}
 }
 
 // agree compares everything that is.

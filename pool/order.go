@@ -28,7 +28,6 @@ type level struct {
 	ranked        []int32 // a heap of terms; at the top the one whose first page is evicted first
 	leaves, inner []int32 // with a forecast: pieces with cached pages, see pieces.go
 	front         *front  // of these, from the first choice on
-	recent        *recent // with hints: the pages of the list whose hints are not complete yet
 }
 
 // order is the eviction order of cached pages: all of a pool, or with quotas those
@@ -42,7 +41,6 @@ type order struct {
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
 	terms    terms
-	hinted   bool // the pool is large enough for hints
 
 	blockTokens int // tokens of a block; 0: not known
 }
@@ -54,7 +52,6 @@ type order struct {
 // linked.
 func (o *order) reset(pages []page) {
 	*o = order{pages: pages, groups: o.groups, terms: o.terms, blockTokens: o.blockTokens}
-	o.setHinted()
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup

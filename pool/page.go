@@ -2,7 +2,6 @@ package pool
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -21,9 +20,6 @@ const (
 	heaped                  // cached, in the heap of its level or term
 )
 
-// kind is the state without the part of a hint.
-func (s pageState) kind() pageState { return s & 3 }
-
 // timed is in the place of the priority in the record of a page that has a term.
 const timed = messages.MaxPriority + 1
 
@@ -35,11 +31,10 @@ const timed = messages.MaxPriority + 1
 //	             used        free     listed                heaped
 //	prev         references           the page before       left sibling or parent
 //	next         pins        next     the page behind       right sibling
-//	child                             a hint, see hints.go  the first child
+//	child                                                   the first child
 //	covered      covered references
 //
-// With the policy forecast child is the piece of the page in every state, and a listed page has its hint in covered and in the upper six
-// bits of state, see hintShift.
+// With the policy forecast child is the piece of the page in every state.
 type page struct {
 	use               protocol.Use     // the latest use of the contents; 0: none yet
 	block             protocol.BlockID // the block that the page caches, or NoBlock
@@ -49,9 +44,6 @@ type page struct {
 	state             pageState         // used, exactly if references or pins > 0
 	covered           uint16            // see coveredReferences
 }
-
-// pageBytes is the size of a record.
-const pageBytes = int(unsafe.Sizeof(page{}))
 
 // references is the number of sequences that hold the page.
 func (g *page) references() int32 {
@@ -95,7 +87,7 @@ func (g *page) unlinkAll() { g.state, g.prev, g.next, g.covered = used, 0, 0, 0 
 const maxCovered = 1<<16 - 1
 
 // cached tells whether the page may be evicted.
-func (g *page) cached() bool { return g.state.kind() >= listed }
+func (g *page) cached() bool { return g.state >= listed }
 
 // stored tells whether the page caches a block. The page may be cached or used.
 func (g *page) stored() bool { return g.block != protocol.NoBlock }

@@ -41,7 +41,6 @@ type pieces struct {
 	terms []termPlace
 	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved   struct{ from, to int32 }
-	fetcher *fetcher                // nil: nothing is prefetched
 	waiting bool                    // a wait has begun in the current work
 	due     int                     // comparisons for the last victim
 	single  int                     // pages of the current take that are written at the end of the room of op.Pages, see takeFromPiece
@@ -137,12 +136,11 @@ type detail struct {
 // bounds its history by the number of pages that the pool has now.
 func newPieces(orders *orders, config Forecast) *pieces {
 	for i := range orders.pages {
-		orders.pages[i].child = noPiece // it may have been a hint
+		orders.pages[i].child = noPiece
 	}
 	s := &pieces{
 		pages: orders.pages, orders: orders, all: make([]piece, 1), uses: make([]lastUse, 1), details: make([]detail, 1),
-		config:  config,
-		fetcher: newFetcher(len(orders.pages)),
+		config: config,
 	}
 	if config.States {
 		s.policy, s.checkpoints = forecast.NewCheckpoints(), newCheckpoints(s, len(orders.pages))
@@ -384,11 +382,6 @@ func (s *pieces) empty() {
 // The pages are sorted by piece and depth, so that insertByDepth appends each of them.
 func (s *pieces) reset(pages []page) []int32 {
 	s.pages = pages
-	if s.fetcher != nil {
-		s.fetcher = &fetcher{} // its pages may be gone
-	} else {
-		s.fetcher = newFetcher(len(pages))
-	}
 	var cached []int32
 	for i := range pages {
 		if g := &pages[i]; g.unheld() && g.stored() {

@@ -26,9 +26,6 @@ func (s *pieces) bytes() int {
 	if s.checkpoints != nil {
 		n += bytesOf(s.checkpoints.of)
 	}
-	if s.fetcher != nil {
-		n += int(unsafe.Sizeof(*s.fetcher))
-	}
 	return n + bytesOf(s.peeked)
 }
 

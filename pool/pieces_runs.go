@@ -53,17 +53,9 @@ func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record *page, victims 
 		}
 	}
 	ids, evicted := room[:n], victims[len(victims):][:n]
-	tail := none
-	if int(q.pages) <= n {
-		ids, tail = ids[:q.pages], q.tail
-	}
 	var at int32
 	var k int
-	if tail != none && bothEnds(q.head, tail, len(ids)) {
-		at, k = none, takeBothEnds(c.pages, q.head, tail, ids, evicted, record)
-	} else {
-		at, k = takePiece(c.pages, q.head, ids, evicted, record)
-	}
+	at, k = takeEach(c.pages, q.head, ids, evicted, record, math.MaxUint64)
 	if victims = victims[:len(victims)+k]; len(victims) > noted {
 		s.note(u, len(victims))
 	}
@@ -105,7 +97,7 @@ run:
 		if id != messages.NoPage {
 			g := &pages[id]
 			switch {
-			case g.state.kind() == listed:
+			case g.state == listed:
 				if n := g.child; n != removed.piece || int32(id) != removed.prev {
 					c.pieces.removeStretch(&c.whole, &removed)
 					removed = pieceStretch{piece: n, next: g.next}
@@ -176,10 +168,7 @@ func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int)
 	if q.tail != none {
 		r.depth = pages[q.tail].depth
 	}
-	if c.pieces.fetcher != nil {
-		r.lead, r.turn = pieceHints(len(ids), int(q.pages))
-	}
-	last, k := r.append(pages, ids, q.tail)
+	last, k := r.appendEach(pages, ids, q.tail)
 	if k == 0 {
 		return 0
 	}
@@ -203,9 +192,6 @@ type pieceRun struct {
 	piece    int32
 	depth    int32 // of the last page of the list
 	priority messages.Priority
-	// The list has the pages from the last id on. The assembly gives each page a hint that names the page lead ids before its own, and those
-	// of ids[turn] and before it the page lead ids behind: all lead towards the middle of the list. lead = 0: no hints.
-	lead, turn int
 }
 
 // appendEach links pages of a piece behind a tail, from the last one on, and returns the new tail and how many there are. It ends before a

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/invariants"
-	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -34,7 +33,7 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	p.mustBeTenants(len(quotas))
 	p.cache.orders = newOrders(quotas)
 	// NoBlock is not the zero block number, so a zeroed record would cache block 0.
-	p.pages = largepages.Make[page](pages, pages)
+	p.pages = make([]page, pages)
 	for i := range p.pages {
 		p.pages[i].clearContents()
 	}
@@ -220,20 +219,11 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 }
 
 // unknownPage is the index of the first entry that is neither a page of the pool nor
-// NoPage, or −1. There is one only after a bug, so most entries are compared by outOfRange,
-// which does not say where it is.
+// NoPage, or −1.
 func (p *Pool) unknownPage(pages []messages.PageID) int {
-	wrong := func(id messages.PageID) bool { return uint32(id+1) > uint32(len(p.pages)) } // NoPage is −1
-	done := len(pages) &^ (checkedPages - 1)
-	if done > 0 && outOfRange(&pages[0], done, uint32(len(p.pages))) {
-		return slices.IndexFunc(pages, wrong)
-	}
-	for i, id := range pages[done:] {
-		if wrong(id) {
-			return done + i
-		}
-	}
-	return -1
+	return slices.IndexFunc(pages, func(id messages.PageID) bool {
+		return id != messages.NoPage && uint32(id) >= uint32(len(p.pages))
+	})
 }
 
 // opName is the name of an operation in a panic.
@@ -263,3 +253,7 @@ func (p *Pool) mustCheck() {
 		}
 	}
 }
+
+// SetBlockTokens says how many tokens a block has. With the policy forecast it decides how many
+// pieces are compared for a choice.
+func (p *Pool) SetBlockTokens(tokens int) { p.cache.whole.blockTokens = tokens }

@@ -3,7 +3,6 @@ package pool
 import (
 	"time"
 
-	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -103,7 +102,7 @@ func (p *Pool) moveBack(moves []messages.PageMove) {
 // would leave a capacity that depends on the history.
 func (p *Pool) truncate(pages int) {
 	old := p.pages
-	p.pages = largepages.Make[page](pages, pages)
+	p.pages = make([]page, pages)
 	for i := copy(p.pages, old); i < pages; i++ {
 		p.pages[i].clearContents()
 	}

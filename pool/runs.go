@@ -52,11 +52,7 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	at, k := l.head, 0
 	for {
 		var taken int
-		if o.hinted || o.adjoins(at) {
-			at, taken = takeFetching(pages, at, ids[k:], evicted[k:], &record, bound)
-		} else {
-			at, taken = takeEach(pages, at, ids[k:], evicted[k:], &record, bound)
-		}
+		at, taken = takeEach(pages, at, ids[k:], evicted[k:], &record, bound)
 		// A page of the moment of the rival is compared with it.
 		if k += taken; k == n || at == none || !o.before(at, rival) {
 			break
@@ -76,17 +72,6 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	c.n -= k
 	o.clearIfEmpty(priority)
 	return victims
-}
-
-// adjoins tells whether the page behind page i of a list adjoins it in memory, on one side or
-// the other. In a small pool takeFetching is faster than takeEach if pages adjoin, and a
-// tenth slower if they do not.
-func (o *order) adjoins(i int32) bool {
-	if i == none {
-		return false
-	}
-	d := o.pages[i].next - i
-	return d == 1 || d == -1
 }
 
 // takeEach takes pages from at on, as many as there are ids, and returns the page behind

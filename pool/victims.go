@@ -98,7 +98,6 @@ func (c *cache) compareDue(drop *protocol.PoolOp) {
 	l := o.level(o.lowest())
 	if f := l.front; f != nil && f.due > 0 {
 		f.compare(s, l.candidates(), f.due)
-		s.fetcher.fetch(s, f)
 	}
 }
 

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -34,7 +33,7 @@ type blocks struct {
 // reserve makes room for n blocks. Config.Blocks is a hint: the arrays grow beyond
 // it.
 func (s *blocks) reserve(n int) {
-	s.stamp, s.priority = largepages.Make[uint32](0, n), largepages.Make[messages.Priority](0, n)
+	s.stamp, s.priority = make([]uint32, 0, n), make([]messages.Priority, 0, n)
 }
 
 // cover makes sure that the blocks with ids less than n have attributes.

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
@@ -22,7 +21,7 @@ type index struct {
 // reserve makes room for n blocks. Config.Blocks is a hint: the arrays grow beyond
 // it.
 func (s *index) reserve(n int) {
-	s.node, s.low = largepages.Make[int32](0, n), largepages.Make[uint16](0, n)
+	s.node, s.low = make([]int32, 0, n), make([]uint16, 0, n)
 }
 
 // used returns the number of blocks that there are, ghosts included.

@@ -43,8 +43,8 @@ var picture = []place{
 	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"}, others: []string{gguf}},
 	{dir: "windows/resources", own: []string{"messages", "internal/refusals", "windows", "gpu"}},
 
-	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/arraypool", "internal/heap", "internal/invariants", "internal/forecast", "internal/largepages"}, core: true},
-	{dir: "pool", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/largepages", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/arraypool", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "offloader", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
@@ -78,7 +78,6 @@ var picture = []place{
 	{dir: "internal/heap", core: true},
 	{dir: "internal/forecast", own: []string{"internal/protocol"}, core: true},
 	{dir: "internal/invariants", core: true},
-	{dir: "internal/largepages", core: true},
 	// The module's folder itself, not what is below: what a host imports.
 	{dir: ".", own: []string{"messages", "internal/refusals", "windows", "gpu", "actors"}, others: []string{protoactor}},
 }
