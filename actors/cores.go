@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/tree"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -51,17 +52,13 @@ func (e *Engine) hasHost() bool {
 // same pages.
 func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
-	var core *pool.Pool
-	if e.config.Cache.EvictionPolicy == windows.Forecast {
-		core = pool.NewForecast(p.Name, pages, pool.Forecast{
-			Seed: uint64(i) + 1, Span: protocol.SpanOf(e.validate.TokensPerBlock), States: p.Kind == windows.KindState,
-			DoublesAt: float64(e.config.Cache.PrefillDoublesAt) / float64(e.validate.TokensPerBlock),
-		}, quotas...)
-	} else {
-		core = pool.New(p.Name, pages, quotas...)
-	}
-	core.SetBlockTokens(e.validate.TokensPerBlock)
-	return core
+	tokens := e.validate.TokensPerBlock
+	return pool.NewWith(p.Name, pages, evict.Options{
+		Name: e.config.Cache.EvictionPolicy,
+		Seed: uint64(i) + 1, Span: protocol.SpanOf(tokens), BlockTokens: tokens,
+		States:    p.Kind == windows.KindState,
+		DoublesAt: float64(e.config.Cache.PrefillDoublesAt) / float64(tokens),
+	}, quotas...)
 }
 
 // newOffloader makes the core of empty host memory.

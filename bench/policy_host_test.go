@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // hostDevicePages is how many device pages the rows of host memory have.
@@ -32,7 +33,7 @@ type displacing struct {
 func newDisplacing(forecast, all bool, pages, prompt int) *displacing {
 	p := pool.New("lru", hostDevicePages)
 	if forecast {
-		p = pool.NewForecast("forecast", hostDevicePages, pool.Forecast{Seed: 1, Span: 1})
+		p = pool.NewWith("forecast", hostDevicePages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	}
 	d := &displacing{all: all, host: offloader.New(offloader.Config{
 		Pools: []offloader.PoolConfig{{

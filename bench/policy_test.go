@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -110,7 +111,7 @@ func BenchmarkPolicyEvict(b *testing.B) {
 						b.Skip("large pools are for full runs")
 					}
 					open := func(p *pool.Pool) *evicting { return newEvicting(p, prompt, part == "all", part == "scattered") }
-					above := open(pool.NewForecast("forecast", pages, pool.Forecast{Seed: 1, Span: 1}))
+					above := open(pool.NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}))
 					below := open(pool.New("lru", pages))
 					c := versus(b, above.next, below.next)
 					require.Equal(b, pages, above.pool.Counts().Cached)

@@ -8,8 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -121,7 +123,9 @@ func replayedStates(t testing.TB, p *Pool, trace []traceRequest, clock func(floa
 }
 
 // statePool is a pool of states with the policy forecast.
-func statePool(pages int) *Pool { return NewForecast("states", pages, Forecast{States: true}) }
+func statePool(pages int) *Pool {
+	return NewWith("states", pages, evict.Options{Name: evict.Forecast, States: true})
+}
 
 // TestStatesOnTraces compares the policy with priority_lru on the traces: FIGURES=1 shows the table of docs/policies.md.
 func TestStatesOnTraces(t *testing.T) {
@@ -171,6 +175,15 @@ func TestStatesOnMadeTraces(t *testing.T) {
 	}
 }
 
+// saved is how many blocks the checkpoint of a page saves.
+func saved(p *Pool, page messages.PageID) int {
+	depth := p.order.Page(int32(page)).Depth
+	if front := p.order.Front(int32(page)); front != messages.NoPage {
+		return int(depth - p.order.Page(int32(front)).Depth)
+	}
+	return int(depth + 1)
+}
+
 // TestCheckpointSaves: what a checkpoint saves is counted from the next shorter one, also when that is evicted or another
 // one comes between; of checkpoints that are used alike the one that saves least is evicted.
 func TestCheckpointSaves(t *testing.T) {
@@ -186,7 +199,7 @@ func TestCheckpointSaves(t *testing.T) {
 	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 4})[0].Pages
 	saves := func() (list []int) {
 		for _, id := range pages {
-			list = append(list, p.cache.pieces.checkpoints.saved(int32(id)))
+			list = append(list, saved(p, id))
 		}
 		return list
 	}
@@ -233,7 +246,7 @@ func TestCheckpointReplacesWhatIsWorthNoMore(t *testing.T) {
 
 	half := windows.NoQuota / 2
 	divided := func() *stateCache {
-		return newStateCache(NewForecast("divided", 4, Forecast{States: true}, half, half))
+		return newStateCache(NewWith("divided", 4, evict.Options{Name: evict.Forecast, States: true}, half, half))
 	}
 	c = divided()
 	pages = filled(c, 50, 0, 0, 1, 1)
@@ -254,7 +267,7 @@ func TestCheckpointVictimsArePieces(t *testing.T) {
 	require.Len(t, w.Victims, 1)
 	require.Len(t, w.Pieces, 1)
 	assert.Equal(t, 1, w.Pieces[0].End)
-	assert.Equal(t, w.Ranking.Rank(uint64(p.cache.pieces.policy.Checkpoint(10, false)), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
+	assert.Equal(t, w.Ranking.Rank(uint64(forecast.NewCheckpoints().Checkpoint(10, false)), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
 }
 
 // TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.
@@ -273,19 +286,10 @@ func TestCheckpointsMove(t *testing.T) {
 	require.Len(t, r.Moves, 3)
 	saves := map[protocol.BlockID]int{}
 	for _, at := range p.Attached() {
-		saves[at.Block] = p.cache.pieces.checkpoints.saved(int32(at.Page))
+		saves[at.Block] = saved(p, at.Page)
 	}
 	assert.Equal(t, map[protocol.BlockID]int{protocol.BlockID(ids[9]): 10, protocol.BlockID(ids[15]): 6, protocol.BlockID(ids[29]): 14}, saves)
 	require.NoError(t, p.Check())
-}
-
-// TestBytesOfCheckpoints holds the memory of a pool of states that docs/policies.md states.
-func TestBytesOfCheckpoints(t *testing.T) {
-	p := statePool(1000)
-	filled(newStateCache(p), 35, make([]protocol.Tenant, 1000)...)
-	bytes := float64(p.cache.pieces.bytes()) / 1000
-	t.Logf("%.1f bytes a checkpoint", bytes)
-	assert.Less(t, bytes, 80.0)
 }
 
 // TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others that save more.
@@ -309,9 +313,10 @@ func TestSupersededCheckpointIsKnown(t *testing.T) {
 	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 3})[0].Pages
 	ids := document(7, 30)
 	goesOn := func(page messages.PageID) bool {
-		s := p.cache.pieces
-		f := s.uses[s.of(int32(page))].features()
-		return f == s.policy.GoesOn(f)
+		known, ok := p.order.Policy().Noted(int32(page))
+		require.True(t, ok)
+		f := forecast.Features(known.Features)
+		return f == forecast.NewCheckpoints().GoesOn(f)
 	}
 	for i, n := range []int{20, 30, 10} {
 		c.attach(pages[i], ids[:n])

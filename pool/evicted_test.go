@@ -9,12 +9,13 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // TestEvictedPieces: a pool with the policy forecast says of which pieces its victims are, each of them once and in order, and
 // ranks them; one with priority_lru says nothing.
 func TestEvictedPieces(t *testing.T) {
-	for name, p := range map[string]*Pool{"forecast": NewForecast("forecast", 40, Forecast{Seed: 1, Span: 1}), "lru": New("lru", 40)} {
+	for name, p := range map[string]*Pool{"forecast": NewWith("forecast", 40, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), "lru": New("lru", 40)} {
 		var blocks protocol.BlockID
 		for use := protocol.Use(2); use <= 8; use += 2 {
 			take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 10}}}
@@ -53,7 +54,7 @@ func TestEvictedPieces(t *testing.T) {
 // TestRankingsCountWork: host memory is lent a ranking by depth if the pool has one.
 func TestRankingsCountWork(t *testing.T) {
 	for _, doublesAt := range []float64{0, 4} {
-		p := NewForecast("work", 20, Forecast{Seed: 1, Span: 1, DoublesAt: doublesAt})
+		p := NewWith("work", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1, DoublesAt: doublesAt})
 		c := &atomicCache{pool: p, clock: realTime}
 		for d := range uint64(4) {
 			c.request(&traceRequest{IDs: document(d, 5)})
@@ -69,7 +70,7 @@ func TestRankingsCountWork(t *testing.T) {
 // TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more than all else, and of that what
 // was awaited last the most, until too many requests have ended.
 func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
-	p := NewForecast("awaited", 20, Forecast{Seed: 1, Span: 1})
+	p := NewWith("awaited", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
 	for d := range uint64(4) {
 		cached.request(&traceRequest{IDs: document(d, 5)})

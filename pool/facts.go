@@ -12,12 +12,10 @@ func (p *Pool) Name() string { return p.name }
 
 // Counts gives the number of pages in each state.
 func (p *Pool) Counts() protocol.PoolPages {
-	total := len(p.pages)
+	total, cached, free := len(p.pages), p.order.Waiting(), len(p.free)
 	return protocol.PoolPages{
-		TierPages: inspect.TierPages{
-			Total: total, Used: total - p.cache.n - p.free.n, Cached: p.cache.n, Free: p.free.n,
-		},
-		Held: p.held,
+		TierPages: inspect.TierPages{Total: total, Used: total - cached - free, Cached: cached, Free: free},
+		Held:      p.held,
 	}
 }
 
@@ -26,7 +24,9 @@ func (p *Pool) Attached() []protocol.PageBlock {
 	var list []protocol.PageBlock
 	for i := range p.pages {
 		if g := &p.pages[i]; g.stored() {
-			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block, Front: p.cache.front(int32(i))})
+			list = append(list, protocol.PageBlock{
+				Page: messages.PageID(i), Block: g.block, Front: p.order.Front(int32(i)),
+			})
 		}
 	}
 	return list
@@ -44,26 +44,27 @@ func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld()
 // was evicted.
 func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
 	if int(page) < len(p.pages) && p.pages[page].block == block {
-		return p.pages[page].use
+		return p.order.Page(int32(page)).Use
 	}
 	return 0
 }
 
 // TenantOf is the tenant that a page counts for, unless it is free.
-func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant { return p.cache.tenant(int32(page)) }
+func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
+	return p.order.Page(int32(page)).Tenant
+}
 
 // Account counts the used and cached pages of one tenant, which may exceed its
 // quota. Without quotas all pages belong to OtherTenants.
 func (p *Pool) Account(t protocol.Tenant) protocol.Account {
-	if p.cache.accounts == nil {
-		c := p.Counts()
-		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
+	if !p.order.Divided() {
+		t = protocol.OtherTenants
 	}
-	return p.cache.accounts.counts(t)
+	return p.order.Account(t)
 }
 
 // Quotas are the shares that the pool was made with.
 //
 // They are shares and not numbers of pages, so that a pool that is rebuilt with another
 // number of pages divides it in the same way.
-func (p *Pool) Quotas() []windows.Quota { return p.cache.accounts.shares() }
+func (p *Pool) Quotas() []windows.Quota { return p.order.Quotas() }

@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // made is a trace that is made up, and the pages to replay it with.
@@ -85,8 +86,8 @@ func TestForecastIsNotWorseThanLRU(t *testing.T) {
 	for name, m := range madeTraces() {
 		t.Run(name, func(t *testing.T) {
 			lru := replayed(t, New("lru", m.pages), m.requests, realTime)
-			forecast := replayed(t, NewForecast("forecast", m.pages, Forecast{Seed: 1, Span: 1}), m.requests, realTime)
-			standing := replayed(t, NewForecast("forecast", m.pages, Forecast{Seed: 1, Span: 1}), m.requests, standingTime)
+			forecast := replayed(t, NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests, realTime)
+			standing := replayed(t, NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests, standingTime)
 			t.Logf("LRU %.4f, forecast %.4f, with a standing clock %.4f", lru, forecast, standing)
 			assert.GreaterOrEqual(t, forecast, max(m.least, lru-0.005))
 			assert.GreaterOrEqual(t, standing, max(m.least, lru-0.005))
@@ -112,10 +113,10 @@ func TestForecastOnTraces(t *testing.T) {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)[:c.upTo]
 			lru := replayed(t, New("lru", c.pages), trace, realTime)
-			forecast := replayed(t, NewForecast("forecast", c.pages, Forecast{Seed: 1, Span: 1}), trace, realTime)
+			forecast := replayed(t, NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), trace, realTime)
 			t.Logf("LRU %.4f, forecast %.4f", lru, forecast)
 			assert.Greater(t, forecast, lru+c.gain)
-			assert.Equal(t, forecast, replayed(t, NewForecast("forecast", c.pages, Forecast{Seed: 1, Span: 1}), trace, realTime), "equal seeds decide alike")
+			assert.Equal(t, forecast, replayed(t, NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), trace, realTime), "equal seeds decide alike")
 		})
 	}
 }
@@ -131,7 +132,7 @@ func TestForecastWithOtherSamples(t *testing.T) {
 	lru := replayed(t, New("lru", pages), trace, realTime)
 	misled := 0
 	for start := range uint64(16) {
-		p := NewForecast("forecast", pages, Forecast{Seed: 1, Span: protocol.SpanOf(traceBlocks[name])})
+		p := NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(traceBlocks[name])})
 		c := &atomicCache{pool: p, answers: true, start: start, clock: realTime}
 		for i := range trace {
 			c.request(&trace[i])
@@ -169,13 +170,13 @@ func TestForecastAllocatesNothing(t *testing.T) {
 	}
 	// A request has 20 blocks. Maps of the stand-in cache grow at random, which moves either
 	// average by less than one.
-	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, Forecast{Seed: 1, Span: 1})), allocations(New("warm", 256))+1)
+	assert.LessOrEqual(t, allocations(NewWith("warm", 256, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})), allocations(New("warm", 256))+1)
 }
 
 // TestForecastKeepsPriorities: a page of a higher priority outlives all of a lower one,
 // whatever is expected of it, and a priority that ends takes its pages down.
 func TestForecastKeepsPriorities(t *testing.T) {
-	p := NewForecast("levels", 12, Forecast{Seed: 1, Span: 1})
+	p := NewWith("levels", 12, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	leave := func(priority messages.Priority, until time.Duration, use protocol.Use) {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
 		p.Do(&take)
@@ -219,7 +220,7 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 	} {
 		for _, end := range []protocol.PoolOpKind{protocol.Unclaim, protocol.Drop} {
 			t.Run(name+" "+opName(end), func(t *testing.T) {
-				p := NewForecast("awaited", 21, Forecast{Seed: 1, Span: 1})
+				p := NewWith("awaited", 21, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 				cached := &atomicCache{pool: p, clock: realTime}
 				awaited := &traceRequest{IDs: document(1, 5)}
 				cached.request(awaited)
@@ -260,7 +261,7 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 // TestForecastEvictsAwaitedPagesInOrder: where all that is cached is awaited, what was prefetched first is evicted first. What one
 // work awaits has one place in the order.
 func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
-	p := NewForecast("queue", 20, Forecast{Seed: 1, Span: 1})
+	p := NewWith("queue", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
 	for d := range uint64(4) {
 		cached.request(&traceRequest{IDs: document(d, 5)})
@@ -295,7 +296,7 @@ func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
 func BenchmarkForecastChurn(b *testing.B) {
 	policies := map[string]func() *Pool{
 		"priority_lru": func() *Pool { return New("churn", 10_000) },
-		"forecast":     func() *Pool { return NewForecast("churn", 10_000, Forecast{Seed: 1, Span: 1}) },
+		"forecast":     func() *Pool { return NewWith("churn", 10_000, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}) },
 	}
 	for name, open := range policies {
 		b.Run(name, func(b *testing.B) {
@@ -332,7 +333,7 @@ func TestForecastSavesWork(t *testing.T) {
 	}
 	run := func(doublesAt float64) (shallow, deep int64) {
 		r := rand.New(rand.NewPCG(5, 6))
-		c := &atomicCache{pool: NewForecast("work", 1000, Forecast{Seed: 1, Span: 1, DoublesAt: doublesAt}), answers: true, clock: realTime}
+		c := &atomicCache{pool: NewWith("work", 1000, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1, DoublesAt: doublesAt}), answers: true, clock: realTime}
 		for i := range 6000 {
 			d, before := uint64(r.IntN(60)), c.hits
 			if d%2 == 0 {

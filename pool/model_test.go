@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -39,7 +40,7 @@ func checkModel(t *rapid.T) {
 	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
 		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
 		m.states = rapid.Bool().Draw(t, "states")
-		m.pool = NewForecast("test", pages, Forecast{
+		m.pool = NewWith("test", pages, evict.Options{Name: evict.Forecast,
 			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t, "doubles at"),
 		}, quotas...)
 	}
@@ -320,21 +321,21 @@ func (m *machine) agree(t *rapid.T) {
 	require.NoError(t, m.pool.Check())
 	require.Equal(t, m.oracle.counts(), m.pool.Counts())
 	for i, g := range m.oracle.pages {
-		p := &m.pool.pages[i]
+		p, known := &m.pool.pages[i], m.pool.order.Page(int32(i))
 		got := oraclePage{
-			references: int(p.references()), covered: int(p.coveredReferences()), pins: int(p.pins()),
-			block: p.block, depth: p.depth, use: p.use,
+			references: int(p.references), covered: int(p.covered), pins: int(p.pins),
+			block: p.block, depth: known.Depth, use: known.Use,
 		}
 		if p.stored() {
-			got.priority, got.until = m.pool.cache.priority(int32(i)), m.pool.cache.until(int32(i))
+			got.priority, got.until = known.Priority, known.Until
 		}
-		if p.state != free {
+		if !p.free() {
 			got.tenant = m.pool.TenantOf(messages.PageID(i))
 		}
 		require.Equal(t, g, got, "page %d", i)
 	}
 	var cached, freed []messages.PageID
-	for _, i := range m.pool.cache.sorted() {
+	for _, i := range m.pool.order.Sorted() {
 		cached = append(cached, messages.PageID(i))
 	}
 	for tenant := range m.oracle.quotas {
@@ -346,8 +347,8 @@ func (m *machine) agree(t *rapid.T) {
 	} else {
 		require.Equal(t, m.oracle.cachedInOrder(), cached)
 	}
-	for i := m.pool.free.head; i != none; i = m.pool.pages[i].next {
-		freed = append([]messages.PageID{messages.PageID(i)}, freed...)
+	for _, i := range m.pool.free {
+		freed = append(freed, messages.PageID(i))
 	}
 	require.Equal(t, append([]messages.PageID(nil), m.oracle.free...), freed)
 	require.NotEmpty(t, m.pool.String())

@@ -8,68 +8,52 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // Pool holds the state of the device pages of one pool. Every page is used, cached
 // or free: used + cached + free = total, and held ≤ used.
 type Pool struct {
-	name string
-	// A page that is not used is in exactly one list: it is free, or it is cached and in an
-	// order of the cache (see Check). The counts are kept and not computed, because every
-	// PoolWork returns them.
+	name     string
 	pages    []page
-	free     freePages
-	cache    cache
-	held     int // pages for which page.held is true
-	scanNext int // where peekHeld goes on
+	free     []int32     // free pages; the last one is taken first
+	order    *evict.Core // of the contents of all pages: which cached page is evicted next
+	options  evict.Options
+	held     int                     // pages for which page.held is true
+	scanNext int                     // where peekHeld goes on
+	peeked   []int32                 // scratch space of peekVictims
+	evicted  []protocol.EvictedPiece // of the victims of the current work: PoolWork.Pieces
 }
 
-// New makes a pool of free pages; page 0 is taken first. Quotas are by tenant;
-// without any, all pages belong to OtherTenants.
+// New makes a pool of free pages with the policy priority_lru; page 0 is taken first. Quotas
+// are by tenant; without any, all pages belong to OtherTenants.
 func New(name string, pages int, quotas ...windows.Quota) *Pool {
-	p := &Pool{name: name}
+	return NewWith(name, pages, evict.Options{}, quotas...)
+}
+
+// NewWith makes a pool with a policy.
+func NewWith(name string, pages int, options evict.Options, quotas ...windows.Quota) *Pool {
+	p := &Pool{name: name, options: options}
 	p.mustCount(pages)
 	p.mustBeTenants(len(quotas))
-	p.cache.orders = newOrders(quotas)
-	// NoBlock is not the zero block number, so a zeroed record would cache block 0.
 	p.pages = make([]page, pages)
 	for i := range p.pages {
-		p.pages[i].clearContents()
+		p.pages[i].block = protocol.NoBlock
 	}
-	p.relink()
+	p.order = evict.New(evict.Config{Pages: pages, Quotas: quotas, Total: pages, Policy: options})
+	p.listFree()
 	return p
 }
 
-// Forecast configures the policy forecast of a pool.
-type Forecast struct {
-	Seed uint64        // decides what the policy samples
-	Span protocol.Span // of the signatures of requests
-	// States: the pages are checkpoints of recurrent states and working pages. Seed, Span and DoublesAt mean nothing then.
-	States bool
-	// DoublesAt is the depth in blocks at which computing a block takes twice as long as the first one, see
-	// windows.Config.PrefillDoublesAt; 0: all blocks take the same work.
-	DoublesAt float64
-}
-
-// NewForecast makes a pool like New whose eviction policy is forecast: among the cached
-// pages of the lowest priority it evicts those that are worth least to keep, by a
-// prediction of their next use, instead of those used least recently.
-func NewForecast(name string, pages int, f Forecast, quotas ...windows.Quota) *Pool {
-	p := New(name, pages, quotas...)
-	p.useForecast(f)
-	return p
-}
-
-// useForecast makes forecast the policy of a pool, whose cached pages become pieces that
-// nothing is known about.
-//
-// The order is linked a second time, since the lists and heaps of levels are empty in a pool
-// with pieces.
-func (p *Pool) useForecast(f Forecast) {
-	p.cache.pieces = newPieces(&p.cache.orders, f)
-	p.relink()
-	p.mustCheck()
+// listFree makes the list of free pages. The one with the lowest number is taken first.
+func (p *Pool) listFree() {
+	p.free = p.free[:0]
+	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
+		if p.pages[i].free() {
+			p.free = append(p.free, i)
+		}
+	}
 }
 
 // mustCount panics on a number of pages that page numbers cannot express.
@@ -86,34 +70,6 @@ func (p *Pool) mustBeTenants(quotas int) {
 	}
 }
 
-// relink rebuilds all lists from the records of the pages, and the counts.
-//
-// It goes from the last page to the first, so that the free page with the lowest number is
-// taken first. Cached pages arrive by number and not by use, so many of them go to heaps;
-// a meld is O(1), and the whole is O(pages).
-func (p *Pool) relink() {
-	p.cache.reset(p.pages)
-	p.free.reset(p.pages)
-	p.held = 0
-	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
-		g := &p.pages[i]
-		// The links are stale. A page without holders looks like any used page to linkUnheld.
-		if g.state != used {
-			g.unlinkAll()
-		}
-		if g.held() {
-			p.held++
-		}
-		// Every page joins its account here; linkUnheld takes the free ones out again.
-		p.cache.joinAccount(i, p.cache.tenant(i))
-		// With pieces, cached pages are sorted by piece before they are linked.
-		if g.unheld() && (p.cache.pieces == nil || !g.stored()) {
-			p.linkUnheld(i)
-		}
-	}
-	p.cache.linkPieces()
-}
-
 // Do carries out the operations in order and fills in their results. It panics on an
 // operation that cannot be right: the caller is told what the pool holds, so such an
 // operation is a bug. Page numbers and shapes of all operations are checked before
@@ -126,20 +82,15 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	}
 	// Time moves before the operations, so that a priority that has ended by now does not
 	// protect its page from this work.
-	p.cache.advance(w.Now)
+	p.order.Advance(w.Now)
 	// The victims of all operations are one list in the order of eviction: the offloader
 	// decides about them in this order.
 	w.Victims = w.Victims[:0]
-	s := p.cache.pieces
-	if s != nil {
-		s.evicted = w.Pieces[:0]
-	}
+	p.evicted = w.Pieces[:0]
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
 	}
-	if s != nil {
-		w.Pieces, w.Ranking, s.evicted = s.evicted, evictedRanking{s.policy}, nil
-	}
+	w.Pieces, w.Ranking, p.evicted = p.evicted, p.order.Policy().Ranking(), nil
 	w.Counts = p.Counts()
 	p.mustCheck()
 }
@@ -164,9 +115,7 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 	case protocol.SetPriority:
 		p.setPriority(op)
 	case protocol.FollowCheckpoint:
-		if s := p.cache.pieces; s != nil && s.checkpoints != nil {
-			s.checkpoints.follow(op.Pages)
-		}
+		p.order.Policy().Follow(op.Pages)
 	case protocol.AddPins:
 		p.addPins(op)
 	case protocol.EndPin:
@@ -197,8 +146,8 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", opName(op.Kind), op.N)
 	}
-	if !p.cache.accounts.knows(op.Tenant) {
-		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.cache.accounts.list))
+	if !p.order.Knows(op.Tenant) {
+		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.order.Quotas()))
 	}
 	if op.Until < 0 {
 		p.fail("%s until %v", opName(op.Kind), op.Until)
@@ -253,7 +202,3 @@ func (p *Pool) mustCheck() {
 		}
 	}
 }
-
-// SetBlockTokens says how many tokens a block has. With the policy forecast it decides how many
-// pieces are compared for a choice.
-func (p *Pool) SetBlockTokens(tokens int) { p.cache.whole.blockTokens = tokens }

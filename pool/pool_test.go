@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,11 +13,6 @@ import (
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
-
-// TestPageSize: what a page costs is part of the design.
-func TestPageSize(t *testing.T) {
-	assert.LessOrEqual(t, unsafe.Sizeof(page{}), uintptr(40))
-}
 
 func TestEmptyPool(t *testing.T) {
 	p := New("none", 0)
@@ -75,22 +69,6 @@ func full(t testing.TB, pages int) *Pool {
 	return p
 }
 
-// Pages that become idle in the order of their uses are kept in a list and no heap.
-func TestInOrderArrivalsAreListed(t *testing.T) {
-	p := full(t, 8)
-	claimed := []messages.PageID{0, 1, 2}
-	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
-		{Kind: protocol.Claim, Pages: claimed},
-		{Kind: protocol.Drop, Pages: claimed, Use: 2},
-	}})
-	assert.Equal(t, none, p.cache.whole.level(messages.DefaultPriority).root)
-	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
-		{Kind: protocol.Claim, Pages: []messages.PageID{5}},
-		{Kind: protocol.Unclaim, Pages: []messages.PageID{5}},
-	}})
-	assert.EqualValues(t, 5, p.cache.whole.level(messages.DefaultPriority).root, "what goes back to the middle is in the heap")
-}
-
 // TestTakeChangesNothingWhenItCannot: the fault leaves a whole pool behind.
 func TestTakeChangesNothingWhenItCannot(t *testing.T) {
 	p := full(t, 3)
@@ -114,12 +92,12 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 	for range maxCovered {
 		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true})()
 		if invariants.Enabled { // a check after each is slow and shows nothing here
-			p.pages[0].covered, p.pages[0].prev = maxCovered, maxCovered
+			p.pages[0].covered, p.pages[0].references = maxCovered, maxCovered
 			break
 		}
 	}
 	assert.PanicsWithValue(t, "pool wfullh8: page 0 is covered by 65535 reservations", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
-	p.pages[0].prev = math.MaxInt32
+	p.pages[0].references = math.MaxInt32
 	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero}))
 }
 
@@ -141,28 +119,15 @@ func TestRebuildFaults(t *testing.T) {
 func TestCheckSees(t *testing.T) {
 	spoil := map[string]func(*Pool){
 		"held":                 func(p *Pool) { p.held++ },
-		"are free, 3 counted":  func(p *Pool) { p.free.n++ },
-		"are cached":           func(p *Pool) { p.cache.n-- },
-		"an order that counts": func(p *Pool) { p.cache.whole.n-- },
-		"its bit says":         func(p *Pool) { p.cache.whole.occupied[0] |= 1 << 36 },
-		"says otherwise":       func(p *Pool) { p.cache.whole.occupied[1] |= 1 << 5 },
-		"covered references":   func(p *Pool) { p.pages[0].covered = 9 },
-		"pins":                 func(p *Pool) { p.pages[7].next = 1 },
-		"references":           func(p *Pool) { p.pages[7].prev = -1 },
-		"is in state":          func(p *Pool) { p.pages[7].prev = 0 },
-		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
-		"and term 0":           func(p *Pool) { p.pages[3].priority = timed },
-		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
+		"listed as free 0":     func(p *Pool) { p.free = p.free[1:] },
+		"listed as free 2":     func(p *Pool) { p.free = append(p.free, p.free[0]) },
+		"page 99 of 8":         func(p *Pool) { p.free = append(p.free, 99) },
+		"of them covered":      func(p *Pool) { p.pages[0].covered = 9 },
+		"1 pins":               func(p *Pool) { p.pages[7].pins = 1 },
+		"-1 references":        func(p *Pool) { p.pages[7].references = -1 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
-		"is listed after":      func(p *Pool) { p.pages[p.cache.whole.level(35).head].use = 99 },
-		"is linked 0 times":    func(p *Pool) { p.cache.whole.level(35).root = none },
-		"ends with page":       func(p *Pool) { p.cache.whole.level(35).tail = 3 },
-		"below":                func(p *Pool) { p.pages[p.cache.whole.level(35).root].use = 99 },
-		"a link leads to page": func(p *Pool) { p.free.head = 99 },
-		"is linked 2 times":    func(p *Pool) { p.pages[p.cache.whole.level(35).tail].next = p.cache.whole.level(35).head },
-		"follows":              func(p *Pool) { p.pages[p.cache.whole.level(35).tail].prev = none },
-		"is linked from":       func(p *Pool) { p.pages[p.pages[p.cache.whole.level(35).root].child].prev = none },
-		"linked in state":      func(p *Pool) { p.free.head = p.cache.whole.level(35).head },
+		"may be evicted":       func(p *Pool) { p.order.Remove(3) },
+		"0 references, 0 pins": func(p *Pool) { p.pages[0].references = 0 },
 	}
 	for want, change := range spoil {
 		t.Run(want, func(t *testing.T) {

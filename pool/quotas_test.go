@@ -201,8 +201,8 @@ func keptPages(p *Pool) (kept []protocol.KeptPage) {
 	for _, at := range p.Attached() {
 		i := int32(at.Page)
 		kept = append(kept, protocol.KeptPage{
-			Page: at.Page, Block: at.Block, Depth: p.pages[i].depth, Use: p.pages[i].use, Tenant: p.TenantOf(at.Page),
-			Priority: p.cache.priority(i), Until: p.cache.until(i),
+			Page: at.Page, Block: at.Block, Depth: p.order.Page(i).Depth, Use: p.order.Page(i).Use, Tenant: p.TenantOf(at.Page),
+			Priority: p.order.Page(i).Priority, Until: p.order.Page(i).Until,
 		})
 	}
 	return kept

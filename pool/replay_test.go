@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // traceRequest is one line of a trace.
@@ -134,9 +135,9 @@ func (c *atomicCache) request(r *traceRequest) {
 	drop := protocol.PoolOp{Kind: protocol.Drop, Pages: c.path, Use: c.use}
 	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.AttachPages, Pages: attach, Blocks: blocks, Depth: int32(hits), Priority: 35})
 	c.pool.Do(&c.work)
-	if c.pool.cache.pieces != nil {
+	if evict.Learns(c.pool.options.Name) {
 		c.facts.Signatures = c.facts.Signatures[:0]
-		span := c.pool.cache.pieces.config.Span
+		span := c.pool.options.Span
 		for k := range span.Signatures(n) {
 			c.facts.Signatures = append(c.facts.Signatures, signature(r.IDs[span.Block(k)], c.start))
 		}
@@ -144,7 +145,6 @@ func (c *atomicCache) request(r *traceRequest) {
 		if c.facts.Answer = r.Answer; !c.answers {
 			c.facts.Answer = 0
 		}
-		c.pool.cache.pieces.policy.Advance(c.work.Now)
 		drop.Request = &c.facts
 	}
 	c.work.Ops = append(c.work.Ops[:0], drop)
@@ -184,6 +184,11 @@ var points = []point{
 	{"agent_runs_lmcache", 5000, 0.8991, 0.8994, 0.8996},
 }
 
+// optionsOf is the policy forecast for a trace.
+func optionsOf(trace string, seed uint64) evict.Options {
+	return evict.Options{Name: evict.Forecast, Seed: seed, Span: protocol.SpanOf(traceBlocks[trace]), BlockTokens: traceBlocks[trace]}
+}
+
 func TestForecastFigures(t *testing.T) {
 	if os.Getenv("FIGURES") == "" {
 		t.Skip("FIGURES is not set")
@@ -209,9 +214,8 @@ func TestForecastFigures(t *testing.T) {
 				c.clock = standingTime
 			}
 			if forecasting {
-				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, Forecast{Seed: seed, Span: protocol.SpanOf(traceBlocks[p.trace])})
+				c.pool = NewWith("trace", p.pages, optionsOf(p.trace, seed))
 			}
-			c.pool.SetBlockTokens(traceBlocks[p.trace])
 			start := time.Now()
 			for i := range trace {
 				c.request(&trace[i])
@@ -226,8 +230,7 @@ func TestForecastFigures(t *testing.T) {
 			}
 			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n", p.trace, p.pages, p.lru, rate, p.notes, share, noted, float64(took.Nanoseconds())/float64(c.looked))
 			if forecasting && os.Getenv("VERBOSE") != "" {
-				s := c.pool.cache.pieces
-				fmt.Printf("   pieces %d of %d, %.1f bytes a page; %v\n", len(s.all)-1, cap(s.all)-1, float64(s.bytes())/float64(p.pages), s.policy)
+				fmt.Println(c.pool.order.Policy())
 			}
 		}
 	}
@@ -244,11 +247,10 @@ func BenchmarkTraceEvictions(b *testing.B) {
 				for k, open := range []func() *Pool{
 					func() *Pool { return New("lru", p.pages) },
 					func() *Pool {
-						return NewForecast("forecast", p.pages, Forecast{Seed: 1, Span: protocol.SpanOf(traceBlocks[p.trace])})
+						return NewWith("forecast", p.pages, optionsOf(p.trace, 1))
 					},
 				} {
 					c := &atomicCache{pool: open(), answers: true, clock: realTime, timed: true}
-					c.pool.SetBlockTokens(traceBlocks[p.trace])
 					for i := range trace {
 						c.request(&trace[i])
 					}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -33,36 +34,29 @@ type Resizing struct {
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
 	// Priorities that have ended must not protect pages from the eviction below.
-	p.cache.advance(r.Now)
+	p.order.Advance(r.Now)
 	c := p.Counts()
 	if c.Used > r.Pages {
 		p.fail("resize to %d pages, %d are used", r.Pages, c.Used)
 	}
 	r.Victims, r.Moves = r.Victims[:0], r.Moves[:0]
-	if p.cache.accounts != nil {
-		p.cache.accounts.divide(r.Pages)
-	}
+	p.order.Divide(r.Pages)
 	// Used pages cannot be evicted, so cached ones go until both fit. Free pages beyond the
 	// new end need no work: their records are cut off below.
-	for c.Used+p.cache.n > r.Pages {
-		i := p.cache.surplus()
-		r.Victims = append(r.Victims, p.cache.victim(i))
-		p.cache.evict(i)
-		p.pages[i].clearContents()
-		p.linkUnheld(i)
+	for c.Used+p.order.Waiting() > r.Pages {
+		i := p.order.Surplus()
+		r.Victims = append(r.Victims, p.evict(i))
 	}
 	// The used and cached pages are at most r.Pages, so for each one beyond the end there is
 	// a free page before the end, and to never passes the end.
 	to := 0
 	for from := r.Pages; from < len(p.pages); from++ {
-		if p.pages[from].state == free {
+		if p.pages[from].free() {
 			continue
 		}
-		for p.pages[to].state != free {
+		for !p.pages[to].free() {
 			to++
 		}
-		// The record moves with its stale links; truncate rebuilds all of them. Moving links
-		// one by one was rejected: neighbours may move too.
 		p.renumber(from, to)
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
@@ -74,29 +68,25 @@ func (p *Pool) Resize(r *Resizing) {
 
 // renumber makes page from the free page to.
 func (p *Pool) renumber(from, to int) {
-	p.pages[to] = p.pages[from]
-	p.pages[from].clearContents()
-	p.pages[from].state = free
-	// Quotas follow the new size before anything is evicted, see divide.
-	p.cache.move(from, to)
+	p.pages[to], p.pages[from] = p.pages[from], page{block: protocol.NoBlock}
+	p.order.Move(int32(from), int32(to))
 }
 
 // moveBack gives pages the numbers that they had before they moved. It panics if a page has
 // been put to use there since.
 func (p *Pool) moveBack(moves []messages.PageMove) {
-	if len(moves) == 0 {
-		return
-	}
 	for _, m := range moves {
-		if int(m.Old) >= len(p.pages) || p.pages[m.Old].state != free {
+		if int(m.Old) >= len(p.pages) || !p.pages[m.Old].free() {
 			p.fail("page %d cannot be page %d again, which is in use or beyond the end", m.New, m.Old)
 		}
 		p.renumber(int(m.New), int(m.Old))
 	}
-	p.relink()
+	if len(moves) > 0 {
+		p.listFree()
+	}
 }
 
-// truncate changes the number of records and rebuilds all lists.
+// truncate changes the number of records.
 //
 // A new slice is made in both directions: a shrunken pool returns the memory, and appending
 // would leave a capacity that depends on the history.
@@ -104,10 +94,10 @@ func (p *Pool) truncate(pages int) {
 	old := p.pages
 	p.pages = make([]page, pages)
 	for i := copy(p.pages, old); i < pages; i++ {
-		p.pages[i].clearContents()
+		p.pages[i].block = protocol.NoBlock
 	}
-	p.cache.resize(pages)
-	p.relink()
+	p.order.Resize(pages)
+	p.listFree()
 }
 
 // Rebuild makes a pool from what sequences, pins and the tree know of its pages, in
@@ -115,13 +105,21 @@ func (p *Pool) truncate(pages int) {
 // failed. It panics on facts that contradict each other.
 //
 // The records are written first and linked afterwards, so the facts may come in any order.
-// The use and depth of each page give the eviction order, see order.before.
 func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows.Quota) *Pool {
-	p := New(name, pages, quotas...)
+	return rebuild(New(name, pages, quotas...), kept)
+}
+
+// rebuild gives a pool of free pages what is known of them.
+func rebuild(p *Pool, kept []protocol.KeptPage) *Pool {
 	for i := range kept {
 		p.restore(&kept[i])
 	}
-	p.relink()
+	for i := range p.pages {
+		if g := &p.pages[i]; g.unheld() && g.stored() {
+			p.order.Add(int32(i))
+		}
+	}
+	p.listFree()
 	// Check runs in all builds here: facts of several owners may contradict each other, as
 	// two pages with one block, and a wrong pool would spread the fault that it recovers from.
 	if err := p.Check(); err != nil {
@@ -137,12 +135,7 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 // The old pool is only asked for what never changes after New, so this is safe in whatever
 // state a panic has left it.
 func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
-	q := Rebuild(p.name, pages, kept, p.Quotas()...)
-	q.SetBlockTokens(p.cache.whole.blockTokens)
-	if p.cache.pieces != nil {
-		q.useForecast(p.cache.pieces.config)
-	}
-	return q
+	return rebuild(NewWith(p.name, pages, p.options, p.Quotas()...), kept)
 }
 
 // restore writes the record of one page of a pool that is being rebuilt.
@@ -163,15 +156,19 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 	if k.Priority > messages.MaxPriority {
 		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
 	}
-	// What is kept by page outside the record moves as well.
-	if c := p.cache.accounts; c != nil {
-		if !c.knows(k.Tenant) {
-			p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(c.list))
-		}
-		// The tenant comes before assignPriority, which looks for the page's order.
-		c.of[k.Page] = k.Tenant
+	if !p.order.Knows(k.Tenant) {
+		p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(p.order.Quotas()))
 	}
-	*g = page{use: k.Use, block: k.Block, depth: k.Depth}
-	g.hold(k.References, k.Pins, k.CoveredReferences)
-	p.cache.assignPriority(int32(k.Page), k.Priority, k.Until)
+	i := int32(k.Page)
+	g.block = k.Block
+	p.hold(i, k.References, k.CoveredReferences, k.Pins)
+	if g.free() {
+		return
+	}
+	p.order.Join(i, k.Tenant)
+	if g.stored() {
+		p.order.Store(i, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority, Until: k.Until})
+	} else {
+		p.order.Touch(i, k.Use)
+	}
 }

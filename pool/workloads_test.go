@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // workload is a made-up trace.
@@ -190,7 +191,6 @@ func workloadGains(t *testing.T, seeds []uint64) (all []gain) {
 func (w *workload) gain(t *testing.T, pages int) gain {
 	block := w.requests[0].Block
 	run := func(p *Pool) float64 {
-		p.SetBlockTokens(block)
 		c := &atomicCache{pool: p, answers: os.Getenv("NOANSWER") == "", clock: realTime}
 		if os.Getenv("STANDING") != "" {
 			c.clock = standingTime
@@ -203,7 +203,7 @@ func (w *workload) gain(t *testing.T, pages int) gain {
 	}
 	return gain{
 		pages: pages, block: block, text: w.text, lru: run(New("lru", pages)),
-		forecast: run(NewForecast("forecast", pages, Forecast{Seed: 1, Span: protocol.SpanOf(block)})),
+		forecast: run(NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(block), BlockTokens: block})),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/tree"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -159,7 +160,7 @@ func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Confi
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
 		forecast := cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState
 		if forecast {
-			c.Pools = append(c.Pools, pool.NewForecast(p.Name, pages[i].Primary, pool.Forecast{Seed: 1, Span: protocol.SpanOf(tpb)}, cache.Quotas()...))
+			c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(tpb)}, cache.Quotas()...))
 		} else {
 			c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
 		}

@@ -44,8 +44,9 @@ var picture = []place{
 	{dir: "windows/resources", own: []string{"messages", "internal/refusals", "windows", "gpu"}},
 
 	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/arraypool", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "pool", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "offloader", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool/evict", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "offloader", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
 	{dir: stores, own: []string{"messages"}, others: []string{"github.com/zeebo/xxh3"}},
@@ -65,7 +66,7 @@ var picture = []place{
 	{dir: memory, own: []string{"messages", "internal/refusals", "gpu"}},
 	{dir: attention, own: []string{"messages", "internal/refusals", "windows"}},
 
-	{dir: "actors", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
+	{dir: "actors", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
 	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/arraypool", "internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores}, others: []string{"github.com/zeebo/xxh3"}},

@@ -1,0 +1,211 @@
+package evict
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/internal/heap"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Check verifies the invariants of a Core and joins everything that is wrong:
+//
+//  1. A page that may be evicted has contents, and is counted for its tenant and in one queue.
+//  2. The priorities that end are those in the heap of timers, none of which has ended.
+//  3. What the queues and the policy say of themselves.
+func (c *Core) Check() error {
+	var errs []error
+	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	waiting, timers := make([]int, len(c.tenants)), 0
+	for p := range c.pages {
+		g := &c.pages[p]
+		if int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority || g.waiting && !g.Stored {
+			say("page %d of tenant %d has priority %d, is stored: %v, may be evicted: %v", p, g.Tenant, g.Priority, g.Stored, g.waiting)
+			continue
+		}
+		if g.waiting {
+			waiting[g.Tenant]++
+		}
+		if (g.Until != 0) != (g.timer != None) || g.timer != None && c.timers[g.timer] != int32(p) || g.Until != 0 && g.Until <= c.now {
+			say("page %d until %v is at %d of the timers, the time is %v", p, g.Until, g.timer, c.now)
+		}
+		if g.timer != None {
+			timers++
+		}
+	}
+	if i := heap.Misplaced(c.timers, timerOrder{c}); i >= 0 || timers != len(c.timers) {
+		say("%d of %d timers are those of pages, that at %d is out of order", timers, len(c.timers), i)
+	}
+	sum := 0
+	for t := range c.tenants {
+		a := &c.tenants[t]
+		queued := 0
+		for i, l := range a.levels {
+			if i > 0 && a.levels[i-1].priority >= l.priority {
+				say("tenant %d: level %d follows level %d", t, l.priority, a.levels[i-1].priority)
+			}
+			queued += l.queue.Len()
+			if err := l.queue.Check(); err != nil {
+				say("tenant %d, level %d: %w", t, l.priority, err)
+			}
+			for _, p := range l.queue.Pages(nil) {
+				if g := &c.pages[p]; !g.waiting || g.level() != l.priority || int(g.Tenant) != t {
+					say("page %d of tenant %d at level %d is in that of tenant %d at level %d", p, g.Tenant, g.level(), t, l.priority)
+				}
+			}
+		}
+		if a.waiting != waiting[t] || queued != a.waiting || a.pages < a.waiting {
+			say("tenant %d has %d pages, %d of them in the order, %d queued, %d counted", t, a.pages, a.waiting, queued, waiting[t])
+		}
+		sum += a.waiting
+	}
+	if sum != c.waiting {
+		say("%d pages may be evicted, counted %d", c.waiting, sum)
+	}
+	if err := c.policy.Check(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Check verifies pieces:
+//
+//  1. A piece counts the pages that belong to it, which have contents, and the pieces that hang
+//     on it. It is in a queue exactly if pages of it may be evicted.
+//  2. A number is used exactly if it has pages or pieces hang on it.
+//  3. A checkpoint follows a shorter one, which lists it, and its piece says what it saves.
+func (s *pieces) Check() error {
+	var errs []error
+	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
+	listed, unused := make([]int32, len(s.all)), make([]bool, len(s.all))
+	for _, n := range s.unused {
+		unused[n] = true
+	}
+	for p, n := range s.of {
+		pages[n]++
+		g := &s.core.pages[p]
+		if n != noPiece && !g.Stored || n == noPiece && g.waiting {
+			say("page %d belongs to piece %d, is stored: %v, may be evicted: %v", p, n, g.Stored, g.waiting)
+		}
+		if g.waiting {
+			listed[n]++
+		}
+	}
+	for n := range s.all {
+		children[s.all[n].parent]++
+	}
+	for n := 1; n < len(s.all); n++ {
+		q := &s.all[n]
+		if q.pages != pages[n] || q.children != children[n] || q.branches < 0 || q.branches > q.children {
+			say("piece %d has %d pages, %d children and %d branches, counted %d and %d", n, q.pages, q.children, q.branches, pages[n], children[n])
+		}
+		if (listed[n] > 0) != (q.queue != nil) || (q.head != None) != (q.queue != nil) {
+			say("piece %d begins with page %d, %d pages of it may be evicted, in a queue: %v", n, q.head, listed[n], q.queue != nil)
+		}
+		if used := q.pages > 0 || q.children > 0; used == unused[n] {
+			say("piece %d with %d pages and %d children is not in use: %v", n, q.pages, q.children, unused[n])
+		}
+	}
+	if s.model != nil {
+		if err := s.model.Check(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if s.checkpoints != nil {
+		s.checkpoints.check(say)
+	}
+	return errors.Join(errs...)
+}
+
+// check verifies which checkpoints follow which.
+func (c *checkpoints) check(say func(format string, args ...any)) {
+	s, n := c.pieces, 0
+	for i := range c.of {
+		l := &c.of[i]
+		if front := l.front; front != None {
+			n--
+			if a, b := &s.core.pages[i], &s.core.pages[front]; !a.Stored || !b.Stored || a.Depth <= b.Depth {
+				say("checkpoint %d of depth %d follows checkpoint %d of depth %d", i, a.Depth, front, b.Depth)
+			}
+		}
+		last := None
+		for k := l.behind; k != None && n <= len(c.of); k = c.of[k].next {
+			if b := &c.of[k]; b.front != int32(i) || b.prev != last {
+				say("checkpoint %d is behind %d and %d, and says %d and %d", k, i, last, b.front, b.prev)
+			}
+			last = k
+			n++
+		}
+		if m := s.of[i]; m != noPiece {
+			if f := s.all[m].features; s.model.Saves(f, c.saved(int32(i))) != f {
+				say("checkpoint %d saves %d blocks, its piece %d does not say so", i, c.saved(int32(i)), m)
+			}
+		}
+	}
+	if n != 0 {
+		say("%d checkpoints are listed behind others, or the other way round", n)
+	}
+}
+
+// Draw draws what is known of the contents of a page.
+func (c *Core) Draw(p int32) string {
+	g := &c.pages[p]
+	out := fmt.Sprintf("depth %d priority %d use %d", g.Depth, g.Priority, g.Use)
+	if g.Copy {
+		out = fmt.Sprintf("copy depth %d use %d", g.Depth, g.Use)
+	}
+	if g.Until != 0 {
+		out += fmt.Sprintf(" until %v", g.Until)
+	}
+	if c.quotas {
+		out += fmt.Sprintf(" tenant %d", g.Tenant)
+	}
+	if g.waiting {
+		out += c.policy.Draw(p)
+	}
+	return out
+}
+
+// Sorted lists the pages that may be evicted, the first one first, as if there were no quotas.
+// Of a policy that compares some pages with each choice it is a likely order.
+func (c *Core) Sorted() (list []int32) {
+	for t := range c.tenants {
+		for _, l := range c.tenants[t].levels {
+			list = l.queue.Pages(list)
+		}
+	}
+	_, plain := c.policy.(*pieces)
+	slices.SortStableFunc(list, func(a, b int32) int {
+		x, y := &c.pages[a], &c.pages[b]
+		switch {
+		case a == b:
+			return 0
+		case x.level() != y.level():
+			return int(x.level()) - int(y.level())
+		case plain:
+			return 0
+		case c.before(a, b):
+			return -1
+		default:
+			return 1
+		}
+	})
+	return list
+}
+
+// String draws the tenants and the pages that may be evicted, in their order.
+func (c *Core) String() string {
+	var b strings.Builder
+	for t := range c.tenants {
+		a := c.Account(protocol.Tenant(t))
+		fmt.Fprintf(&b, "tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
+	}
+	for _, p := range c.Sorted() {
+		fmt.Fprintf(&b, "page %d: %s\n", p, c.Draw(p))
+	}
+	return b.String() + c.policy.String()
+}

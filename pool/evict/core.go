@@ -1,0 +1,253 @@
+package evict
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvactor/kvactor/internal/heap"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// None stands for no page.
+const None int32 = -1
+
+// Page is what a Core knows of the contents of one page. Queues read all of it, and change
+// only the links.
+type Page struct {
+	Use      protocol.Use      // the latest; 0: none yet
+	Until    time.Duration     // when Priority ends and the default one holds; 0: never
+	Depth    int32             // of the block in its prefix
+	Tie      int32             // decides between pages that are equal in use and depth
+	Tenant   protocol.Tenant   // that the page counts for
+	Priority messages.Priority // 0 if nothing is stored
+	Copy     bool              // the contents are elsewhere too, so they go before all others
+	Stored   bool              // the page has contents
+
+	waiting    bool  // the page is in the queue of its tenant and priority
+	prev, next int32 // for the queue: neighbours in a list
+	at         int32 // for the queue: index in a heap
+	timer      int32 // index in Core.timers; None: Until = 0
+}
+
+// Core orders the pages of one memory that may be evicted. See the package.
+type Core struct {
+	pages   []Page
+	policy  Policy
+	now     time.Duration
+	timers  []int32  // a heap of the pages whose priority ends, the next one first
+	tenants []tenant // by protocol.Tenant; one without quotas
+	quotas  bool
+	waiting int // pages that may be evicted: the sum of tenant.waiting
+}
+
+// Config sizes a Core.
+type Config struct {
+	Pages int
+	// Quotas are the tenants' shares of Total pages; nil: there is one tenant, OtherTenants.
+	Quotas []windows.Quota
+	Total  int
+	Policy Options
+}
+
+// New makes a Core of pages without contents, which belong to no tenant.
+func New(config Config) *Core {
+	c := &Core{quotas: len(config.Quotas) > 0, tenants: make([]tenant, max(1, len(config.Quotas)))}
+	for t := range config.Quotas {
+		c.tenants[t].share = config.Quotas[t]
+	}
+	c.Divide(config.Total)
+	c.policy = newPolicy(c, config.Policy, config.Pages)
+	c.Resize(config.Pages)
+	return c
+}
+
+// Policy is the policy, which is told what requests did.
+func (c *Core) Policy() Policy { return c.policy }
+
+// Page is what is known of a page. The caller does not change it.
+func (c *Core) Page(p int32) *Page { return &c.pages[p] }
+
+// Waiting is the number of pages that may be evicted.
+func (c *Core) Waiting() int { return c.waiting }
+
+// Waits tells whether a page may be evicted.
+func (c *Core) Waits(p int32) bool { return c.pages[p].waiting }
+
+// Advance moves the clock, which never goes back, and ends the priorities whose moment has come.
+func (c *Core) Advance(now time.Duration) {
+	c.now = max(c.now, now)
+	c.policy.Advance(c.now)
+	for len(c.timers) > 0 && c.pages[c.timers[0]].Until <= c.now {
+		c.SetPriority(c.timers[0], messages.DefaultPriority, 0)
+	}
+}
+
+// Contents are what a page holds.
+type Contents struct {
+	Use        protocol.Use
+	Depth, Tie int32
+	Priority   messages.Priority
+	Until      time.Duration // 0: Priority never ends
+	Copy       bool
+}
+
+// Store gives a page contents, which may not be evicted yet. The page has none, or those that
+// are the same in other words, as those of a copy that are the only ones now.
+func (c *Core) Store(p int32, s Contents) {
+	g := &c.pages[p]
+	c.mustNotWait(p, "store")
+	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = true, s.Use, s.Depth, s.Tie, s.Copy
+	c.SetPriority(p, s.Priority, s.Until)
+}
+
+// Forget ends the contents of a page, which may not be evicted.
+func (c *Core) Forget(p int32) {
+	c.mustNotWait(p, "forget")
+	c.SetPriority(p, 0, 0)
+	c.policy.Forget(p)
+	g := &c.pages[p]
+	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = false, 0, 0, 0, false
+}
+
+// Touch notes a use, unless there was a later one.
+func (c *Core) Touch(p int32, use protocol.Use) {
+	if g := &c.pages[p]; use > g.Use {
+		c.change(p, func() { g.Use = use })
+	}
+}
+
+// SetPriority gives contents a priority until a moment; 0: for ever.
+func (c *Core) SetPriority(p int32, priority messages.Priority, until time.Duration) {
+	// A moment that has passed is no fault: the work may have waited.
+	if until != 0 && until <= c.now {
+		priority, until = messages.DefaultPriority, 0
+	}
+	g := &c.pages[p]
+	if g.Priority == priority && g.Until == until {
+		return
+	}
+	c.change(p, func() { g.Priority = priority })
+	if g.Until == until {
+		return
+	}
+	if g.timer != None {
+		heap.Remove(&c.timers, timerOrder{c}, int(g.timer))
+	}
+	if g.Until = until; until != 0 {
+		heap.Push(&c.timers, timerOrder{c}, p)
+	}
+}
+
+// change changes what the order of a page depends on, which leaves its queue meanwhile.
+func (c *Core) change(p int32, set func()) {
+	if !c.pages[p].waiting {
+		set()
+		return
+	}
+	c.Remove(p)
+	set()
+	c.Add(p)
+}
+
+// Add makes a page with contents one that may be evicted.
+func (c *Core) Add(p int32) {
+	g := &c.pages[p]
+	if g.waiting || !g.Stored {
+		panic(fmt.Sprintf("evict: page %d comes to the order: stored %v, there already %v", p, g.Stored, g.waiting))
+	}
+	t := &c.tenants[g.Tenant]
+	t.queue(g.level(), c.policy).Add(p)
+	g.waiting = true
+	t.waiting++
+	c.waiting++
+}
+
+// Remove makes a page one that may not be evicted. It keeps its contents and their place in
+// the order: Add brings it back.
+func (c *Core) Remove(p int32) {
+	g := &c.pages[p]
+	if !g.waiting {
+		panic(fmt.Sprintf("evict: page %d leaves the order, in which it is not", p))
+	}
+	t := &c.tenants[g.Tenant]
+	t.queue(g.level(), c.policy).Remove(p)
+	g.waiting = false
+	t.waiting--
+	c.waiting--
+}
+
+// mustNotWait panics if a page may be evicted.
+func (c *Core) mustNotWait(p int32, what string) {
+	if c.pages[p].waiting {
+		panic(fmt.Sprintf("evict: %s of page %d, which is in the order", what, p))
+	}
+}
+
+// Move gives all that is known of one page to another, about which nothing is known.
+func (c *Core) Move(from, to int32) {
+	waited := c.pages[from].waiting
+	if waited {
+		c.Remove(from)
+	}
+	c.pages[to] = c.pages[from]
+	c.pages[from] = Page{timer: None}
+	if i := c.pages[to].timer; i != None {
+		c.timers[i] = to
+	}
+	c.policy.Move(from, to)
+	if waited {
+		c.Add(to)
+	}
+}
+
+// Resize changes the number of pages. Those that go have no contents and no tenant.
+func (c *Core) Resize(pages int) {
+	old := c.pages
+	c.pages = make([]Page, pages)
+	for i := copy(c.pages, old); i < pages; i++ {
+		c.pages[i].timer = None
+	}
+	c.policy.Resize(pages)
+}
+
+// level is the level of a page's contents: that of copies is below all priorities.
+func (g *Page) level() int16 {
+	if g.Copy {
+		return copies
+	}
+	return int16(g.Priority)
+}
+
+// copies is the level of contents that are elsewhere too.
+const copies int16 = -1
+
+// before is the rule of LRU between two pages of one priority: the earlier use first, then the
+// deeper block. The lowest bit of a use tells apart what one request has released early and
+// late, and counts only between pages of one depth. The order is total, and a function of what
+// is known of the pages alone.
+func (c *Core) before(a, b int32) bool {
+	x, y := &c.pages[a], &c.pages[b]
+	switch {
+	case x.Use.Moment() != y.Use.Moment():
+		return x.Use < y.Use
+	case x.Depth != y.Depth:
+		return x.Depth > y.Depth
+	case x.Use != y.Use:
+		return x.Use < y.Use
+	case x.Tie != y.Tie:
+		return x.Tie < y.Tie
+	default:
+		return a < b
+	}
+}
+
+// timerOrder orders the heap of timers.
+type timerOrder struct{ core *Core }
+
+// Before tells whether the priority of page a ends first.
+func (o timerOrder) Before(a, b int32) bool { return o.core.pages[a].Until < o.core.pages[b].Until }
+
+// Moved notes the index of a page.
+func (o timerOrder) Moved(p int32, i int) { o.core.pages[p].timer = int32(i) }

@@ -1,0 +1,389 @@
+package evict
+
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/internal/forecast"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pieces is the policy forecast. It predicts the next use of a piece, a run of blocks of one
+// prefix with the same last use, and evicts the pages of the piece that is worth the least, the
+// deepest first.
+//
+// What has no other piece behind it, a leaf, goes before all that has one, because blocks
+// behind an evicted block cannot be matched:
+//
+//	prompt 1   blocks 0…9          piece A ─── piece B ─── piece C (the last block)
+//	prompt 2   blocks 0…3, 10…12      └─────── piece D ─── piece E (the last block)
+//
+// C and E are leaves. Prompt 2 has left the run of A and B in its middle, so B and C are
+// superseded: they are hardly used again. So is the last block of a prompt as a rule, and
+// therefore it is a piece of its own.
+//
+// A Core that is not told of requests has pieces without an order, of contents of which another
+// Core knew the same.
+type pieces struct {
+	core    *Core
+	config  Options
+	model   *forecast.Policy // nil: the contents are those that another Core noted
+	ranking protocol.Ranking // lent; of a Core with a model its own
+	of      []int32          // by page: its piece, or noPiece
+	all     []piece          // by number, from 1 on
+	unused  []int32          // numbers
+	now     int64            // the clock of the ranking when it was last known
+	round   int              // counts changes of values that no time has passed for
+	peeked  []candidate      // scratch space of Peek
+	waiting bool             // a wait has begun since the last Advance
+	latest  int32            // the piece that a page has joined last without a path
+	moved   struct{ from, to int32 }
+
+	checkpoints *checkpoints // of a pool of states, where each page is a piece
+}
+
+// noPiece stands for no piece.
+const noPiece int32 = 0
+
+// piece is a run of blocks of one prefix. It exists as long as it has pages, and keeps its
+// number until no other piece hangs on it.
+type piece struct {
+	features forecast.Features // at the last use
+	last     int64             // use, by the clock of the ranking
+	uses     int
+
+	parent     int32 // the piece in front, which may be gone; noPiece: there was none
+	children   int32 // pieces that hang on this one
+	branches   int32 // those of them that are not superseded
+	end        int32 // the last block of a prompt that hangs on this piece, see endOf
+	superseded bool  // a prompt has gone on with other blocks from where the piece begins
+	promptEnd  bool  // the piece is the last block of a prompt
+	watched    forecast.Entry
+
+	pages      int32       // that belong to the piece
+	head, tail int32       // of the list of those that may be evicted, the deepest first
+	queue      *pieceQueue // of these; nil: there are none
+	spot       int         // index in its set of the queue
+}
+
+func newForecast(c *Core, o Options, pages int) Policy {
+	s := &pieces{core: c, config: o, all: make([]piece, 1)}
+	switch {
+	case o.Noted:
+		return s
+	case o.States:
+		s.model, s.checkpoints = forecast.NewCheckpoints(), &checkpoints{pieces: s}
+	default:
+		s.model = forecast.New(pages, o.Span, o.Seed)
+		s.model.CountWork(o.DoublesAt)
+	}
+	s.ranking = ranking{s.model}
+	return s
+}
+
+// ranking is what another Core may ask the model.
+type ranking struct{ model *forecast.Policy }
+
+// Now is the clock of the model in milliseconds.
+func (r ranking) Now() int64 { return r.model.Now() }
+
+// Rank is the greater the more a piece is worth whose next victim is at a depth.
+func (r ranking) Rank(features uint64, last int64, depth int32) int32 {
+	return r.model.RankAt(forecast.Features(features), last, depth)
+}
+
+// ByDepth tells whether ranks depend on the depth.
+func (r ranking) ByDepth() bool { return r.model.ByDepth() }
+
+// Await changes features of what the request is going to use whose wait has begun last.
+func (r ranking) Await(features uint64) uint64 {
+	return uint64(r.model.Await(forecast.Features(features)))
+}
+
+// Ranking is what another Core may rank by what this one has evicted.
+func (s *pieces) Ranking() protocol.Ranking {
+	if s.model == nil {
+		return nil
+	}
+	return s.ranking
+}
+
+// RankBy lends a ranking. Values have changed since the last one.
+func (s *pieces) RankBy(r protocol.Ranking) {
+	s.round++
+	if s.ranking = r; r != nil {
+		s.now = r.Now()
+	}
+}
+
+// Advance moves the clock of the model.
+func (s *pieces) Advance(now time.Duration) {
+	s.waiting = false
+	if s.model == nil {
+		return
+	}
+	s.model.Advance(now)
+	s.now = s.model.Now()
+}
+
+// NewCopies makes a queue of copies.
+func (s *pieces) NewCopies() Queue { return newLRUQueue(s.core) }
+
+// open makes a piece without pages that is used now.
+func (s *pieces) open(f forecast.Features, uses int) int32 {
+	var n int32
+	if k := len(s.unused) - 1; k >= 0 {
+		n, s.unused = s.unused[k], s.unused[:k]
+	} else {
+		n = int32(len(s.all))
+		s.all = append(s.all, piece{})
+	}
+	s.all[n] = piece{head: None, tail: None, features: f, last: s.now, uses: uses}
+	return n
+}
+
+// assign makes a page, which belongs to no piece, belong to one.
+func (s *pieces) assign(p, n int32) {
+	s.of[p] = n
+	s.all[n].pages++
+}
+
+// leave takes a page, which may not be evicted, out of its piece. A piece without pages is gone.
+func (s *pieces) leave(p int32) {
+	n := s.of[p]
+	if n == noPiece {
+		return
+	}
+	s.of[p] = noPiece
+	q := &s.all[n]
+	if q.pages--; q.pages > 0 {
+		return
+	}
+	if parent := q.parent; parent != noPiece {
+		if !q.superseded {
+			s.all[parent].branches--
+		}
+		s.removeChild(parent)
+	}
+	q.parent = noPiece
+	s.release(n)
+}
+
+// release gives back the number of a piece that is gone, unless pieces hang on it.
+func (s *pieces) release(n int32) {
+	if q := &s.all[n]; q.pages > 0 || q.children > 0 {
+		return
+	}
+	s.all[n] = piece{head: None, tail: None}
+	s.unused = append(s.unused, n)
+	if n == s.moved.from || n == s.moved.to {
+		s.moved.from, s.moved.to = noPiece, noPiece
+	}
+}
+
+// removeChild counts one child less. A piece without children is a leaf.
+func (s *pieces) removeChild(n int32) {
+	q := &s.all[n]
+	if q.children--; q.children > 0 {
+		return
+	}
+	if k := q.queue; k != nil {
+		k.cut(&k.inner, q.spot)
+		k.put(&k.leaves, n)
+		k.offer(n)
+	}
+	s.release(n)
+}
+
+// hang makes parent the piece in front of n, which has none. A request uses all pages of the
+// parent now, so none of them may be evicted.
+func (s *pieces) hang(n, parent int32) {
+	if parent == noPiece {
+		return
+	}
+	s.all[n].parent = parent
+	q := &s.all[parent]
+	q.children++
+	if !s.all[n].superseded {
+		q.branches++
+	}
+	if q.queue != nil && q.children == 1 {
+		q.queue.cut(&q.queue.leaves, q.spot)
+		q.queue.put(&q.queue.inner, parent)
+	}
+}
+
+// parentOf is the piece in front of one, noPiece if it is gone or there was none.
+func (s *pieces) parentOf(q *piece) int32 {
+	if s.all[q.parent].pages == 0 {
+		return noPiece
+	}
+	return q.parent
+}
+
+// endOf is the last block of a prompt that hangs on a piece, noPiece if there is none; of
+// several the one that came last. The number may be that of another piece by now.
+func (s *pieces) endOf(n int32) int32 {
+	e := s.all[n].end
+	if q := &s.all[e]; q.pages == 0 || q.parent != n || !q.promptEnd {
+		return noPiece
+	}
+	return e
+}
+
+// pieceFor is the piece with which a page comes to a queue: its own, unless that has pages in
+// another queue. Such pages share a new piece, which is worth what the old one is, and hangs on
+// none: they need not be neighbours.
+func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
+	n := s.of[p]
+	if n == noPiece {
+		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
+		n = s.open(s.fresh(p), 1)
+		if s.model == nil {
+			s.all[n].last = int64(s.core.pages[p].Use.Moment())
+		}
+		s.assign(p, n)
+		return n
+	}
+	if q := &s.all[n]; q.queue == nil || q.queue == k {
+		return n
+	}
+	to := s.moved.to
+	if q := &s.all[to]; s.moved.from != n || to == noPiece || q.queue != nil && q.queue != k {
+		old := s.all[n]
+		to = s.open(old.features, old.uses)
+		s.all[to].last = old.last
+		s.moved.from, s.moved.to = n, to
+	}
+	s.of[p] = noPiece
+	s.all[n].pages-- // it has others
+	s.assign(p, to)
+	return to
+}
+
+// fresh is the features of the piece of a page of which nothing else is known.
+func (s *pieces) fresh(p int32) forecast.Features {
+	switch {
+	case s.model == nil:
+		return 0
+	case s.checkpoints != nil:
+		return s.checkpoints.fresh(p)
+	default:
+		return s.model.Piece(forecast.Run{Uses: 1})
+	}
+}
+
+// changed follows a change of the features of a piece without a use.
+func (s *pieces) changed(n int32) {
+	if k := s.all[n].queue; k != nil {
+		k.front.remove(n)
+		if s.all[n].children == 0 || len(k.leaves) == 0 {
+			k.offer(n)
+		}
+	}
+}
+
+// Await marks whole pieces of which a request that waits will use a part: their pages are
+// evicted from the end, so the part in front is the last to go. Of contents that were noted,
+// which need not be of one prompt, it marks each page.
+func (s *pieces) Await(pages []messages.PageID) {
+	if s.ranking == nil {
+		return
+	}
+	if !s.waiting && s.model != nil {
+		s.model.BeginWait()
+	}
+	s.waiting = true
+	before := noPiece
+	for _, id := range pages {
+		if id == messages.NoPage {
+			continue
+		}
+		p := int32(id)
+		n := s.of[p]
+		if n == noPiece {
+			continue // its first request runs
+		}
+		f := forecast.Features(s.ranking.Await(uint64(s.all[n].features)))
+		if s.model == nil {
+			s.know(p, f, s.all[n].last)
+		} else if n != before {
+			s.all[n].features = f
+			s.changed(n)
+		}
+		before = n
+	}
+}
+
+// know changes what is known of a page that was noted. It joins the latest piece, if the same
+// is known of that, or a new one.
+func (s *pieces) know(p int32, f forecast.Features, last int64) {
+	if n := s.of[p]; n != noPiece && s.all[n].features == f && s.all[n].last == last {
+		return
+	}
+	waited := s.core.pages[p].waiting
+	if waited {
+		s.core.Remove(p)
+	}
+	s.leave(p)
+	if q := &s.all[s.latest]; q.pages == 0 || q.features != f || q.last != last {
+		s.latest = s.open(f, 1)
+		s.all[s.latest].last = last
+	}
+	s.assign(p, s.latest)
+	if waited {
+		s.core.Add(p)
+	}
+}
+
+// Note notes what another Core knew of the contents of a page. Little is known of contents
+// after a restart or from a store: their last use.
+func (s *pieces) Note(p int32, e *protocol.EvictedPiece) {
+	if e == nil {
+		e = &protocol.EvictedPiece{Last: int64(s.core.pages[p].Use.Moment())}
+	}
+	s.know(p, forecast.Features(e.Features), e.Last)
+}
+
+// Noted is what is known of a page.
+func (s *pieces) Noted(p int32) (known protocol.EvictedPiece, ok bool) {
+	q := &s.all[s.of[p]]
+	return protocol.EvictedPiece{Features: uint64(q.features), Last: q.last}, s.of[p] != noPiece
+}
+
+// Used makes the last use of noted contents this moment.
+func (s *pieces) Used(p int32) {
+	q := s.all[s.of[p]]
+	s.know(p, q.features, max(q.last, s.now))
+}
+
+// Follow is for checkpoints.
+func (s *pieces) Follow(pages []messages.PageID) {
+	if s.checkpoints != nil {
+		s.checkpoints.follow(pages)
+	}
+}
+
+// Forget takes a page out of its piece.
+func (s *pieces) Forget(p int32) {
+	if s.checkpoints != nil {
+		s.checkpoints.forget(p)
+	}
+	s.leave(p)
+}
+
+// Move gives the piece of a page another page.
+func (s *pieces) Move(from, to int32) {
+	s.of[to], s.of[from] = s.of[from], noPiece
+	if s.checkpoints != nil {
+		s.checkpoints.move(from, to)
+	}
+}
+
+// Resize changes the number of pages. Those that go have no piece.
+func (s *pieces) Resize(pages int) {
+	s.of = append(make([]int32, 0, pages), s.of[:min(len(s.of), pages)]...)[:pages]
+	if s.checkpoints != nil {
+		s.checkpoints.resize(pages)
+	}
+}

@@ -1,0 +1,199 @@
+package evict
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// pieceQueue is the pieces of one tenant and one priority that have pages which may be evicted.
+type pieceQueue struct {
+	*pieces
+	leaves, inner []int32 // see pieces
+	n             int     // pages
+	front         front
+}
+
+// NewQueue makes a queue.
+func (s *pieces) NewQueue() Queue { return &pieceQueue{pieces: s} }
+
+// Len is the number of pages.
+func (k *pieceQueue) Len() int { return k.n }
+
+// Add adds a page to the list of its piece, the deepest first. Pages nearly always come from
+// the deepest on, so the search ends at once.
+func (k *pieceQueue) Add(p int32) {
+	n := k.pieceFor(k, p)
+	q, pages := &k.all[n], k.core.pages
+	k.n++
+	before := q.tail
+	for before != None && k.deeper(p, before) {
+		before = pages[before].prev
+	}
+	next := q.head
+	if before != None {
+		next = pages[before].next
+	}
+	k.join(q, before, p)
+	k.join(q, p, next)
+	switch {
+	case q.queue == nil:
+		q.queue = k
+		k.put(k.setOf(q), n)
+		if q.children == 0 {
+			k.offer(n)
+		}
+	case before == None && k.byDepth():
+		k.changed(n)
+	}
+}
+
+// deeper tells whether page a of a piece is evicted before page b.
+func (k *pieceQueue) deeper(a, b int32) bool {
+	x, y := &k.core.pages[a], &k.core.pages[b]
+	return cmp.Or(cmp.Compare(y.Depth, x.Depth), cmp.Compare(x.Tie, y.Tie), cmp.Compare(a, b)) < 0
+}
+
+// join makes two pages neighbours in the list of a piece. None is in front of its head and
+// behind its tail.
+func (k *pieceQueue) join(q *piece, prev, next int32) {
+	if prev == None {
+		q.head = next
+	} else {
+		k.core.pages[prev].next = next
+	}
+	if next == None {
+		q.tail = prev
+	} else {
+		k.core.pages[next].prev = prev
+	}
+}
+
+// Remove removes a page from the list of its piece.
+func (k *pieceQueue) Remove(p int32) {
+	n, g := k.of[p], &k.core.pages[p]
+	q := &k.all[n]
+	k.n--
+	k.front.due = min(k.front.due+k.duePage(), surveyLimit)
+	k.join(q, g.prev, g.next)
+	if q.head != None {
+		return
+	}
+	k.front.remove(n)
+	k.cut(k.setOf(q), q.spot)
+	q.queue = nil
+}
+
+// setOf is the set that a piece is in.
+func (k *pieceQueue) setOf(q *piece) *[]int32 {
+	if q.children > 0 {
+		return &k.inner
+	}
+	return &k.leaves
+}
+
+// candidates is the set that victims are chosen from. There may be inner pieces only, when the
+// leaves behind them have another priority or are used.
+func (k *pieceQueue) candidates() []int32 {
+	if len(k.leaves) > 0 {
+		return k.leaves
+	}
+	return k.inner
+}
+
+// put adds a piece to a set, cut removes it: the last one gets its place.
+func (k *pieceQueue) put(set *[]int32, n int32) {
+	k.all[n].spot = len(*set)
+	*set = append(*set, n)
+}
+
+func (k *pieceQueue) cut(set *[]int32, spot int) {
+	list := *set
+	end := len(list) - 1
+	moved := list[end]
+	list[spot] = moved
+	k.all[moved].spot = spot
+	*set = list[:end]
+}
+
+// First is the deepest page of the piece that is worth the least of those that were compared.
+func (k *pieceQueue) First() int32 { return k.all[k.choose()].head }
+
+// Before compares the pieces of two pages.
+func (k *pieceQueue) Before(a, b int32) bool {
+	return k.before(k.candidate(k.of[a]), k.candidate(k.of[b]))
+}
+
+// peekLimit is how many pieces of a set a look ahead compares: it is frequent and only a guess.
+const peekLimit = 256
+
+// Peek appends pages that are likely to be evicted next: those of the pieces of least value of
+// every part of the sets.
+func (k *pieceQueue) Peek(n int, list []int32) []int32 {
+	end := len(list) + n
+	for _, set := range [2][]int32{k.leaves, k.inner} {
+		k.peeked = k.peeked[:0]
+		step := max(1, len(set)/peekLimit)
+		for i := 0; i < len(set); i += step {
+			k.peeked = append(k.peeked, k.candidate(set[i]))
+		}
+		slices.SortFunc(k.peeked, func(a, b candidate) int {
+			if k.before(a, b) {
+				return -1
+			}
+			return 1
+		})
+		for _, c := range k.peeked {
+			for p := k.all[c.piece].head; p != None && len(list) < end; p = k.core.pages[p].next {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// Pages appends the pages piece by piece, the deepest of each first.
+func (k *pieceQueue) Pages(list []int32) []int32 {
+	for _, set := range [2][]int32{k.leaves, k.inner} {
+		for _, n := range set {
+			for p := k.all[n].head; p != None; p = k.core.pages[p].next {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// Check verifies the pieces of the queue, and that each is in its set once.
+func (k *pieceQueue) Check() error {
+	var errs []error
+	n := 0
+	for _, set := range [2][]int32{k.leaves, k.inner} {
+		for i, m := range set {
+			q := &k.all[m]
+			if q.queue != k || q.spot != i || q.head == None {
+				errs = append(errs, fmt.Errorf("piece %d is at %d of a set, and says %d", m, i, q.spot))
+				continue
+			}
+			if (q.children > 0) != (len(k.inner) > i && k.inner[i] == m) {
+				errs = append(errs, fmt.Errorf("piece %d with %d children is in the wrong set", m, q.children))
+			}
+			last := None
+			for p := q.head; p != None && n <= len(k.core.pages); p = k.core.pages[p].next {
+				if k.of[p] != m || k.core.pages[p].prev != last || last != None && !k.deeper(last, p) {
+					errs = append(errs, fmt.Errorf("page %d of piece %d is listed behind page %d in piece %d", p, k.of[p], last, m))
+				}
+				last = p
+				n++
+			}
+			if q.tail != last {
+				errs = append(errs, fmt.Errorf("piece %d ends with page %d, not %d", m, q.tail, last))
+			}
+		}
+	}
+	if n != k.n {
+		errs = append(errs, fmt.Errorf("pieces list %d pages, a queue counts %d", n, k.n))
+	}
+	return errors.Join(append(errs, k.front.check(k)...)...)
+}

@@ -1,0 +1,127 @@
+package evict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Queue orders the pages of one tenant and one priority that may be evicted. A page that is
+// added has contents, of which nothing changes until it is removed.
+type Queue interface {
+	Add(p int32)
+	Remove(p int32)
+	Len() int
+	// First is the page that is evicted next; there is one. It may compare more pages with
+	// each call, and then answer another one.
+	First() int32
+	// Before tells whether page a is evicted before page b, both the first ones of queues.
+	Before(a, b int32) bool
+	// Peek appends the first n pages in their order.
+	Peek(n int, list []int32) []int32
+	// Pages appends all pages, in any order.
+	Pages(list []int32) []int32
+	// Check joins all that is wrong.
+	Check() error
+}
+
+// Policy makes queues, and is told what requests did. A policy that learns nothing embeds
+// Indifferent.
+type Policy interface {
+	NewQueue() Queue
+	// NewCopies makes a queue for contents that are elsewhere too, which need no forecast.
+	NewCopies() Queue
+	// Advance tells the time.
+	Advance(now time.Duration)
+	// Release tells of pages that a request lets go, before they may be evicted: with facts
+	// its whole path, block by block, at the end of the request.
+	Release(pages []messages.PageID, facts *protocol.RequestFacts)
+	// Await tells that a request which waits is going to use the contents of pages. The pages
+	// of one work, between two calls of Advance, wait alike.
+	Await(pages []messages.PageID)
+	// Follow tells that the checkpoints in pages[1:] are the next longer ones behind that of
+	// pages[0].
+	Follow(pages []messages.PageID)
+	// Used tells that contents are used now, in a memory that is not told of requests.
+	Used(p int32)
+	// Note tells what another Core knew of contents that it has evicted, nil if nothing; Noted
+	// is what this one knows, if anything.
+	Note(p int32, known *protocol.EvictedPiece)
+	Noted(p int32) (known protocol.EvictedPiece, ok bool)
+	// RankBy lends what ranks the contents that were noted; nil ends that.
+	RankBy(protocol.Ranking)
+	// Ranking is what another Core may rank by, nil if there is nothing.
+	Ranking() protocol.Ranking
+	// Forget tells that the contents of a page are gone, Move that they have another page.
+	Forget(p int32)
+	Move(from, to int32)
+	Resize(pages int)
+	// Check joins all that is wrong, Draw draws what is known of one page and of all.
+	Check() error
+	Draw(p int32) string
+	String() string
+}
+
+// Indifferent is a Policy, but for NewQueue and NewCopies, that learns nothing.
+type Indifferent struct{}
+
+// Advance and the other methods do nothing.
+func (Indifferent) Advance(time.Duration)                              {}
+func (Indifferent) Release([]messages.PageID, *protocol.RequestFacts)  {}
+func (Indifferent) Await([]messages.PageID)                            {}
+func (Indifferent) Follow([]messages.PageID)                           {}
+func (Indifferent) Used(int32)                                         {}
+func (Indifferent) Note(int32, *protocol.EvictedPiece)                 {}
+func (Indifferent) Noted(int32) (known protocol.EvictedPiece, ok bool) { return known, false }
+func (Indifferent) RankBy(protocol.Ranking)                            {}
+func (Indifferent) Ranking() protocol.Ranking                          { return nil }
+func (Indifferent) Forget(int32)                                       {}
+func (Indifferent) Move(_, _ int32)                                    {}
+func (Indifferent) Resize(int)                                         {}
+func (Indifferent) Check() error                                       { return nil }
+func (Indifferent) Draw(int32) string                                  { return "" }
+func (Indifferent) String() string                                     { return "" }
+
+// Options say which policy a Core has, and what the policy needs to know.
+type Options struct {
+	Name string // of policies; "": LRU
+	// Seed decides what the policy samples, Span is that of the signatures of requests.
+	Seed uint64
+	Span protocol.Span
+	// States: the pages are checkpoints of recurrent states and working pages.
+	States bool
+	// Noted: the Core is not told of requests, but what another one knew of its contents.
+	Noted bool
+	// DoublesAt is the depth in blocks at which computing a block takes twice as long as the
+	// first one, see windows.Config.PrefillDoublesAt; 0: all blocks take the same work.
+	DoublesAt float64
+	// BlockTokens is how many tokens a block has; 0: not known.
+	BlockTokens int
+}
+
+// The policies.
+const (
+	LRU      = "priority_lru"
+	Forecast = "forecast"
+)
+
+// policies makes a policy for so many pages.
+var policies = map[string]func(c *Core, o Options, pages int) Policy{
+	"":       func(c *Core, _ Options, _ int) Policy { return &lru{core: c} },
+	LRU:      func(c *Core, _ Options, _ int) Policy { return &lru{core: c} },
+	Forecast: newForecast,
+}
+
+func newPolicy(c *Core, o Options, pages int) Policy {
+	open := policies[o.Name]
+	if open == nil {
+		panic(fmt.Sprintf("evict: there is no policy %q", o.Name))
+	}
+	return open(c, o, pages)
+}
+
+// Learns tells whether a policy needs to be told of requests.
+func Learns(policy string) bool { return strings.HasPrefix(policy, Forecast) }
