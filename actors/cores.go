@@ -81,8 +81,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	for i, p := range e.validate.Pools {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
-			Forecast: e.config.Cache.EvictionPolicy == windows.Forecast,
-			Name:     p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
+			Policy: e.config.Cache.EvictionPolicy,
+			Name:   p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
 			SparePages: e.config.sparePages(&e.validate, i, save[i]), SavePages: save[i],
 			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})

@@ -31,13 +31,14 @@ type displacing struct {
 }
 
 func newDisplacing(forecast, all bool, pages, prompt int) *displacing {
-	p := pool.New("lru", hostDevicePages)
+	policy := evict.Options{Name: evict.LRU, Seed: 1, Span: 1}
 	if forecast {
-		p = pool.NewWith("forecast", hostDevicePages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
+		policy.Name = evict.Forecast
 	}
+	p := pool.NewWith(policy.Name, hostDevicePages, policy)
 	d := &displacing{all: all, host: offloader.New(offloader.Config{
 		Pools: []offloader.PoolConfig{{
-			Name: "host", DevicePages: hostDevicePages, HostPages: pages, Forecast: forecast,
+			Name: "host", DevicePages: hostDevicePages, HostPages: pages, Policy: policy.Name,
 			PageBytes: 1 << 20, Layers: 8, KVHeads: 8, HeadDim: 128, ElemBytes: 2, TokensPerBlock: 32,
 		}},
 		Passed: func(messages.Ticket) bool { return true },

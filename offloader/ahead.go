@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -73,7 +74,7 @@ func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 		h.setBlock(p, v.Block)
 		h.setState(p, ahead)
 		pg := &h.pages[p]
-		pg.age, pg.depth, pg.made = stamp, v.Depth, uint32(stamp)
+		pg.stamp, pg.near, pg.depth = stamp, stamp, v.Depth
 		h.enqueue(p)
 	}
 }
@@ -84,36 +85,55 @@ func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 func (h *hostPool) noteCandidates(candidates []protocol.Victim, stamp uint64) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
-			h.pages[p].made = uint32(stamp)
+			h.pages[p].near = stamp
 		}
 	}
 }
-
-// lastNear is the stamp of the last look that named the block of an ahead page as a
-// candidate. It is stored as 32 bits beside the age, which is less than 2³² requests
-// earlier.
-func (pg *hostPage) lastNear() uint64 { return pg.age + uint64(pg.made-uint32(pg.age)) }
 
 // stalest is the ahead copy that was a candidate the longest time ago, or NoPage.
 //
-// It repairs the order lazily: age ≤ lastNear for every ahead copy, so the first page whose
-// age is up to date precedes all others. Each page that was out of date moves at most once for each
-// look that named it, in O(log pages).
+// It repairs the order lazily: stamp ≤ near for every ahead copy, so the first page whose
+// stamp is up to date precedes all others. Each page that was out of date moves at most once
+// for each look that named it, in O(log pages).
 func (h *hostPool) stalest() messages.PageID {
 	for {
-		p := h.orders[ahead].first()
-		if p == messages.NoPage || h.pages[p].lastNear() == h.pages[p].age {
+		if len(h.ahead) == 0 {
+			return messages.NoPage
+		}
+		p := h.ahead[0]
+		if h.pages[p].near == h.pages[p].stamp {
 			return p
 		}
-		h.dequeue(p)
-		h.pages[p].age = h.pages[p].lastNear()
-		h.enqueue(p)
+		h.pages[p].stamp = h.pages[p].near
+		heap.Fix(h.ahead, aheadOrder{h.pages}, 0)
 	}
 }
+
+// aheadOrder orders ahead copies: the stalest first, of those of one request the deepest. The
+// page number decides last, and only between pages of equal blocks.
+type aheadOrder struct{ pages []hostPage }
+
+// Before tells whether the copy on page a is replaced before that on page b.
+func (o aheadOrder) Before(a, b messages.PageID) bool {
+	x, y := &o.pages[a], &o.pages[b]
+	switch {
+	case x.stamp != y.stamp:
+		return x.stamp < y.stamp
+	case x.depth != y.depth:
+		return x.depth > y.depth
+	case x.block != y.block:
+		return x.block < y.block
+	default:
+		return a < b
+	}
+}
+
+// Moved notes the index of a page.
+func (o aheadOrder) Moved(p messages.PageID, i int) { o.pages[p].at = int32(i) }
 
 // stale tells whether there is an ahead copy of a page that is no longer near
 // eviction, so that its host page may be used for another copy.
 func (h *hostPool) stale(stamp uint64) bool {
 	p := h.stalest()
-	return p != messages.NoPage && h.pages[p].age < stamp
+	return p != messages.NoPage && h.pages[p].stamp < stamp
 }

@@ -8,14 +8,17 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 type waitRanking struct{ n uint64 }
 
-func (*waitRanking) Now() int64                               { return 0 }
-func (*waitRanking) ByDepth() bool                            { return false }
-func (*waitRanking) Rank(f uint64, last int64, _ int32) int32 { return int32(f>>8)<<8 + int32(f&255) }
-func (r *waitRanking) Await(f uint64) uint64                  { return f&255 | r.n<<8 }
+func (*waitRanking) Now() int64                                          { return 0 }
+func (*waitRanking) ByDepth() bool                                       { return false }
+func (*waitRanking) Rank(f protocol.Features, last int64, _ int32) int32 { return int32(f.Wait) }
+func (r *waitRanking) Await(f protocol.Features) protocol.Features {
+	return protocol.Features{Wait: f.Wait&255 | int64(r.n)<<8}
+}
 
 // Waits, priorities, ends and displacements in any order leave the structure right.
 func TestWaitsInAnyOrder(t *testing.T) {
@@ -23,7 +26,7 @@ func TestWaitsInAnyOrder(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		const n = 120
 		h := &hostPool{}
-		h.init(PoolConfig{Name: "w", HostPages: n, Forecast: true}, nil)
+		h.init(PoolConfig{Name: "w", HostPages: n, Policy: evict.Forecast}, nil)
 		rank := &waitRanking{}
 		block := protocol.BlockID(0)
 		fill := func() {
@@ -34,18 +37,18 @@ func TestWaitsInAnyOrder(t *testing.T) {
 					p := h.takeFree()
 					v := protocol.Victim{Block: block, Priority: messages.Priority(35 + 5*r.IntN(2)/2), Depth: int32(d)}
 					h.setBlock(p, block)
-					h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: f, Last: int64(block) / 64}})
+					h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(block) / 64}})
 					block++
 				}
 			}
 		}
 		for step := range 300 {
-			h.pieces.rankBy(rank)
+			h.order.Policy().RankBy(rank)
 			fill()
 			switch r.IntN(4) {
 			case 0, 1:
 				for range 1 + r.IntN(10) {
-					h.freePage(h.orders[sole].first())
+					h.freePage(messages.PageID(h.order.First()))
 				}
 			case 2:
 				p := messages.PageID(r.IntN(n))
@@ -60,11 +63,8 @@ func TestWaitsInAnyOrder(t *testing.T) {
 				}
 			}
 			h.await(pm)
-			e := &problems{}
-			h.checkOrders(e)
-			require.Empty(t, e.errs, "seed %d step %d", seed, step)
-			require.LessOrEqual(t, len(h.pieces.all), n+1)
-			h.pieces.rankBy(nil)
+			require.NoError(t, h.order.Check(), "seed %d step %d", seed, step)
+			h.order.Policy().RankBy(nil)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // apply carries out one effect of the tree on host memory.
@@ -36,17 +37,12 @@ func (o *Offloader) apply(e *protocol.Effect) {
 
 // reprioritize changes the priority of sole contents. A clean or ahead copy gets the
 // priority of its device page when that page is evicted, so it needs none before.
-//
-// The page leaves its order before the change and returns after it, since the order compares
-// the priority.
 func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
 		return
 	}
-	h.dequeue(p)
-	h.pages[p].priority = priority
-	h.enqueue(p)
+	h.order.SetPriority(int32(p), priority, 0)
 }
 
 // pin adds and ends pins of host contents, and notes uses.
@@ -67,8 +63,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		h.dequeue(p)
 		h.setPins(p, h.pages[p].pins-1)
 		// The end of a pin is a use: contents that were protected until now were wanted.
-		h.pages[p].age = uint64(u.Use)
-		h.noteUse(p)
+		h.use(p, u.Use)
 		h.enqueue(p)
 	}
 	for i := range pm.Touches {
@@ -76,17 +71,30 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		u := &pm.Touches[i]
 		p := h.mustSole(u.Block, "use")
 		h.dequeue(p)
-		h.pages[p].age = max(h.pages[p].age, uint64(u.Use))
-		h.noteUse(p)
+		h.use(p, u.Use)
 		h.enqueue(p)
 	}
 }
 
-// noteUse tells the pieces that a page, which is in no order, is used now.
-func (h *hostPool) noteUse(p messages.PageID) {
-	if h.pieces != nil {
-		h.pieces.use(p)
+// use notes that a page, which may not be displaced, is used now.
+func (h *hostPool) use(p messages.PageID, use protocol.Use) {
+	h.order.Touch(int32(p), use)
+	h.order.Policy().Used(int32(p))
+}
+
+// await notes that a request which waits is going to use contents of host memory. Where nothing
+// predicts the next use waits do not count, as in the device pools.
+func (h *hostPool) await(pm *protocol.PoolMove) {
+	if pm.Ranking == nil || len(pm.Awaited) == 0 {
+		return
 	}
+	h.awaited = h.awaited[:0]
+	for _, b := range pm.Awaited {
+		h.awaited = append(h.awaited, h.mustSole(b, "wait"))
+	}
+	h.order.Policy().RankBy(pm.Ranking)
+	h.order.Policy().Await(h.awaited)
+	h.order.Policy().RankBy(nil)
 }
 
 // guardReads protects the host pages that the Move reads. It comes before the
@@ -167,10 +175,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		}
 		return
 	}
-	if h.pieces != nil {
-		h.pieces.rankBy(pm.Ranking)
-		defer h.pieces.rankBy(nil)
-	}
+	h.order.Policy().RankBy(pm.Ranking)
+	defer h.order.Policy().RankBy(nil)
 	evicted := pm.Pieces
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
@@ -239,23 +245,24 @@ func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedP
 	return protocol.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
 }
 
-// setFacts makes a page, which is in no order, the sole page of a victim's contents,
+// setFacts makes a page, which may not be displaced, the sole page of a victim's contents,
 // with the priority, use and depth that they had on the device.
-//
-// The tenant is set first, because setState counts the page on the tenant's account.
 func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece) {
-	h.setTenant(p, v.Tenant)
-	h.setState(p, sole)
-	pg := &h.pages[p]
-	pg.age, pg.depth, pg.priority = uint64(v.Use), v.Depth, v.Priority
-	if h.pieces != nil {
-		var e *protocol.EvictedPiece
-		if len(evicted) > 0 {
-			e = &evicted[0]
-		}
-		h.pieces.noteContents(p, e, v.Use)
-	}
+	h.setTenant(p, sole, v.Tenant)
+	h.store(p, evict.Contents{Use: v.Use, Depth: v.Depth, Priority: v.Priority}, evicted)
 	h.enqueue(p)
+}
+
+// store notes what a page that has become a sole one holds, and what the device pool knew of
+// the first of some pieces, if there are any.
+func (h *hostPool) store(p messages.PageID, c evict.Contents, evicted []protocol.EvictedPiece) {
+	c.Tie = int32(h.pages[p].block)
+	h.order.Store(int32(p), c)
+	var known *protocol.EvictedPiece
+	if len(evicted) > 0 {
+		known = &evicted[0]
+	}
+	h.order.Policy().Note(int32(p), known)
 }
 
 // makeRoom makes a host page available for a victim, and returns the block that lost
@@ -276,7 +283,7 @@ func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok 
 	}
 	if h.pages[p].state == sole {
 		displaced = h.pages[p].block
-		h.displaced = displacedPage{page: p, priority: h.pages[p].priority}
+		h.displaced = displacedPage{page: p, priority: h.order.Page(int32(p)).Priority}
 	}
 	h.freePage(p)
 	return displaced, true

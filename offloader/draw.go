@@ -31,9 +31,13 @@ func (h *hostPool) draw(b *strings.Builder) {
 		case free:
 			continue
 		case sole:
-			fmt.Fprintf(b, "  %d sole block %d depth %d priority %d use %d", i, pg.block, pg.depth, pg.priority, pg.age)
+			g := h.order.Page(int32(i))
+			fmt.Fprintf(b, "  %d sole block %d depth %d priority %d use %d", i, pg.block, g.Depth, g.Priority, g.Use)
+		case clean:
+			g := h.order.Page(int32(i))
+			fmt.Fprintf(b, "  %d clean block %d depth %d stamp %d", i, pg.block, g.Depth, g.Use.Moment())
 		default:
-			fmt.Fprintf(b, "  %d %s block %d depth %d stamp %d", i, stateNames[pg.state], pg.block, pg.depth, pg.age)
+			fmt.Fprintf(b, "  %d %s block %d depth %d stamp %d", i, stateNames[pg.state], pg.block, pg.depth, pg.stamp)
 		}
 		if pg.pins > 0 {
 			fmt.Fprintf(b, " pins %d", pg.pins)
@@ -41,36 +45,10 @@ func (h *hostPool) draw(b *strings.Builder) {
 		if pg.protected {
 			b.WriteString(" protected")
 		}
-		if h.accounts != nil && pg.state.counts() {
-			fmt.Fprintf(b, " tenant %d", h.tenantOf(messages.PageID(i)))
+		if h.order.Divided() && pg.state.counts() {
+			fmt.Fprintf(b, " tenant %d", h.order.Page(int32(i)).Tenant)
 		}
-		b.WriteByte('\n')
-	}
-	if h.pieces != nil {
-		h.pieces.draw(b)
-	}
-}
-
-// draw draws the pieces, with the pages of each in the order of displacement.
-func (s *pieces) draw(b *strings.Builder) {
-	for n := range s.all {
-		q := &s.all[n]
-		if q.pages == 0 {
-			continue
-		}
-		fmt.Fprintf(b, "  piece %d", n)
-		if q.level != nil {
-			fmt.Fprintf(b, " priority %d", q.level.priority)
-		}
-		fmt.Fprintf(b, " features %d last %d: pages", q.features, q.last)
-		unlisted := q.pages
-		for p := q.head; p != messages.NoPage && unlisted > 0; p = s.next[p] {
-			fmt.Fprintf(b, " %d", p)
-			unlisted--
-		}
-		if unlisted > 0 {
-			fmt.Fprintf(b, " and %d pinned or protected", unlisted)
-		}
+		b.WriteString(h.order.Policy().Draw(int32(i)))
 		b.WriteByte('\n')
 	}
 }

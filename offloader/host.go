@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -31,46 +33,45 @@ const (
 
 var stateNames = [states]string{"free", "sole", "clean", "ahead", "loading"}
 
-// hostPage is the record of one page of host memory. Unless the page is free,
-// hostPool.byBlock[block] is the page. Only sole pages have pins.
-//
-// A page that is not free is in the order of its state exactly if pins = 0 and it is not
-// protected; then heapIndex is its index in the heap there, otherwise it is negative. In a queue heapIndex is queued. Where sole pages have
-// pieces it is n for a page that is listed in piece n, and ^n for one that belongs to piece n but may not be displaced.
+// hostPage is the record of one page of host memory. Unless the page is free or loading,
+// hostPool.byBlock[block] is the page. Only sole pages have pins. What decides which sole or
+// clean page is displaced is in hostPool.order.
 type hostPage struct {
-	age       uint64 // sole: the use; clean and ahead: the stamp of the request that made the copy
 	block     protocol.BlockID
-	depth     int32
 	pins      int32
-	heapIndex int32 // in the order of its state, see pieceOf; negative: in none
-	priority  messages.Priority
 	state     pageState
-	protected bool   // the Move under way reads it
-	made      uint32 // clean: a running number; ahead: the stamp of lastNear; sole: see links
+	protected bool // the Move under way reads it
+
+	// Of an ahead page: the stamp of the request that made the copy, or of a later look that it
+	// has been compared by since; that of the last look that named its device page; the depth
+	// of its block; its index in hostPool.ahead.
+	stamp, near uint64
+	depth, at   int32
 }
 
 // hostPool is the host memory of one pool.
 //
-// Each state has an order of the pages that may be displaced: sole pages without pins,
-// clean copies, ahead copies. There is one for each state because clean copies are
-// displaced before all sole pages. Pages that the current Move reads are in no order.
+// Sole pages without pins and clean copies are in an order of eviction, in which copies come
+// first; ahead copies have a heap of their own. Pages that the current Move reads are in
+// neither.
 //
-// The counts of all states add up to len(pages), and counts[sole] + counts[clean] ≤ limit.
+// The counts of all states add up to len(pages), and counts[sole] + counts[clean] +
+// counts[loading] ≤ limit.
 type hostPool struct {
 	name  string
 	pages []hostPage
 	// Block numbers are dense, since the tree uses them again, so a slice serves as the map.
-	byBlock  []messages.PageID // by BlockID, grown on demand
-	orders   [states]order     // that of free is not used; with accounts only that of ahead is
-	counts   [states]int
-	pinned   int       // sole pages with pins
-	accounts *accounts // nil: no quotas
-	pieces   *pieces   // of the sole pages; nil: their order is that of priority and last use
+	byBlock []messages.PageID // by BlockID, grown on demand
+	order   *evict.Core       // of the contents of sole and clean pages, on their tenants' accounts with loading ones
+	ahead   []messages.PageID // a heap of ahead pages, the stalest first
+	counts  [states]int
+	pinned  int // sole pages with pins
 	// displaced is the sole page that makeRoom has freed last.
 	displaced displacedPage
-	// limit is how many pages may be sole or clean; the others are spare.
-	limit  int
-	copies uint32 // clean copies made so far
+	// limit is how many pages may be sole, clean or loading; the others are spare.
+	limit   int
+	copies  int32             // clean copies made so far
+	awaited []messages.PageID // scratch space of await
 	// idle is a ring of the free pages. The page that has been free for the longest
 	// time is taken first, because its last transfer is the most likely to be over.
 	// size = counts[free]. The ring has room for all pages, so it never grows.
@@ -78,38 +79,22 @@ type hostPool struct {
 	head, size int
 }
 
-// init sizes the host memory; all pages are free.
+// init sizes the host memory; all pages are free. Quotas are shares of the limit: the spare
+// pages belong to no tenant.
 func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.name = c.Name
 	n := c.HostPages + c.SparePages
 	h.limit = c.HostPages
-	h.accounts = newAccounts(quotas, n, h.limit)
+	h.order = evict.New(evict.Config{
+		Pages: n, Quotas: quotas, Total: h.limit, Policy: evict.Options{Name: c.Policy, Noted: true},
+	})
 	h.pages = make([]hostPage, n)
 	h.idle = make([]messages.PageID, n)
 	h.counts[free] = n
 	h.size = n
-	h.orderSole(c.Forecast)
-	// Index 0 is a place in a heap, so a zeroed record would claim to be queued.
 	for i := range h.pages {
-		h.pages[i] = hostPage{block: protocol.NoBlock, heapIndex: -1}
+		h.pages[i] = hostPage{block: protocol.NoBlock, at: heap.Removed}
 		h.idle[i] = messages.PageID(i)
-	}
-}
-
-// orderSole makes the orders of the sole pages, of which there are none: of pieces with a forecast, otherwise with queues.
-func (h *hostPool) orderSole(forecast bool) {
-	// All orders of the pool share the links, since a page is in one of them at a time.
-	k := newLinks(h.pages)
-	empty := order{queues: queues{links: k}}
-	if forecast {
-		h.pieces = newPieces(k)
-		empty = order{pieces: h.pieces}
-	}
-	h.orders[sole] = empty
-	if h.accounts != nil {
-		for t := range h.accounts.list {
-			h.accounts.list[t].orders[sole] = empty
-		}
 	}
 }
 
@@ -154,39 +139,60 @@ func (h *hostPool) setBlock(p messages.PageID, b protocol.BlockID) {
 	h.pages[p].block = b
 }
 
-// dequeue removes a page from its order. It comes before any change to the fields that
-// the order compares.
+// dequeue makes a page one that is not displaced.
 func (h *hostPool) dequeue(p messages.PageID) {
-	if pg := &h.pages[p]; pg.heapIndex >= 0 {
-		h.orderOf(p).remove(h.pages, p)
+	if h.order.Waits(int32(p)) {
+		h.order.Remove(int32(p))
+	}
+	if i := h.pages[p].at; i != heap.Removed {
+		heap.Remove(&h.ahead, aheadOrder{h.pages}, int(i))
 	}
 }
 
-// enqueue adds a page to the order of its state, unless pins or the current Move
-// protect it.
+// enqueue makes a page one that may be displaced, unless it has no contents, or pins or the
+// current Move protect it.
 //
 // It may be called after any change: pages that must not be displaced are passed over here
 // and not by each caller.
 func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
-	if pg.state == free || pg.state == loading || pg.protected || pg.pins > 0 {
-		return
+	switch {
+	case pg.protected || pg.pins > 0:
+	case pg.state == ahead:
+		heap.Push(&h.ahead, aheadOrder{h.pages}, p)
+	case pg.state == sole || pg.state == clean:
+		h.order.Add(int32(p))
 	}
-	h.orderOf(p).push(h.pages, p)
 }
 
-// setState changes the state of a page that is in no order. Its tenant must be set. What was known of a sole page is forgotten.
+// counts tells whether pages of a state are on the account of a tenant. Ahead copies are on
+// none, because decisions count their pages as free.
+func (s pageState) counts() bool { return s == sole || s == clean || s == loading }
+
+// setState changes the state of a page that may not be displaced, from one that counts for a
+// tenant or to one that does not.
 func (h *hostPool) setState(p messages.PageID, s pageState) {
 	pg := &h.pages[p]
-	if pg.state == sole && s != sole && h.pieces != nil {
-		h.pieces.leave(p)
+	if pg.state == sole || pg.state == clean {
+		h.order.Forget(int32(p))
+	}
+	if pg.state.counts() && !s.counts() {
+		h.order.Leave(int32(p))
 	}
 	h.counts[pg.state]--
 	h.counts[s]++
-	if h.accounts != nil {
-		h.accounts.account(p, pg.state, s)
-	}
 	pg.state = s
+}
+
+// setTenant changes the state of a page to one that counts for a tenant.
+//
+// A clean page is on the account of the tenant that offloaded its block. Another tenant may
+// have onboarded the block since and be the one that loses it now. The page then moves to
+// that tenant's account, beyond its quota if it must: the contents have their room already.
+func (h *hostPool) setTenant(p messages.PageID, s pageState, t protocol.Tenant) {
+	h.setState(p, free)
+	h.setState(p, s)
+	h.order.Join(int32(p), t)
 }
 
 // setPins changes the pins of a page that is in no order.
@@ -205,8 +211,6 @@ func (h *hostPool) setPins(p messages.PageID, pins int32) {
 
 // freePage frees a page, whatever it holds.
 func (h *hostPool) freePage(p messages.PageID) {
-	// The page leaves the order of its state before the state changes, since orderOf goes
-	// by the state.
 	h.dequeue(p)
 	pg := &h.pages[p]
 	h.byBlock[pg.block] = messages.NoPage
@@ -239,9 +243,12 @@ func (h *hostPool) takeFree() messages.PageID {
 func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 	h.dequeue(p)
 	h.setPins(p, 0)
+	g := *h.order.Page(int32(p))
 	h.setState(p, clean)
 	h.copies++
-	h.pages[p].age, h.pages[p].made = stamp, h.copies
+	h.order.Store(int32(p), evict.Contents{
+		Use: protocol.Use(stamp << 1), Depth: g.Depth, Tie: h.copies, Priority: g.Priority, Copy: true,
+	})
 	h.enqueue(p)
 }
 
@@ -286,12 +293,13 @@ func (h *hostPool) sample(id messages.PageID) inspect.PageSample {
 	pg, s := &h.pages[id], inspect.PageSample{Page: id}
 	switch pg.state {
 	case sole:
-		s.State, s.Priority, s.Age = inspect.PageCached, pg.priority, pg.age
+		g := h.order.Page(int32(id))
+		s.State, s.Priority, s.Age = inspect.PageCached, g.Priority, uint64(g.Use)
 		if pg.pins > 0 {
 			s.State = inspect.PageUsed
 		}
 	case clean:
-		s.State, s.Priority = inspect.PageCopy, pg.priority
+		s.State, s.Priority = inspect.PageCopy, h.order.Page(int32(id)).Priority
 	case loading:
 		s.State = inspect.PageUsed
 	default: // Decisions take copies ahead for free pages, and so does who looks at them.

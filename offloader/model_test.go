@@ -22,7 +22,7 @@ func runModel(t *rapid.T) {
 	cfg.Pools[1].HostPages = rapid.IntRange(0, 6).Draw(t, "host pages")
 	for i := range cfg.Pools {
 		cfg.Pools[i].SparePages = rapid.IntRange(0, 3).Draw(t, "spare pages")
-		cfg.Pools[i].Forecast = rapid.Bool().Draw(t, "forecast")
+		cfg.Pools[i].Policy = policyOf(rapid.Bool().Draw(t, "forecast"))
 	}
 	shares := []windows.Quota{0, windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota}
 	cfg.Quotas = rapid.SliceOfN(rapid.SampledFrom(shares), 0, 4).Draw(t, "quotas")
@@ -72,7 +72,7 @@ func TestLongRuns(t *testing.T) {
 		if seed%4 >= 2 {
 			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}
 		}
-		cfg.Pools[0].Forecast = seed%5 >= 3
+		cfg.Pools[0].Policy = policyOf(seed%5 >= 3)
 		w := random(seed, cfg)
 		w.faults = []int{0, 4}[seed%2]
 		if seed%3 == 0 {
@@ -93,7 +93,7 @@ func TestCrowdedHostMemory(t *testing.T) {
 	for seed := range uint64(16) {
 		cfg := worldConfig()
 		for i := range cfg.Pools {
-			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Forecast = 40, 14, seed%4 > 0
+			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Policy = 40, 14, policyOf(seed%4 > 0)
 		}
 		if seed%3 == 0 {
 			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}

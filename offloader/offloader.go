@@ -7,6 +7,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -44,8 +45,8 @@ type PoolConfig struct {
 	Name        string
 	DevicePages int
 	HostPages   int
-	// Forecast: the device pool predicts the next use of pages, so that a PoolMove has Pieces and a Ranking.
-	Forecast bool
+	// Policy is that of the device pool, see evict.Options.
+	Policy string
 	// SparePages are host pages beyond HostPages for copies ahead of demand when host
 	// memory is full. No decision and no count includes them.
 	SparePages int
@@ -258,13 +259,8 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
 		h.setBlock(k.Page, k.Block)
-		h.setTenant(k.Page, k.Tenant)
-		h.setState(k.Page, sole)
-		pg := &h.pages[k.Page]
-		pg.age, pg.depth, pg.priority = uint64(k.Use), k.Depth, k.Priority
-		if h.pieces != nil {
-			h.pieces.noteContents(k.Page, nil, k.Use)
-		}
+		h.setTenant(k.Page, sole, k.Tenant)
+		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority}, nil)
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)
 	}
@@ -283,7 +279,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 func (o *Offloader) UseOf(pool messages.PoolID, b protocol.BlockID) protocol.Use {
 	h := &o.hosts[pool]
 	if p := h.find(b); p != messages.NoPage && h.pages[p].state == sole {
-		return protocol.Use(h.pages[p].age)
+		return h.order.Page(int32(p)).Use
 	}
 	return 0
 }

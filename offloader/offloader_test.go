@@ -56,8 +56,8 @@ func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	m := serve(o, 3, protocol.PoolMove{Victims: []protocol.Victim{victim}})
 	require.NoError(t, o.Check())
 	require.False(t, m.Pools[0].Outcomes[0].Copied, "the clean copy serves")
-	require.Equal(t, []int{0, 1}, []int{o.hosts[0].accounts.list[0].pages, o.hosts[0].accounts.list[1].pages})
-	require.Equal(t, protocol.Tenant(1), o.hosts[0].tenantOf(m.Pools[0].Outcomes[0].Host))
+	require.Equal(t, []int{0, 1}, []int{o.Account(0, 0).Cached, o.Account(0, 1).Cached})
+	require.Equal(t, protocol.Tenant(1), o.hosts[0].order.Page(int32(m.Pools[0].Outcomes[0].Host)).Tenant)
 }
 
 func TestPanicsStateTheFacts(t *testing.T) {
@@ -233,14 +233,10 @@ func TestCheckSeesDamage(t *testing.T) {
 		"free":      {func(o *Offloader) { o.hosts[0].pages[0].state = free }, "host page 0 is free and holds block 0"},
 		"ring":      {func(o *Offloader) { o.hosts[0].idle[3] = 2 }, "host page 2 in the ring is sole"},
 		"ring size": {func(o *Offloader) { o.hosts[0].size = 0 }, "0 pages in the ring, 1 free"},
-		"pins":      {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 }, "host page 1 is sole with 1 pins at index 1"},
+		"pins":      {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 }, "host page 1 is sole with 1 pins, and may be displaced"},
 		"negative":  {func(o *Offloader) { o.hosts[0].pages[1].pins = -1 }, "host page 1 is sole and has -1 pins"},
-		"order":     {func(o *Offloader) { o.hosts[0].pages[2].age = 9 }, "is displaced before"},
-		"place":     {func(o *Offloader) { o.hosts[0].pages[2].heapIndex = 1 }, "is sole at 1"},
-		"head":      {func(o *Offloader) { o.hosts[0].orders[sole].queues.list[0].head = messages.NoPage }, "0 pages are in queues, 1 are said to be"},
-		"tail":      {func(o *Offloader) { o.hosts[0].orders[sole].queues.list[0].tail = 2 }, "ends with page 0, not 2"},
-		"front":     {func(o *Offloader) { o.hosts[0].pages[0].made = 2 }, "is behind page 2, not -1"},
-		"queue":     {func(o *Offloader) { o.hosts[0].orders[sole].queues.list[0].priority++ }, "of queue 36 is sole at 2147483647 with priority 35"},
+		"order":     {func(o *Offloader) { o.hosts[0].order.Remove(2) }, "host page 2 is sole with 0 pins, and may be displaced: false"},
+		"ahead":     {func(o *Offloader) { o.hosts[0].pages[2].at = 0 }, "host page 2 is sole at index 0"},
 		"counts":    {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
 		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true }, "host page 0 is protected outside a Move"},
 		"plan":      {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},

@@ -22,7 +22,7 @@ type held struct {
 	pins      int
 	protected bool
 	tenant    protocol.Tenant
-	features  uint64 // with forecast, as last
+	features  protocol.Features // with forecast, as last
 	last      int64
 }
 
@@ -46,20 +46,22 @@ func (r *ranking) Now() int64 { return r.now }
 
 func (r *ranking) ByDepth() bool { return false }
 
-func (r *ranking) Rank(features uint64, last int64, _ int32) int32 {
+func (r *ranking) Rank(features protocol.Features, last int64, _ int32) int32 {
 	if r == nil {
 		return 0
 	}
-	if features >= awaited {
-		return int32(features)
+	if features.Wait >= awaited {
+		return int32(features.Wait)
 	}
-	return int32((int64(features) + r.now - last) % 7)
+	return int32((features.Wait + r.now - last) % 7)
 }
 
 // awaited is the least features of contents that a request waits for. Those of a later wait are greater.
 const awaited = 100
 
-func (r *ranking) Await(uint64) uint64 { return awaited + uint64(r.now) }
+func (r *ranking) Await(protocol.Features) protocol.Features {
+	return protocol.Features{Wait: awaited + r.now}
+}
 
 // tenant is the tenant of a block on a page of the device. Any fixed choice will do in which a
 // block that is onboarded to another page may get another tenant.
@@ -114,7 +116,7 @@ func (r *oracle) soles() []protocol.BlockID {
 func (r *oracle) evict(v protocol.Victim, e *protocol.EvictedPiece) (kept, copied bool, displaced protocol.BlockID) {
 	displaced = protocol.NoBlock
 	own := r.find(v.Block)
-	features, last := uint64(0), int64(v.Use.Moment())
+	features, last := protocol.Features{}, int64(v.Use.Moment())
 	if e != nil {
 		features, last = e.Features, e.Last
 	}

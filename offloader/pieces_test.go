@@ -9,35 +9,36 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // byFeatures ranks pieces by their features alone.
 type byFeatures struct{}
 
-func (byFeatures) Now() int64                                      { return 0 }
-func (byFeatures) ByDepth() bool                                   { return false }
-func (byFeatures) Rank(features uint64, last int64, _ int32) int32 { return int32(features) }
-func (byFeatures) Await(features uint64) uint64                    { return features }
+func (byFeatures) Now() int64                                          { return 0 }
+func (byFeatures) ByDepth() bool                                       { return false }
+func (byFeatures) Rank(f protocol.Features, last int64, _ int32) int32 { return int32(f.Wait) }
+func (byFeatures) Await(f protocol.Features) protocol.Features         { return f }
 
 // manyPieces is a pool of host pages with a piece each, worth the given features.
 func manyPieces(features []uint64) *hostPool {
 	h := &hostPool{}
-	h.init(PoolConfig{Name: "many", HostPages: len(features), Forecast: true}, nil)
+	h.init(PoolConfig{Name: "many", HostPages: len(features), Policy: evict.Forecast}, nil)
 	for i, f := range features {
 		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority}
 		p := h.takeFree()
 		h.setBlock(p, v.Block)
-		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: f, Last: int64(i)}})
+		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(i)}})
 	}
-	h.pieces.rankBy(byFeatures{})
+	h.order.Policy().RankBy(byFeatures{})
 	return h
 }
 
 // TestEveryPieceIsCompared: among more pieces than a choice compares, the least valuable one is found once the choices have
 // gone round all of them, and the next ones after it.
 func TestEveryPieceIsCompared(t *testing.T) {
-	const n = 3 * surveyLimit
+	const n = 3000
 	var features []uint64
 	for i := range uint64(n) {
 		features = append(features, n+i*7919%n)
@@ -47,17 +48,15 @@ func TestEveryPieceIsCompared(t *testing.T) {
 	}
 	h := manyPieces(features)
 	for range n {
-		h.pieces.rankBy(byFeatures{})
-		h.orders[sole].first()
+		h.order.Policy().RankBy(byFeatures{})
+		h.order.First()
 	}
 	for i, low := range []messages.PageID{137, n - 1, 321} {
-		p := h.orders[sole].first()
+		p := messages.PageID(h.order.First())
 		require.Equal(t, low, p, "choice %d", i)
 		h.freePage(p)
 	}
-	e := &problems{}
-	h.checkOrders(e)
-	assert.Empty(t, e.errs)
+	require.NoError(t, h.order.Check())
 }
 
 // TestNewPiecesAreCompared: the next choice finds a piece of no value that has just come, however many others there are.
@@ -68,23 +67,21 @@ func TestNewPiecesAreCompared(t *testing.T) {
 	}
 	h := manyPieces(features)
 	for range 20 {
-		h.orders[sole].first()
+		h.order.First()
 	}
 	h.freePage(150) // of a piece that is not in the front
 	p := h.takeFree()
 	h.setBlock(p, 200)
-	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority}, []protocol.EvictedPiece{{End: 1, Features: 3, Last: 500}})
-	assert.Equal(t, p, h.orders[sole].first())
+	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority}, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 500}})
+	assert.Equal(t, p, messages.PageID(h.order.First()))
 }
 
 // TestFrontHasNoPieceTwice: a piece whose turn comes while it is in the front takes no second place there.
 func TestFrontHasNoPieceTwice(t *testing.T) {
 	h := manyPieces(make([]uint64, 20))
 	for range 30 {
-		h.orders[sole].first()
-		e := &problems{}
-		h.checkOrders(e)
-		require.Empty(t, e.errs)
+		h.order.First()
+		require.NoError(t, h.order.Check())
 	}
 }
 
@@ -92,21 +89,21 @@ func TestFrontHasNoPieceTwice(t *testing.T) {
 // another one was used before it.
 func TestTenantsArePickedByValue(t *testing.T) {
 	h := &hostPool{}
-	h.init(PoolConfig{Name: "tenants", HostPages: 4, Forecast: true}, []windows.Quota{windows.NoQuota, windows.NoQuota / 2})
+	h.init(PoolConfig{Name: "tenants", HostPages: 4, Policy: evict.Forecast}, []windows.Quota{windows.NoQuota, windows.NoQuota / 2})
 	for i, features := range []uint64{7, 2} {
 		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority, Tenant: protocol.Tenant(i), Use: protocol.Use(10 * i)}
 		p := h.takeFree()
 		h.setBlock(p, v.Block)
-		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: features, Last: int64(i)}})
+		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(features)}, Last: int64(i)}})
 	}
-	h.pieces.rankBy(byFeatures{})
-	assert.Equal(t, messages.PageID(1), h.firstOf(sole, false))
+	h.order.Policy().RankBy(byFeatures{})
+	assert.Equal(t, messages.PageID(1), messages.PageID(h.order.First()))
 }
 
 // pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
 func (w *world) pieces(pool messages.PoolID) {
 	pm := &w.move.Pools[pool]
-	if !w.cfg.Pools[pool].Forecast || w.chance(4) {
+	if w.cfg.Pools[pool].Policy != evict.Forecast || w.chance(4) {
 		return
 	}
 	r := &ranking{now: int64(w.stamp) + 10}
@@ -125,7 +122,7 @@ func (w *world) pieces(pool messages.PoolID) {
 		if w.crowded {
 			last -= last % 16 // more pieces are worth the same
 		}
-		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: uint64(w.pick(3)), Last: last})
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: protocol.Features{Wait: int64(uint64(w.pick(3)))}, Last: last})
 	}
 }
 
@@ -134,42 +131,43 @@ func (w *world) affected(pool messages.PoolID) bool {
 	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
 }
 
-// awaits makes the oracle keep the contents of a block, and those that are displaced after them in the list of its piece. The oracle knows
-// no pieces, so the list is the offloader's.
+// awaits makes the oracle keep the contents of a block.
 func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
-	h := &w.o.hosts[pool]
-	for p := h.find(b); p != messages.NoPage; p = h.pieces.next[p] {
-		e := w.pools[pool].host.find(h.pages[p].block)
-		e.features = r.Await(e.features)
-		if h.pages[p].heapIndex < 0 {
-			return
-		}
+	e := w.pools[pool].host.find(b)
+	e.features = r.Await(e.features)
+}
+
+// policyOf is a policy by name.
+func policyOf(forecast bool) string {
+	if forecast {
+		return evict.Forecast
 	}
+	return evict.LRU
 }
 
 // byDepth ranks pieces by the depth of their next victim alone.
 type byDepth struct{ byFeatures }
 
-func (byDepth) ByDepth() bool                             { return true }
-func (byDepth) Rank(_ uint64, _ int64, depth int32) int32 { return depth }
+func (byDepth) ByDepth() bool                                        { return true }
+func (byDepth) Rank(_ protocol.Features, _ int64, depth int32) int32 { return depth }
 
 // TestDepthsAreRanked: a ranking that asks for it is given the depth of the page that a piece would lose.
 func TestDepthsAreRanked(t *testing.T) {
 	h := &hostPool{}
-	h.init(PoolConfig{Name: "depths", HostPages: 5, Forecast: true}, nil)
-	h.pieces.rankBy(byDepth{})
+	h.init(PoolConfig{Name: "depths", HostPages: 5, Policy: evict.Forecast}, nil)
+	h.order.Policy().RankBy(byDepth{})
 	for block, depths := range [][]int32{{9, 1}, {3, 2}, {5}} {
 		for k, depth := range depths {
 			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority, Depth: depth}
 			p := h.takeFree()
 			h.setBlock(p, v.Block)
-			h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: uint64(block), Last: 7}})
+			h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(uint64(block))}, Last: 7}})
 		}
 	}
 	var got []int32
 	for range 5 {
-		p := h.orders[sole].first()
-		got = append(got, h.pages[p].depth)
+		p := messages.PageID(h.order.First())
+		got = append(got, h.order.Page(int32(p)).Depth)
 		h.freePage(p)
 	}
 	assert.Equal(t, []int32{3, 2, 5, 9, 1}, got)

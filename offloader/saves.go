@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // Save is a device page whose bytes are copied to a save page, from where they go to
@@ -120,7 +121,7 @@ func (o *Offloader) Room(m *protocol.HostRoom) {
 		m.Pages[p] = h.loadable(m.Priority, m.Tenant)
 		for _, b := range m.Blocks[p] {
 			page := h.find(b)
-			m.Displaceable[p] = append(m.Displaceable[p], page != messages.NoPage && h.accounts == nil && h.gives(page, m.Priority))
+			m.Displaceable[p] = append(m.Displaceable[p], page != messages.NoPage && !h.order.Divided() && h.gives(page, m.Priority))
 		}
 	}
 }
@@ -155,8 +156,8 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 // none of a tenant's.
 func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
 	unused := h.limit - h.counts[sole] - h.counts[clean] - h.counts[loading]
-	if h.accounts != nil {
-		return min(unused, h.accounts.list[t].quota-h.accounts.list[t].pages)
+	if h.order.Divided() {
+		return min(unused, h.order.Room(t))
 	}
 	n := unused + h.counts[clean]
 	for i := range h.pages {
@@ -169,8 +170,7 @@ func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
 
 // gives tells whether a page has contents that those of a priority may displace.
 func (h *hostPool) gives(p messages.PageID, priority messages.Priority) bool {
-	pg := &h.pages[p]
-	return pg.state == sole && pg.heapIndex >= 0 && pg.priority <= priority
+	return h.pages[p].state == sole && h.order.Waits(int32(p)) && h.order.Page(int32(p)).Priority <= priority
 }
 
 // load takes the pages of one pool.
@@ -186,8 +186,7 @@ func (h *hostPool) load(pool messages.PoolID, m *protocol.LoadPages, displaced [
 			displaced = append(displaced, Displaced{pool, block, h.displaced.page, h.displaced.priority})
 		}
 		p := h.takeFree()
-		h.setTenant(p, m.Tenant)
-		h.setState(p, loading)
+		h.setTenant(p, loading, m.Tenant)
 		m.Pages[pool] = append(m.Pages[pool], p)
 	}
 	return displaced
@@ -202,10 +201,6 @@ func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 	}
 	h.setBlock(p, b)
 	h.setState(p, sole)
-	pg := &h.pages[p]
-	pg.age, pg.depth, pg.priority = 0, e.Depth+int32(i), e.Priority
-	if h.pieces != nil {
-		h.pieces.noteContents(p, nil, 0)
-	}
+	h.store(p, evict.Contents{Depth: e.Depth + int32(i), Priority: e.Priority}, nil)
 	h.enqueue(p)
 }

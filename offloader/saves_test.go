@@ -12,11 +12,11 @@ import (
 	"github.com/kvactor/kvactor/offloader"
 )
 
-func storeOffloader() *offloader.Offloader { return openStoreOffloader(false) }
+func storeOffloader() *offloader.Offloader { return openStoreOffloader("priority_lru") }
 
-func openStoreOffloader(forecast bool) *offloader.Offloader {
+func openStoreOffloader(policy string) *offloader.Offloader {
 	return offloader.New(offloader.Config{MinPriority: 10, Pools: []offloader.PoolConfig{{
-		Name: "wfullh1", DevicePages: 8, HostPages: 3, SavePages: 2, PageBytes: 64, Forecast: forecast,
+		Name: "wfullh1", DevicePages: 8, HostPages: 3, SavePages: 2, PageBytes: 64, Policy: policy,
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 2, TokensPerBlock: 4,
 	}}})
 }
@@ -112,7 +112,7 @@ func attachThenDisplace(t *testing.T, o *offloader.Offloader, m *protocol.LoadPa
 
 // TestLoadWithForecast: of contents from a store nothing is known that predicts their next use. They are displaced in order all the same.
 func TestLoadWithForecast(t *testing.T) {
-	o := openStoreOffloader(true)
+	o := openStoreOffloader("forecast")
 	offload(o, 20, 80)
 	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2}, Priority: messages.DefaultPriority}
 	o.Load(m)

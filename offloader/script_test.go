@@ -52,7 +52,7 @@ func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
 
 func (s *script) open(d *datadriven.TestData) string {
 	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4}
-	c.Forecast = d.HasArg("forecast")
+	c.Policy = policyOf(d.HasArg("forecast"))
 	priority, slice := 35, 100
 	d.MaybeScanArgs(s.t, "device", &c.DevicePages)
 	d.MaybeScanArgs(s.t, "host", &c.HostPages)
@@ -135,7 +135,7 @@ func (f fields) add(m *protocol.Move) {
 		pm.Victims = append(pm.Victims, f.victim())
 		if f.args["features"] != "" {
 			pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{
-				End: len(pm.Victims), Features: uint64(f.num("features")), Last: int64(f.num("last")),
+				End: len(pm.Victims), Features: protocol.Features{Wait: int64(uint64(f.num("features")))}, Last: int64(f.num("last")),
 			})
 		}
 	case "onboard":
@@ -187,14 +187,16 @@ func (r scriptRanking) Now() int64 { return r.now }
 
 func (r scriptRanking) ByDepth() bool { return false }
 
-func (r scriptRanking) Rank(features uint64, last int64, _ int32) int32 {
-	if r.now >= last+100 && features < 1000 {
+func (r scriptRanking) Rank(f protocol.Features, last int64, _ int32) int32 {
+	if r.now >= last+100 && f.Wait < 1000 {
 		return 0
 	}
-	return int32(features)
+	return int32(f.Wait)
 }
 
-func (r scriptRanking) Await(uint64) uint64 { return uint64(1000 + r.now) }
+func (r scriptRanking) Await(protocol.Features) protocol.Features {
+	return protocol.Features{Wait: 1000 + r.now}
+}
 
 func (s *script) move(d *datadriven.TestData) string {
 	m := protocol.Move{Pools: make([]protocol.PoolMove, 1)}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // devicePage is a page of the world's device: it caches a block or is free.
@@ -69,7 +70,7 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID, len(cfg.Pools))}
 	for _, c := range cfg.Pools {
 		p := &worldPool{
-			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas, forecast: c.Forecast},
+			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas, forecast: c.Policy == evict.Forecast},
 			value:   map[protocol.BlockID]int{},
 			aheadOf: map[protocol.BlockID]bool{},
 		}

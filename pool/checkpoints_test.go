@@ -267,7 +267,7 @@ func TestCheckpointVictimsArePieces(t *testing.T) {
 	require.Len(t, w.Victims, 1)
 	require.Len(t, w.Pieces, 1)
 	assert.Equal(t, 1, w.Pieces[0].End)
-	assert.Equal(t, w.Ranking.Rank(uint64(forecast.NewCheckpoints().Checkpoint(10, false)), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
+	assert.Equal(t, w.Ranking.Rank(forecast.NewCheckpoints().Checkpoint(10, false), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
 }
 
 // TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.
@@ -315,7 +315,7 @@ func TestSupersededCheckpointIsKnown(t *testing.T) {
 	goesOn := func(page messages.PageID) bool {
 		known, ok := p.order.Policy().Noted(int32(page))
 		require.True(t, ok)
-		f := forecast.Features(known.Features)
+		f := known.Features
 		return f == forecast.NewCheckpoints().GoesOn(f)
 	}
 	for i, n := range []int{20, 30, 10} {

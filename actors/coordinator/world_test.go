@@ -158,15 +158,14 @@ func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Confi
 	hosted := false
 	for i, p := range pools {
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
-		forecast := cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState
-		if forecast {
-			c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(tpb)}, cache.Quotas()...))
-		} else {
-			c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
+		policy := evict.Options{Seed: 1, Span: protocol.SpanOf(tpb)}
+		if p.Kind != windows.KindState {
+			policy.Name = cache.EvictionPolicy
 		}
+		c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, policy, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb, Forecast: forecast,
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb, Policy: policy.Name,
 		})
 		hosted = hosted || pages[i].Secondary > 0
 	}

@@ -4,7 +4,7 @@ import "time"
 
 // waits numbers the waits of requests, and tells which last.
 //
-// A piece keeps the number of the latest wait for it, in the bits above its features. It has the order in which a host
+// A piece keeps the number of the latest wait for it. It has the order in which a host
 // prefetches what waits, which is the order in which the host will admit it: when nearly all that is cached is awaited, as under
 // a long queue, that order decides what is evicted. With one number for all waits between the ends of two requests
 // the policy hits less than LRU does, whose last uses have that order.
@@ -21,15 +21,12 @@ type waits struct {
 	before int64
 }
 
-// The numbers of waits come again after half a million. A piece that has been cached and unused for so long is taken for
-// an awaited one for awaitedRequests requests.
 const (
-	awaitedShift    = featureBits * featureCount
-	awaitedMask     = 1<<(64-awaitedShift) - 1
+	// A wait is over when so many requests have ended: the one that waits may be cancelled.
 	awaitedRequests = 64
-	// Ranks are compared over many choices, so the order of waits begins anew seldom.
-	awaitedEpoch = (awaitedMask + 1) / 4
-	awaitedRank  = 1 << 28 // far above all values: their logarithms are within ±100, in units of 1/unit
+	// Ranks of awaited pieces are above all values, whose logarithms are within ±100, in units of 1/unit.
+	awaitedRank  = 1 << 28
+	awaitedOrder = 1 << 29
 )
 
 // end takes in that a request has ended, by its number.
@@ -45,32 +42,25 @@ func (w *waits) end(request int64, admitted, ended time.Duration) {
 }
 
 // lasts tells whether few requests have ended since a wait began.
-func (w *waits) lasts(n int64) bool { return (w.n-n)&awaitedMask < w.n-w.over }
+func (w *waits) lasts(n int64) bool { return n > w.over }
 
-// order is the place of a wait that lasts in the order of their beginnings.
-func (w *waits) order(n int64) int32 {
-	return int32((n - (w.n/awaitedEpoch-2)*awaitedEpoch) & awaitedMask)
-}
+// order is the place of a wait in the order of their beginnings, which begins anew after awaitedOrder waits.
+func (w *waits) order(n int64) int32 { return int32(n % awaitedOrder) }
 
 // BeginWait begins the wait of a request: Await then marks its pieces.
-func (p *Policy) BeginWait() {
-	// A wait that is a multiple of the numbers would be 0, which means none.
-	if p.waits.n++; p.waits.n&awaitedMask == 0 {
-		p.waits.n++
-	}
-}
+func (p *Policy) BeginWait() { p.waits.n++ }
 
-// Await changes the features of a piece that the request is going to use whose wait has begun last. awaitedRequests
-// requests end that: the request that waits may be cancelled.
+// Await changes the features of a piece that the request is going to use whose wait has begun last.
 func (p *Policy) Await(f Features) Features {
-	return f&(1<<awaitedShift-1) | Features(p.waits.n&awaitedMask)<<awaitedShift
+	f.Wait = p.waits.n
+	return f
 }
 
 // StillAwaited gives a piece that the current request has used new features. The piece is still awaited if a wait for it
 // began after another request had ended while the current one was running: then another one waits for it.
 func (p *Policy) StillAwaited(f, before Features) Features {
-	if n := before >> awaitedShift; n != 0 && (p.waits.n-int64(n))&awaitedMask < p.waits.n-p.waits.before {
-		f |= n << awaitedShift
+	if before.Wait > p.waits.before {
+		f.Wait = before.Wait
 	}
 	return f
 }

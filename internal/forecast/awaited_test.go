@@ -16,22 +16,22 @@ func await(p *Policy, f Features) Features {
 // TestAwaitedPiecesRankFirst, those that the model expects least included, also while plain LRU decides, for as
 // many requests as a wait may last, also where the numbers of waits begin anew.
 func TestAwaitedPiecesRankFirst(t *testing.T) {
-	least := New(100, 1, 1).Supersede(Features(0).with(featureLast, 1), 0)
-	for _, begun := range []int64{0, 1, awaitedEpoch - 1, awaitedMask - 1, awaitedMask, awaitedMask + 1, 5*awaitedMask + 5} {
+	least := New(100, 1, 1).Supersede(with(Features{}, featureLast, 1), 0)
+	for _, begun := range []int64{0, 1, awaitedOrder - 1, awaitedOrder, 5*awaitedOrder + 5} {
 		p := New(100, 1, 1)
 		p.waits.n = begun
 		for range 2 * awaitedRequests {
 			p.Begin(&Request{})
 		}
 		f := await(p, await(p, least))
-		require.Equal(t, p.model.sum(least), p.model.sum(f))
+		require.Equal(t, p.model.predict(&least), p.model.predict(&f))
 		for waited := range 2 * awaitedRequests {
 			for _, ruling := range []int64{0, 1} {
 				p.guard.ruling = ruling
 				if waited < awaitedRequests {
-					require.Greater(t, p.Rank(f, 0), p.Rank(Features(0), p.Now()), "after %d waits and %d requests", begun, waited)
+					require.Greater(t, p.Rank(f, 0, 0), p.Rank(Features{}, p.Now(), 0), "after %d waits and %d requests", begun, waited)
 				} else {
-					require.Equal(t, p.Rank(least, 0), p.Rank(f, 0), "after %d waits and %d requests", begun, waited)
+					require.Equal(t, p.Rank(least, 0, 0), p.Rank(f, 0, 0), "after %d waits and %d requests", begun, waited)
 				}
 			}
 			p.Begin(&Request{})
@@ -39,10 +39,10 @@ func TestAwaitedPiecesRankFirst(t *testing.T) {
 	}
 }
 
-// TestLaterWaitsRankFirst, as far as they last, also where their numbers begin anew. Pieces for
+// TestLaterWaitsRankFirst, as far as they last. Pieces for
 // which one request waits rank alike.
 func TestLaterWaitsRankFirst(t *testing.T) {
-	for _, begun := range []int64{0, awaitedEpoch - 100, 2*awaitedEpoch - 100, awaitedMask - 100, 3*awaitedMask + 3 - 100} {
+	for _, begun := range []int64{0, 100, awaitedOrder + 7} {
 		p := New(100, 1, 1)
 		p.waits.n = begun
 		for range 2 * awaitedRequests {
@@ -50,10 +50,10 @@ func TestLaterWaitsRankFirst(t *testing.T) {
 		}
 		var pieces []Features
 		for range 200 {
-			pieces = append(pieces, await(p, Features(0)))
-			require.Equal(t, p.Rank(pieces[0], 0), p.Rank(p.Supersede(pieces[0], 0), 0))
+			pieces = append(pieces, await(p, Features{}))
+			require.Equal(t, p.Rank(pieces[0], 0, 0), p.Rank(p.Supersede(pieces[0], 0), 0, 0))
 			for k := range pieces[1:] {
-				require.Greater(t, p.Rank(pieces[k+1], 0), p.Rank(pieces[k], 0), "%d of %d after %d", k, len(pieces), begun)
+				require.Greater(t, p.Rank(pieces[k+1], 0, 0), p.Rank(pieces[k], 0, 0), "%d of %d after %d", k, len(pieces), begun)
 			}
 		}
 	}

@@ -19,24 +19,18 @@ import (
 // a hit saves: those from the next shorter checkpoint to this one, which would be computed again without it.
 type checkpoints struct {
 	used, reached [checkpointClasses][ageBins]float64 // observations by age: uses, and checkpoints that got so old
-	table         [checkpointClasses][ageBins]int32   // ln of the value of one block at the start of each bin, in units of 1/unit
+	table         [checkpointClasses][ageBins]float64 // ln of the value of one block at the start of each bin
 	observed      int
 }
 
-// The features of a checkpoint: its uses, whether requests went on behind it, and the blocks that it saves. The bits of
-// waits are those of pieces.
 const (
-	checkpointUses    = 3      // and more are one
-	checkpointGoesOn  = 1 << 2 // a longer checkpoint was made behind it
-	checkpointClasses = 8
-	savedShift        = 3
-	savedMask         = 1<<30 - 1
+	checkpointUses    = 3                        // and more are one
+	checkpointClasses = 2 * (checkpointUses + 1) // see classOf
 )
 
 const (
 	ageBins  = 40
-	ageStep  = 22938                   // of ln(age + 1 s) in units of 1/unit
-	ageWidth = float64(ageStep) / unit // 0.35: the last bin begins after 10 days
+	ageWidth = 0.35 // of ln(age + 1 s): the last bin begins after 10 days
 
 	// What is believed before anything was observed, by class and for all of them: as many observations of such a hazard.
 	hazardPrior = 4.0
@@ -64,47 +58,47 @@ func (p *Policy) EndRequest(r *Request) {
 // Checkpoint gives the features of a new checkpoint that saves so many blocks. GoesOn says whether there is a longer one
 // behind it.
 func (p *Policy) Checkpoint(saved int, goesOn bool) Features {
-	f := p.Saves(0, saved)
-	if goesOn {
-		f = p.GoesOn(f)
-	}
+	f := p.Saves(Features{}, saved)
+	f.GoesOn = goesOn
 	return f
 }
 
 // Saves changes how many blocks a checkpoint saves, at least one.
 func (p *Policy) Saves(f Features, blocks int) Features {
-	return f&^(savedMask<<savedShift) | Features(max(1, min(blocks, savedMask)))<<savedShift
+	f.Saved = int32(max(1, blocks))
+	return f
 }
 
-// saved is the number of blocks that a checkpoint saves.
-func (f Features) saved() int64 { return int64(f >> savedShift & savedMask) }
-
 // GoesOn notes that a longer checkpoint was made behind one.
-func (p *Policy) GoesOn(f Features) Features { return f | checkpointGoesOn }
+func (p *Policy) GoesOn(f Features) Features {
+	f.GoesOn = true
+	return f
+}
 
 // Used teaches that a checkpoint is used now, whose last use was at the given time of Now, and returns its features from
 // then on. It is not awaited any more: those that still wait for it say so when they are tried again.
 func (p *Policy) Used(f Features, last int64) Features {
-	p.checkpoints.observe(f.class(), p.clock.now-last, true)
-	if f&checkpointUses < checkpointUses {
-		f++
-	}
-	return f & (1<<awaitedShift - 1)
+	p.checkpoints.observe(classOf(&f), p.clock.now-last, true)
+	f.Uses, f.Wait = min(f.Uses+1, checkpointUses), 0
+	return f
 }
 
 // Gone teaches that a checkpoint was not used until now, when it leaves the pool.
 func (p *Policy) Gone(f Features, last int64) {
-	p.checkpoints.observe(f.class(), p.clock.now-last, false)
+	p.checkpoints.observe(classOf(&f), p.clock.now-last, false)
 }
 
-// class is the class of a checkpoint.
-func (f Features) class() int { return int(f % checkpointClasses) }
+// classOf is the class of a checkpoint.
+func classOf(f *Features) int {
+	if f.GoesOn {
+		return int(f.Uses) + checkpointUses + 1
+	}
+	return int(f.Uses)
+}
 
-// ageBin is the bin of an age in milliseconds, and how far in it the age is, in units of 1/unit.
-func ageBin(ageMillis int64) (k int, rest int64) {
-	z := int64(logSeconds(max(0, ageMillis)))
-	k = int(min(z/ageStep, ageBins-1))
-	return k, min(unit, (z-int64(k)*ageStep)*unit/ageStep)
+// ageBin is the bin of an age in milliseconds, and how far in it the age is.
+func ageBin(ageMillis int64) (k int, part float64) {
+	return whole(logAge(float64(max(0, ageMillis))/1000)/ageWidth, ageBins)
 }
 
 // observe counts a checkpoint of a class: the bins that it has outlived, and the one in which it was used.
@@ -144,7 +138,7 @@ func (c *checkpoints) refresh() {
 			hazard[k] = (c.used[class][k] + hazardPrior*all) / (c.reached[class][k] + hazardPrior)
 		}
 		for k := range hazard {
-			c.table[class][k] = int32(math.Round(math.Log(bestRate(hazard[:], k)) * unit))
+			c.table[class][k] = math.Log(bestRate(hazard[:], k))
 		}
 	}
 }
@@ -163,11 +157,11 @@ func bestRate(hazard []float64, from int) float64 {
 	return best
 }
 
-// rank is ln of the value of a checkpoint, in units of 1/unit.
-func (c *checkpoints) rank(f Features, ageMillis int64) int32 {
-	k, rest := ageBin(ageMillis)
-	row := &c.table[f.class()]
-	return between(row[k], row[min(k+1, ageBins-1)], rest) + logSeconds(1000*(f.saved()-1))
+// logValue is ln of the value of a checkpoint.
+func (c *checkpoints) logValue(f *Features, ageMillis int64) float64 {
+	k, part := ageBin(ageMillis)
+	row := &c.table[classOf(f)]
+	return between(row[k], row[min(k+1, ageBins-1)], part) + math.Log(float64(f.Saved))
 }
 
 // check verifies that no more checkpoints were used than have reached an age.

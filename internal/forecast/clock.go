@@ -46,16 +46,5 @@ func (c *clock) at(engine time.Duration) int64 {
 	return min(c.now, millis(engine)+c.ahead)
 }
 
-// stamp is a time of the policy's clock in units of 16 ms, without the upper bits. The history keeps times as stamps. They
-// tell times apart that lie up to 397 days before or behind each other; a block that is not seen for longer is
-// forecast as one that was used lately.
-func stamp(millis int64) uint32 { return uint32(millis >> stampShift) }
-
-const (
-	stampShift = 4
-	stampsEach = 1000.0 / (1 << stampShift) // of a second
-	farthest   = (1<<31 - 1) / stampsEach   // seconds
-)
-
-// secondsBetween is the time from one stamp to another, 0 if the first one is later.
-func secondsBetween(from, to uint32) float64 { return float64(max(0, int32(to-from))) / stampsEach }
+// secondsBetween is the time from one moment in milliseconds to another, 0 if the first one is later.
+func secondsBetween(from, to int64) float64 { return float64(max(0, to-from)) / 1000 }

@@ -45,7 +45,6 @@ type Policy struct {
 	span     protocol.Span
 	doubles  float32 // blocks, see CountWork; 0: all blocks take the same work
 	clock    clock
-	filter   *filter
 	waits    waits
 
 	checkpoints *checkpoints // in a pool of states, where beside it only the clock and the waits are used; else nil
@@ -54,23 +53,15 @@ type Policy struct {
 	current Features // that all pieces of the current request have
 }
 
-// Lengths of the history. In large pools they are in proportion to the pages, and small ones have the least lengths, see Bytes.
-//
-// Small caches are limited by what is known of their requests, so they have more of it for each page. In large
-// ones a shorter list of watched blocks covers as much time, since there the policy learns from one request in settledEvery.
-// The session ends have what the list leaves of historyUnits for each page: each halving of their number costs share where all of it
-// counts. Units only divide the memory: a watched block counts as 34, a session's end as 18. In bytes a watched block takes 21 or 22 with
-// its part of the filter, four more in a list of more than narrowMost, and a session's end 15 or 16.
+// Lengths of the history: what a policy of n pages watches, and the sessions that it knows. Small caches are limited by
+// what is known of their requests.
 const (
-	watchShare    = 0.15 // of the pages, between leastWatched and mostWatched
-	settledShare  = 1.0 / 48
 	leastWatched  = 2048
 	mostWatched   = 4096
+	watchShare    = 0.15     // of the pages, between leastWatched and mostWatched
+	settledShare  = 1.0 / 48 // of the pages, if that is more: large pools learn from one request in settledEvery
 	leastSessions = 2048
-
-	historyUnits = 3.1 // for each page
-	watchUnits   = 34  // of a watched block
-	sessionUnits = 18  // of a session's end
+	sessionShare  = 1.0 / 7 // of the pages
 )
 
 // New makes a policy for a number of blocks, of which requests have signatures by a span. The seed decides
@@ -78,20 +69,16 @@ const (
 //
 // The history counts signatures, not blocks: of shorter blocks as many tokens are remembered.
 func New(blocks int, span protocol.Span, seed uint64) *Policy {
-	capacity := (blocks + int(span) - 1) / int(span)
-	pages := float64(capacity)
+	pages := float64((blocks + int(span) - 1) / int(span))
 	watched := max(leastWatched, min(mostWatched, int(watchShare*pages)), int(settledShare*pages))
-	ends := max(leastSessions, (int(historyUnits*pages)-watchUnits*watched)/sessionUnits)
-	p := &Policy{
+	return &Policy{
 		model:    newModel(),
 		watch:    newWatch(watched),
-		sessions: newSessions(ends),
+		sessions: newSessions(max(leastSessions, int(sessionShare*pages))),
 		guard:    newGuard(blocks, span),
 		random:   generator{seed},
 		span:     span,
 	}
-	p.filter = newFilter(&p.watch, &p.sessions)
-	return p
 }
 
 // Begin takes in a request that releases its pages. The blocks that it has used teach
@@ -100,12 +87,11 @@ func (p *Policy) Begin(r *Request) {
 	p.requests++
 	p.waits.end(p.requests, r.Arrived, r.Released)
 	p.clock.request(r.Released)
-	found, drawn := p.filter.scan(r.Signatures, p.guard.limit)
 	prompt := p.span.Signatures(r.Prompt)
-	p.guard.request(r, drawn)
-	arrived := stamp(p.clock.at(r.Arrived))
-	p.watch.see(p.model, r.Signatures, found, arrived)
-	session, known := p.sessions.continued(r.Signatures[:prompt], found, arrived)
+	p.guard.request(r)
+	arrived := p.clock.at(r.Arrived)
+	p.watch.see(p.model, r.Signatures, arrived)
+	session, known := p.sessions.continued(r.Signatures[:prompt], arrived)
 	p.session = session
 	added := uint8(0)
 	if p.session.turn == 0 {
@@ -113,17 +99,18 @@ func (p *Policy) Begin(r *Request) {
 		known = max(r.Cached, min(r.Found, r.Prompt))
 	} else {
 		known = p.span.Block(known-1) + 1
-		added = max(1, logFeature(2*(r.Tokens-int(p.session.tokens)), featureAdded))
+		added = max(1, logFeature(2*(r.Tokens-p.session.tokens), featureAdded))
 	}
-	p.session.tokens = int32(min(r.Tokens+r.Answer, mostTokens))
-	p.current = Features(0).
-		with(featureAdded, added).
-		with(featureNew, logFeature(r.Prompt-known, featureNew)).
-		with(featureAnswer, logFeature(r.Answer/8, featureAnswer)).
-		with(featurePace, paceFeature(p.session.pace)).
-		with(featureReply, replyFeature(int(p.session.turn), r.Answer))
+	p.session.tokens = r.Tokens + r.Answer
+	v := &p.current.Values
+	*v = [featureCount]uint8{}
+	v[featureAdded] = added
+	v[featureNew] = logFeature(r.Prompt-known, featureNew)
+	v[featureAnswer] = logFeature(r.Answer/8, featureAnswer)
+	v[featurePace] = paceFeature(p.session.pace)
+	v[featureReply] = replyFeature(p.session.turn, r.Answer)
 	if p.teaches() {
-		p.watch.sweep(p.model, stamp(p.clock.now))
+		p.watch.sweep(p.model, p.clock.now)
 		p.model.refresh()
 	}
 }
@@ -142,9 +129,10 @@ func (p *Policy) teaches() bool { return p.requests < settledFrom || p.requests%
 
 // Piece describes a piece of the current request, for Value.
 func (p *Policy) Piece(r Run) Features {
-	f := p.current.with(featureUses, min(r.Uses, 9)).with(featureFront, min(r.Front, 9))
+	f := p.current
+	f.Values[featureUses], f.Values[featureFront] = min(r.Uses, 9), min(r.Front, 9)
 	if r.Last {
-		f = f.with(featureLast, 1)
+		f.Values[featureLast] = 1
 	}
 	return f
 }
@@ -165,10 +153,14 @@ func (p *Policy) Draw(r *Request, from int) (block int, ok bool) {
 	return p.span.Block(next), true
 }
 
-// Watch puts a block under watch with the features of its piece, and returns its entry: one that Draw drew, or in End the last one.
-func (p *Policy) Watch(r *Request, run Run, block int) Entry {
-	f := p.Piece(run)
-	return p.watch.add(r.Signatures[p.span.Signatures(block)], f, fixed(p.model.predict(f).scale), stamp(p.clock.now))
+// Watch puts a block under watch with the features of its piece, and returns its signature, 0 if it is not watched: a block
+// that Draw drew, or in End the last one.
+func (p *Policy) Watch(r *Request, run Run, block int) uint64 {
+	f, signature := p.Piece(run), r.Signatures[p.span.Signatures(block)]
+	if !p.watch.add(signature, f, p.model.predict(&f).scale, p.clock.now) {
+		return 0
+	}
+	return signature
 }
 
 // End ends the current request, whose path has a last piece and one in front; of one piece front and last are the same. The end of the
@@ -199,15 +191,16 @@ func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.sp
 // of the session does not run over it. So the block before it marks the end.
 func (p *Policy) endSession(r *Request, front Run) {
 	f := p.Piece(front)
-	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), stamp(p.clock.now)
+	p.session.scale, p.session.time = p.model.predict(&f).scale, p.clock.now
 	p.sessions.end(r.Signatures[p.span.Signatures(max(1, r.Prompt-1))-1], p.session)
 }
 
 // Supersede changes the features of a piece: another prompt has branched off in front
-// of it, and nothing else did before. Entry is the watched block of the piece, if any.
-func (p *Policy) Supersede(f Features, e Entry) Features {
-	p.watch.supersede(e)
-	return f.with(featureSuperseded, 1)
+// of it, and nothing else did before. Watched is the signature of the watched block of the piece, if any.
+func (p *Policy) Supersede(f Features, watched uint64) Features {
+	p.watch.supersede(watched)
+	f.Values[featureSuperseded] = 1
+	return f
 }
 
 // Value is what it is worth to keep a piece with these features, whose last use was at
@@ -215,29 +208,35 @@ func (p *Policy) Supersede(f Features, e Entry) Features {
 //
 // It is computed by what the model knows now. A prediction that is made once, at the use,
 // was rejected: most pieces of a large cache would keep what the model said in its first minutes.
-func (p *Policy) Value(f Features, last int64) float32 {
+func (p *Policy) Value(f Features, last int64) float64 { return math.Exp(p.logValue(&f, last)) }
+
+// logValue is ln of the value.
+func (p *Policy) logValue(f *Features, last int64) float64 {
 	if p.checkpoints != nil {
-		return float32(math.Exp(float64(p.Rank(f&(1<<awaitedShift-1), last)) / unit))
+		return p.checkpoints.logValue(f, p.clock.now-last)
 	}
-	return p.model.value(p.model.predict(f), max(0, p.clock.now-last))
+	return p.model.logValue(p.model.predict(f), p.clock.now-last)
 }
 
-// Rank orders pieces by their Value, without computing it: a number that is the greater the more a piece is worth.
+// Rank orders pieces: a number that is the greater the more a piece is worth whose next victim is the block at a depth.
 // Awaited pieces are worth more than all others, and among them those more whose latest wait began later. Ranks are equal
 // apart from that while plain LRU decides, so that the last use does.
-func (p *Policy) Rank(f Features, last int64) (rank int32) {
-	switch {
-	case p.checkpoints != nil:
-		rank = p.checkpoints.rank(f, p.clock.now-last)
-	case !p.PlainLRU():
-		t := p.model.sum(f)
-		rank = p.model.rank(t.scale(), t.score(), max(0, p.clock.now-last))
+func (p *Policy) Rank(f Features, last int64, depth int32) int32 {
+	if f.Wait != 0 && p.waits.lasts(f.Wait) {
+		return awaitedRank + p.waits.order(f.Wait)
 	}
-	if n := int64(f >> awaitedShift); n != 0 && p.waits.lasts(n) {
-		return awaitedRank + p.waits.order(n)
+	if p.PlainLRU() {
+		return 0
 	}
-	return rank
+	x := p.logValue(&f, last)
+	if p.ByDepth() {
+		x += float64(logOf(1+float32(depth)/p.doubles)) / 2
+	}
+	return int32(x * unit)
 }
+
+// unit is what ranks count in: parts of the logarithm of a value.
+const unit = 1 << 16
 
 // CountWork makes the policy value blocks by the work that a hit saves. Computing a block takes longer the deeper it is, since it
 // attends to all blocks in front: at a depth of so many blocks twice as long as the first one.
@@ -246,18 +245,8 @@ func (p *Policy) Rank(f Features, last int64) (rank int32) {
 // more on the synthetic one up to 2,000 pages: a deep block serves nobody without those in front, which then are evicted for it.
 func (p *Policy) CountWork(doubles float64) { p.doubles = float32(doubles) }
 
-// ByDepth tells whether RankAt depends on the depth.
+// ByDepth tells whether Rank depends on the depth.
 func (p *Policy) ByDepth() bool { return p.doubles > 0 && p.checkpoints == nil }
-
-// RankAt is Rank for a piece whose next victim is the block at a depth.
-func (p *Policy) RankAt(f Features, last int64, depth int32) int32 {
-	rank := p.Rank(f, last)
-	// The others are ordered by their waits and their last uses.
-	if !p.ByDepth() || rank >= awaitedRank || p.PlainLRU() {
-		return rank
-	}
-	return rank + int32(unit/2*logOf(1+float32(depth)/p.doubles))
-}
 
 // Advance moves the clock of the policy, which never goes back.
 func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }
@@ -271,21 +260,6 @@ func (p *Policy) PlainLRU() bool { return p.guard.active() }
 
 // millis is a time in the unit of the policy's clock.
 func millis(t time.Duration) int64 { return int64(t / time.Millisecond) }
-
-// logFeature is the power of two of a count, within the values of a feature.
-//
-// Counts and times are taken by their order of magnitude: a prompt of 40 blocks is followed up as one of 50 is, and
-// each value of a feature has to be learned apart.
-func logFeature(n, feature int) uint8 {
-	return uint8(min(bits.Len(uint(max(0, n))), featureValues[feature]-1))
-}
-
-// replyFeature is the length of an answer in steps of one and a half octaves, with a number of its own for each of the first
-// three requests of a session. What a long answer says depends on these: after the first one it may end a task, later it
-// announces a longer pause. A sum of the two features cannot say that.
-func replyFeature(turn, tokens int) uint8 {
-	return uint8(8*min(turn, 3) + min(bits.Len(uint(max(0, tokens)))*2/3, 7))
-}
 
 // generator is a splitmix64 sequence.
 type generator struct{ state uint64 }

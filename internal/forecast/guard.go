@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"math"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 )
@@ -34,10 +35,12 @@ type guard struct {
 	limit uint64
 	span  protocol.Span
 	every int // one block in so many is sampled, or all that have signatures, if these are fewer
-	lru   lru
 
 	capacity int // of the cache in blocks
 	blocks   tally
+	lru      *recent[int] // the sampled blocks that LRU would have cached, and the blocks that each stands for
+	weights  int          // the sum of these
+	drawn    []int        // indices of the sampled signatures of the current request
 
 	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
 	ruling                int64   // requests for which LRU rules on
@@ -63,7 +66,7 @@ func newGuard(blocks int, span protocol.Span) guard {
 	capacity := max(8*every, blocks)
 	n := capacity / every
 	n += guardSpare * int(math.Sqrt(float64(n)))
-	g := guard{span: span, every: every, capacity: capacity, lru: newLRU(n), term: guardTerm}
+	g := guard{span: span, every: every, capacity: capacity, lru: newRecent[int](n), term: guardTerm}
 	g.limit = g.limitOf(int(span))
 	return g
 }
@@ -71,14 +74,13 @@ func newGuard(blocks int, span protocol.Span) guard {
 // active tells whether plain LRU decides.
 func (g *guard) active() bool { return g.ruling > 0 }
 
-// request counts what the policy and LRU hit of the sampled blocks of a request, and uses them in LRU's list. Drawn has the indexes of
-// signatures with hashes up to the limit, and is overwritten.
-func (g *guard) request(r *Request, drawn []int32) {
+// request counts what the policy and LRU hit of the sampled blocks of a request, and uses them in LRU's list.
+func (g *guard) request(r *Request) {
 	g.blocks.add(g.span, r)
-	drawn = g.sampled(r.Signatures, drawn)
+	g.draw(r.Signatures)
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
-	lead := g.lru.hits(g, r.Signatures, leading{g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached)}, drawn)
-	g.lru.use(g, r.Signatures, drawn)
+	lead := g.leads(r)
+	g.use(r.Signatures)
 	g.lead += lead
 	g.square += lead * lead
 	if g.ruling > 0 {
@@ -104,24 +106,89 @@ func (g *guard) limitOf(size int) uint64 {
 }
 
 // size is how many blocks signature i stands for: those behind the signature before, up to its own.
-func (g *guard) size(i int32) int {
-	return signedBlocks(g.span, int(i)+1) - signedBlocks(g.span, int(i))
+func (g *guard) size(i int) int {
+	return signedBlocks(g.span, i+1) - signedBlocks(g.span, i)
 }
 
-// sampled leaves out signatures of the first blocks, which stand for less than a span, so that fewer of them are sampled.
-func (g *guard) sampled(signatures []uint64, drawn []int32) []int32 {
-	n, first := 0, g.span.First()
-	for k, i := range drawn {
-		if int(i) > first {
-			n += copy(drawn[n:], drawn[k:])
-			break
-		}
-		if hashOf(signatures[i]) <= g.limitOf(g.size(i)) {
-			drawn[n] = i
-			n++
+// draw lists the signatures that are sampled. Those of the first blocks stand for less than a span, so fewer of them are.
+func (g *guard) draw(signatures []uint64) {
+	g.drawn = g.drawn[:0]
+	for i, s := range signatures {
+		if h := hashOf(s); h <= g.limit && (i > g.span.First() || h <= g.limitOf(g.size(i))) {
+			g.drawn = append(g.drawn, i)
 		}
 	}
-	return drawn[:n]
+}
+
+// hashOf is the hash of a signature: its upper bits are as random as all of the signature.
+func hashOf(signature uint64) uint64 { return signature * 0x9e3779b97f4a7c15 }
+
+// leads counts by how much LRU would have hit more of a request. Only leading blocks count, as in the cache: LRU hits a
+// sampled block if it has all those in front of it.
+func (g *guard) leads(r *Request) (lead float64) {
+	prompt, cached, whole := g.span.Signatures(r.Prompt), g.span.Signatures(r.Cached), true
+	for _, i := range g.drawn {
+		if i >= prompt {
+			break
+		}
+		// Where all that have signatures are sampled, they stand for different numbers of blocks.
+		n := max(1, float64(g.size(i))/float64(g.every))
+		g.lookups += n
+		if i < cached {
+			lead -= n
+		}
+		if whole = whole && g.lru.find(r.Signatures[i]) != nil; whole {
+			lead += n
+		}
+	}
+	return lead
+}
+
+// use makes the sampled blocks of a request the latest used, and takes out what LRU would evict for them. The deepest
+// block goes first among those of one request, so it is used first.
+func (g *guard) use(signatures []uint64) {
+	for _, i := range g.drawn {
+		if g.lru.find(signatures[i]) != nil {
+			g.lru.use(signatures[i]) // so that it does not make room for the others
+		}
+	}
+	end := signedBlocks(g.span, len(signatures))
+	for k, i := range slices.Backward(g.drawn) {
+		key := signatures[i]
+		if g.lru.find(key) != nil {
+			g.lru.use(key)
+			end = 0
+			continue
+		}
+		at := g.span.Block(i)
+		begin := at + 1 - max(g.every, g.size(i))
+		if k > 0 && g.lru.find(signatures[g.drawn[k-1]]) == nil {
+			begin = (at+g.span.Block(g.drawn[k-1]))/2 + 1
+		}
+		if len(g.lru.unused) == 0 {
+			g.evict()
+		}
+		weight := max(end, at+1) - begin
+		*g.lru.use(key) = weight
+		g.weights += weight
+		end = begin
+	}
+	for g.exceeded() {
+		g.evict()
+	}
+}
+
+// exceeded tells whether the list would weigh nearer to the capacity without its least recently used entry.
+func (g *guard) exceeded() bool {
+	head := g.lru.head
+	return head != none && g.weights-g.blocks.signedOf(g.capacity) > g.lru.entries[head].value/2
+}
+
+// evict takes out the least recently used entry.
+func (g *guard) evict() {
+	e := &g.lru.entries[g.lru.head]
+	g.weights -= e.value
+	g.lru.remove(e.key)
 }
 
 // tally counts the blocks of requests, decayed, and those up to their last signatures. What is behind them is in no list, but it is in the

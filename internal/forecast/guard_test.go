@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,63 +28,24 @@ func TestGuardIsLRU(t *testing.T) {
 				oracle = append(oracle, s)
 			}
 			oracle = oracle[max(0, len(oracle)-size):]
-			require.Empty(t, g.lru.check(&g))
-			var tags []uint32
-			for _, s := range oracle {
-				tags = append(tags, tagOf(hashOf(s)))
-			}
-			require.Equal(t, tags, listed(&g))
+			require.Empty(t, g.check())
+			require.ElementsMatch(t, oracle, listed(&g))
+			require.True(t, slices.Equal(oracle, listed(&g)))
 		}
 	})
 }
 
-// TestNarrowLists: a list of up to narrowMost blocks has references of 16 bits. All its places can be taken.
-func TestNarrowLists(t *testing.T) {
-	narrow, ok := newLRU(narrowMost).(*lruList[int16])
-	require.True(t, ok)
-	require.Equal(t, int(unsafe.Sizeof(*narrow))+8*narrowMost+2+6*narrowMost, narrow.bytes())
-	fillList(t, narrow, narrowMost)
-	wide, ok := newLRU(narrowMost + 1).(*lruList[int32])
-	require.True(t, ok)
-	require.Equal(t, int(unsafe.Sizeof(*wide))+12*(narrowMost+1)+4+10*(narrowMost+1), wide.bytes())
-	fillList(t, wide, narrowMost+1)
-}
-
-// fillList fills a list with n blocks and adds one more, for which the first goes.
-func fillList[T reference](t *testing.T, l *lruList[T], n int) {
-	g := newGuard(100*n, 1)
-	var tags []uint32
-	for k := range uint64(n + 1) {
-		require.Equal(t, k == uint64(n), l.free < 0, "block %d", k)
-		l.push(hashOf(mixed(k)), 1)
-		tags = append(tags, tagOf(hashOf(mixed(k))))
+// listed is the blocks of a guard's list, the least recently used first.
+func listed(g *guard) (signatures []uint64) {
+	for at := g.lru.head; at != none; at = g.lru.entries[at].next {
+		signatures = append(signatures, g.lru.entries[at].key)
 	}
-	require.Equal(t, tags[1:], l.tags())
-	require.Empty(t, l.check(&g))
-}
-
-// listed is the tags of the blocks of a guard's list, the least recently used first.
-func listed(g *guard) []uint32 {
-	if l, ok := g.lru.(*lruList[int32]); ok {
-		return l.tags()
-	}
-	return g.lru.(*lruList[int16]).tags()
-}
-
-func (l *lruList[T]) tags() (tags []uint32) {
-	for at := l.head; at >= 0; at = l.list[at].next {
-		tags = append(tags, l.index.tags[at])
-	}
-	return tags
+	return signatures
 }
 
 // useAll uses all blocks of a request in a guard.
 func useAll(g *guard, signatures []uint64) {
-	drawn := make([]int32, len(signatures))
-	for i := range drawn {
-		drawn[i] = int32(i)
-	}
-	g.request(&Request{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)}, drawn)
+	g.request(&Request{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)})
 }
 
 // TestGuardTakesBlocksTwice: two blocks of a request may have one tag.
@@ -94,7 +54,7 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 		g := newGuard(1, 1)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			useAll(&g, rapid.SliceOfN(rapid.Uint64Range(1, 20), 0, 12).Draw(t, "blocks"))
-			require.Empty(t, g.lru.check(&g))
+			require.Empty(t, g.check())
 		}
 	})
 }
@@ -141,15 +101,10 @@ func TestGuardHoldsWhatLRUHolds(t *testing.T) {
 // guardRequest uses a request of a document in a guard, whose policy had so many leading blocks.
 func guardRequest(g *guard, document, blocks, prompt, cached int) {
 	var signatures []uint64
-	var drawn []int32
 	for k := range g.span.Signatures(blocks) {
-		s := mixed(uint64(document)<<32 + uint64(k) + 1)
-		signatures = append(signatures, s)
-		if hashOf(s) <= g.limit {
-			drawn = append(drawn, int32(k))
-		}
+		signatures = append(signatures, mixed(uint64(document)<<32+uint64(k)+1))
 	}
-	g.request(&Request{Signatures: signatures, Blocks: blocks, Prompt: prompt, Cached: cached}, drawn)
+	g.request(&Request{Signatures: signatures, Blocks: blocks, Prompt: prompt, Cached: cached})
 }
 
 // TestGuardKnowsASystemPrompt: LRU hits a prefix that all prompts have, although nothing behind it has a signature.
@@ -160,7 +115,7 @@ func TestGuardKnowsASystemPrompt(t *testing.T) {
 	}
 	assert.Positive(t, g.lookups)
 	assert.InDelta(t, 0, g.lead/g.lookups, 0.01)
-	assert.Empty(t, g.lru.check(&g))
+	assert.Empty(t, g.check())
 }
 
 // TestGuardCountsBlocks: of prompts that LRU has, those blocks up to a signature count, in blocks, and of answers none.
@@ -223,7 +178,7 @@ func TestTallyForgets(t *testing.T) {
 func TestGuardIsSmall(t *testing.T) {
 	for _, span := range []protocol.Span{1, 4, 16} {
 		g := newGuard(1_000_000, span)
-		assert.LessOrEqual(t, len(g.lru.(*lruList[int16]).list), 28_700/int(span)+150)
+		assert.LessOrEqual(t, len(g.lru.entries), 28_700/int(span)+150)
 	}
 }
 
@@ -239,7 +194,7 @@ func prefix(document, n int) []uint64 {
 // reach is how many blocks were used since the oldest of the guard's list, and that one, after some requests.
 func reach(t *testing.T, start uint64, capacity int, span protocol.Span, requests int, request func(r *rand.Rand, n int) []uint64) int {
 	g, r := newGuard(capacity, span), rand.New(rand.NewPCG(start, 7))
-	used, of := map[uint64]int{}, map[uint32]uint64{}
+	used := map[uint64]int{}
 	for n := range requests {
 		blocks := request(r, n)
 		cached := len(blocks)
@@ -252,19 +207,13 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 			used[blocks[i]] = (n+1)<<16 - i
 		}
 		var signatures []uint64
-		var drawn []int32
 		for k := range span.Signatures(len(blocks)) {
-			s := blocks[span.Block(k)]
-			signatures = append(signatures, s)
-			if h := hashOf(s); h <= g.limit {
-				drawn = append(drawn, int32(k))
-				of[tagOf(h)] = s
-			}
+			signatures = append(signatures, blocks[span.Block(k)])
 		}
-		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2, Cached: cached}, drawn)
-		require.Empty(t, g.lru.check(&g))
+		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2, Cached: cached})
+		require.Empty(t, g.check())
 	}
-	n, oldest := 0, used[of[listed(&g)[0]]]
+	n, oldest := 0, used[listed(&g)[0]]
 	for _, at := range used {
 		if at >= oldest {
 			n++
@@ -278,14 +227,10 @@ func TestGuardInAnyOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		g := newGuard([]int{1, 5, 100, 256, 700, 3000, 9300, 20000}[seed%8], protocol.Span(1<<(seed%5)))
-		if seed%3 == 0 { // as in a pool of millions of pages
-			g.lru = newLRUList[int32](len(g.lru.(*lruList[int16]).list))
-		}
 		for range 400 {
 			n := 1 + r.IntN(1+r.IntN(1500))
 			sig := make([]uint64, n)
 			base := uint64(r.IntN(40)) << 20
-			var drawn []int32
 			for k := range sig {
 				x := base + uint64(k)
 				if r.IntN(50) == 0 {
@@ -294,12 +239,9 @@ func TestGuardInAnyOrder(t *testing.T) {
 				x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 				x = (x ^ x>>27) * 0x94d049bb133111eb
 				sig[k] = x ^ x>>31 | 1
-				if hashOf(sig[k]) < g.limit {
-					drawn = append(drawn, int32(k))
-				}
 			}
-			g.request(&Request{Signatures: sig, Blocks: n, Prompt: n, Cached: r.IntN(n + 1)}, drawn)
-			require.Empty(t, g.lru.check(&g))
+			g.request(&Request{Signatures: sig, Blocks: n, Prompt: n, Cached: r.IntN(n + 1)})
+			require.Empty(t, g.check())
 		}
 	}
 }

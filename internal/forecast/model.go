@@ -2,85 +2,11 @@ package forecast
 
 import (
 	"math"
-	"math/bits"
 )
-
-// The features of a piece, each a small integer. featureValues says how many values each has.
-//
-// Each has to pay for the observations that it takes from the others. Requests of the session, blocks of the prompt and the
-// gap before a use were features once: the mean share of docs/policies.md is 0.2 to 0.5 points better without each of them.
-const (
-	featureNew        = iota // blocks of the prompt beyond the session's last prompt, as a power of two
-	featureAnswer            // eighths of the answer's length in tokens, as a power of two
-	featureAdded             // tokens beyond the session's last prompt and its answer, as a power of two; 0: a first prompt
-	featureUses              // uses of the piece, 9 and more are one
-	featureFront             // uses of the piece in front, 9 and more are one
-	featurePace              // the session's pace in quarters, see session
-	featureSuperseded        // 1: another prompt has branched off in front of the piece
-	featureLast              // 1: the last block of a prompt
-	featureReply             // length of the answer, apart for the first requests of a session, see replyFeature
-	featureCount
-)
-
-// featureValues is the number of values that each feature may have.
-var featureValues = [featureCount]int{16, 16, 26, 10, 10, 17, 2, 2, 32}
-
-// Features describes one piece at the time of one use: featureBits bits for each feature. A piece keeps its features
-// and not its prediction, so that what is learned later changes its value too.
-type Features uint64
-
-const (
-	featureBits = 5
-	featureMask = 1<<featureBits - 1
-)
-
-// at is the value of a feature.
-func (f Features) at(feature int) int { return int(f >> (featureBits * feature) & featureMask) }
-
-// with gives a feature, which is 0, a value.
-func (f Features) with(feature int, value uint8) Features {
-	return f | Features(value)<<(featureBits*feature)
-}
-
-// short is the features in 37 bits: superseded and last, which are 0 or 1, have one bit each, and those behind them follow. What a piece
-// has above its features, as the number of its wait, is left out.
-func (f Features) short() uint64 {
-	const last, reply = featureBits * featureLast, featureBits * featureReply
-	return uint64(f)&(1<<31-1) | uint64(f)>>last&1<<31 | uint64(f)>>reply&featureMask<<32
-}
-
-// longFeatures undoes short.
-func longFeatures(short uint64) Features {
-	const last, reply = featureBits * featureLast, featureBits * featureReply
-	return Features(short&(1<<31-1) | short>>31&1<<last | short>>32<<reply)
-}
-
-// AsLast gives a piece that was used so often the features of the last block of a prompt, which counts as used once however often the
-// prompt came.
-func (f Features) AsLast(uses int) Features { return f.used(1, uses) | 1<<(featureBits*featureLast) }
-
-// BeforeLast gives the features of the blocks in front of the last one: of a piece that was used so often behind one used front times.
-func (f Features) BeforeLast(uses, front int) Features {
-	return f.used(uses, front) &^ (1 << (featureBits * featureLast))
-}
-
-// used replaces the uses of a piece and of the one in front.
-func (f Features) used(uses, front int) Features {
-	const both = featureMask<<(featureBits*featureUses) | featureMask<<(featureBits*featureFront)
-	return f&^both | Features(min(uses, 9))<<(featureBits*featureUses) | Features(min(front, 9))<<(featureBits*featureFront)
-}
-
-// HasLast tells whether the features are those of the last block of a prompt.
-func (f Features) HasLast() bool { return f>>(featureBits*featureLast)&1 != 0 }
 
 // prediction is what the model says of the next use of a piece. The scale is ln of the expected gap in seconds, the
 // score the log odds that are added to every hazard.
-type prediction struct{ scale, score float32 }
-
-// fixed is a scale in units of 1/fixedUnit.
-func fixed(x float32) int16 { return int16(math.Round(float64(max(-100, min(100, x))) * fixedUnit)) }
-
-const fixedUnit = 256
+type prediction struct{ scale, score float64 }
 
 // The hazard is a function of z = ln(age + 1 s) − scale in bins of equal width. The value has a table over score
 // and z; ranges beyond it are clamped.
@@ -124,15 +50,12 @@ const (
 type model struct {
 	base     float64
 	baseSeen int
-	scale    [featureCount][]scaleWeight
-	weight   [featureCount][]weight
-	// terms[i][v] = pack(scale[i][v].value, weight[i][v].value): in one place, and a quarter as long, since
-	// a prediction is made for each comparison of victims.
-	terms [featureCount][1 << featureBits]packed
-	bias  [bins]weight
+	scale    [featureCount][mostValues]scaleWeight // by feature and its value
+	weight   [featureCount][mostValues]weight
+	bias     [bins]weight
 
-	table [scores][bins + 1]int32 // ln of the value at the start of each bin, times e^scale, in units of 1/unit
-	row   int                     // the next row to be computed again
+	table [scores][bins + 1]float64 // ln of the value at the start of each bin, times e^scale
+	row   int                       // the next row to be computed again
 }
 
 // scaleWeight is a term of the expected gap and the number of gaps that taught it.
@@ -156,9 +79,7 @@ func (w *weight) learn(gradient, information float64) {
 // spent on learning them.
 func newModel() *model {
 	m := &model{base: math.Log(30)}
-	for i, n := range featureValues {
-		m.scale[i] = make([]scaleWeight, n)
-		m.weight[i] = make([]weight, n)
+	for i := range m.weight {
 		for v := range m.weight[i] {
 			m.weight[i][v].variance = weightVariance
 		}
@@ -169,18 +90,12 @@ func newModel() *model {
 		h := 0.5 * (to - from) / (1 - 0.5*from)
 		m.bias[k] = weight{max(-9, math.Log(h/(1-h))), biasVariance}
 	}
-	m.startWeight(featureSuperseded, -3)
-	m.startWeight(featureLast, -1.2)
+	m.weight[featureSuperseded][1] = weight{-3, markVariance}
+	m.weight[featureLast][1] = weight{-1.2, markVariance}
 	for range scores {
 		m.refresh()
 	}
 	return m
-}
-
-// startWeight is the weight that a feature of two values starts with.
-func (m *model) startWeight(feature int, value float64) {
-	m.weight[feature][1] = weight{value, markVariance}
-	m.packTerm(feature, 1)
 }
 
 // edge is the lower end of a bin.
@@ -194,56 +109,26 @@ var binTime = func() (t [bins]float64) {
 	return t
 }()
 
-// packed is a scale and a score in one number, as integers in units of 1/unit, the scale in the upper half. A sum of
-// such numbers has the sums of both, as long as they fit into 32 bits.
-type packed int64
-
-const unit = 1 << 16
-
-// pack makes one number of both. A negative score takes one from the upper half, which scale gives back.
-func pack(scale, score float64) packed { return packed(scale*unit)<<32 + packed(score*unit) }
-
-func (t packed) scale() int32 { return int32((t - packed(t.score())) >> 32) }
-func (t packed) score() int32 { return int32(t) }
-
-// packTerm takes over the weights of one value of a feature, after either has changed.
-func (m *model) packTerm(feature, value int) {
-	m.terms[feature][value] = pack(m.scale[feature][value].value, m.weight[feature][value].value)
-}
-
-// sum gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
+// predict gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
 // and changes nothing.
-//
-// It is most of what a comparison costs, so there is no loop over the features.
-func (m *model) sum(f Features) packed {
-	const mask, n = featureMask, featureBits
-	t := &m.terms
-	return pack(m.base, 0) + t[0][f&mask] + t[1][f>>n&mask] + t[2][f>>(2*n)&mask] + t[3][f>>(3*n)&mask] +
-		t[4][f>>(4*n)&mask] + t[5][f>>(5*n)&mask] + t[6][f>>(6*n)&mask] + t[7][f>>(7*n)&mask] +
-		t[8][f>>(8*n)&mask]
-}
-
-// It compiles as long as sum has all features.
-var _ [9]packed = [featureCount]packed{}
-
-// predict gives the prediction for a piece in floating point, for learning.
-//
-// Learning corrects what victims are compared by, so it begins with the same rounded sum.
-func (m *model) predict(f Features) prediction {
-	t := m.sum(f)
-	return prediction{float32(t.scale()) / unit, float32(t.score()) / unit}
+func (m *model) predict(f *Features) prediction {
+	p := prediction{scale: m.base}
+	for i, v := range f.Values {
+		p.scale += m.scale[i][v].value
+		p.score += m.weight[i][v].value
+	}
+	return p
 }
 
 // learnGap corrects the expected gap after one was seen, with ln of its length in seconds.
 // Last blocks teach nothing about gaps: most are never used again, and the others with the
 // block in front.
-func (m *model) learnGap(f Features, logGap float64) {
-	if f.at(featureLast) == 1 {
+func (m *model) learnGap(f *Features, logGap float64) {
+	if f.Values[featureLast] == 1 {
 		return
 	}
-	e := clip(logGap - float64(m.predict(f).scale))
-	for i := range featureCount {
-		v := f.at(i)
+	e := clip(logGap - m.predict(f).scale)
+	for i, v := range f.Values {
 		w := &m.scale[i][v]
 		w.seen++
 		rate := scaleRate
@@ -251,7 +136,6 @@ func (m *model) learnGap(f Features, logGap float64) {
 			rate = paceScaleRate
 		}
 		w.value += rate * e / math.Sqrt(float64(w.seen))
-		m.packTerm(i, v)
 	}
 	m.baseSeen = min(m.baseSeen+1, baseWindow)
 	m.base += e / float64(m.baseSeen+10)
@@ -268,27 +152,32 @@ func clip(e float64) float64 { return max(-clipError, min(clipError, e)) }
 // often barely moves, a rare value of a feature moves as far as its first observations say. Steps by gradients alone
 // (AdaGrad) were rejected: the mean share of docs/policies.md is two points lower, because weights that were seen a few
 // dozen times are still far from what the observations say.
-func (m *model) learnBin(f Features, bin int, used bool) {
-	chance := logistic(m.bias[bin].value + float64(m.predict(f).score))
+func (m *model) learnBin(f *Features, bin int, used bool) {
+	chance := logistic(m.bias[bin].value + m.predict(f).score)
 	gradient, information := chance, chance*(1-chance)
 	if used {
 		gradient--
 	}
 	// Last blocks are sampled by themselves, so they correct their own weight only.
-	if f.at(featureLast) == 1 {
-		share := 1 / (1 + information*m.weight[featureLast][1].variance)
-		m.learnWeight(featureLast, 1, gradient*share, information*share)
+	if f.Values[featureLast] == 1 {
+		w := &m.weight[featureLast][1]
+		share := 1 / (1 + information*w.variance)
+		w.learn(gradient*share, information*share)
 		return
 	}
-	uncertain := m.bias[bin].variance
-	for i := range featureCount {
-		uncertain += m.weight[i][f.at(i)].variance
-	}
-	share := 1 / (1 + information*uncertain)
+	share := 1 / (1 + information*(m.bias[bin].variance+m.uncertain(f)))
 	m.bias[bin].learn(gradient*share, information*share)
-	for i := range featureCount {
-		m.learnWeight(i, f.at(i), gradient*share, information*share)
+	for i, v := range f.Values {
+		m.weight[i][v].learn(gradient*share, information*share)
 	}
+}
+
+// uncertain is the variance of the score of a piece.
+func (m *model) uncertain(f *Features) (variance float64) {
+	for i, v := range f.Values {
+		variance += m.weight[i][v].variance
+	}
+	return variance
 }
 
 // batchChance is up to which sum of chances bins are learned as one observation.
@@ -297,18 +186,15 @@ const batchChance = 0.05
 // outlive corrects the hazards of the bins from one up to another, which a block has outlived. It is learnBin for each
 // of them, but the first bins that a block outlives have chances of a thousandth, and do not change what the next one
 // is corrected by: together they are one correction of the weights.
-func (m *model) outlive(f Features, from, to int) {
-	if f.at(featureLast) == 1 {
+func (m *model) outlive(f *Features, from, to int) {
+	if f.Values[featureLast] == 1 {
 		for k := from; k < to; k++ {
 			m.learnBin(f, k, false)
 		}
 		return
 	}
 	for k := from; k < to; {
-		score, uncertain := float64(m.predict(f).score), 0.0
-		for i, g := 0, f; i < featureCount; i, g = i+1, g>>featureBits {
-			uncertain += m.weight[i][g&featureMask].variance
-		}
+		score, uncertain := m.predict(f).score, m.uncertain(f)
 		gradient, information, first := 0.0, 0.0, k
 		// The weights are as before for all bins of the batch, so the prediction is made once. Each bin has a
 		// bias of its own, which is corrected at once.
@@ -319,35 +205,24 @@ func (m *model) outlive(f Features, from, to int) {
 			b.learn(share, share*(1-chance))
 			gradient, information, sum = gradient+share, information+share*(1-chance), sum+chance
 		}
-		for i, g := 0, f; i < featureCount; i, g = i+1, g>>featureBits {
-			m.learnWeight(i, int(g&featureMask), gradient, information)
-			m.weight[i][g&featureMask].variance += float64(k-first-1) * drift
+		for i, v := range f.Values {
+			w := &m.weight[i][v]
+			w.learn(gradient, information)
+			w.variance += float64(k-first-1) * drift
 		}
 	}
 }
 
-// learnWeight corrects the weight of one value of a feature.
-func (m *model) learnWeight(feature, value int, gradient, information float64) {
-	w := &m.weight[feature][value]
-	w.learn(gradient, information)
-	m.packTerm(feature, value)
-}
+// logistic is the chance of a log odds.
+func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// logistic is the chance of a log odds. The table of expScale gives it to a hundred thousandth of itself.
-func logistic(x float64) float64 { return 1 / (1 + float64(expScale(-float32(x)))) }
-
-// binOf is the bin of an age in seconds: a negative one counts as the first.
-//
-// Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes teach the same bins, and
-// few observations are enough for the shape. The second that is added keeps the logarithm of the age 0 finite.
-func binOf(age float64, scale float64) int {
-	return binAt(logAge(age), scale)
-}
-
-// logAge is ln(age + 1 s) of an age in seconds.
+// logAge is ln(age + 1 s) of an age in seconds. The second that is added keeps it finite.
 func logAge(age float64) float64 { return float64(logOf(float32(age + 1))) }
 
-// binAt is the bin of an age by its logarithm.
+// binAt is the bin of an age by its logarithm: one before the first counts as the first.
+//
+// Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes teach the same bins, and
+// few observations are enough for the shape.
 func binAt(logAge, scale float64) int {
 	return int(max(0, min(bins-1, (logAge-scale-binStart)/binWidth)))
 }
@@ -393,71 +268,35 @@ func (m *model) refresh() {
 		}
 		stops[n] = now
 		n++
-		m.table[m.row][k] = int32(unit * logOf(float32(now.used/now.held)))
+		m.table[m.row][k] = math.Log(now.used / now.held)
 	}
 	// Nothing is known behind the last bin: the value falls as the bins' widths grow.
-	m.table[m.row][bins] = m.table[m.row][bins-1] - binStep
+	m.table[m.row][bins] = m.table[m.row][bins-1] - binWidth
 	m.row = (m.row + 1) % scores
 }
 
-// binStep is the width of a bin in units of 1/unit.
-const binStep = 26214
-
-// value is the value of a piece of an age in milliseconds: expected hits for each block and second.
-func (m *model) value(p prediction, ageMillis int64) float32 {
-	return expScale(float32(m.rank(int32(p.scale*unit), int32(p.score*unit), ageMillis)) / unit)
+// logValue is ln of the value of a piece of an age in milliseconds: expected hits for each block and second.
+func (m *model) logValue(p prediction, ageMillis int64) float64 {
+	z := (logAge(float64(max(0, ageMillis))/1000) - p.scale - binStart) / binWidth
+	s := (p.score - scoreLow) / scoreStep
+	k, part := whole(z, bins)
+	row, rest := whole(s, scores-1)
+	lower, upper := &m.table[row], &m.table[row+1]
+	return between(between(lower[k], lower[k+1], part), between(upper[k], upper[k+1], part), rest) - p.scale
 }
 
-// rank is ln of the value, in units of 1/unit. Victims are compared by it, so it takes integers, two tables
-// and no exponential.
-func (m *model) rank(scale, score int32, ageMillis int64) int32 {
-	z := (int64(logSeconds(ageMillis)-scale) - binStart*unit) * (unit / binWidth) >> 16
-	s := (int64(score) - scoreLow*unit) * (1 / scoreStep)
-	if z < 0 {
-		z = 0
-	} else if z >= bins*unit {
-		z = bins*unit - 1
+// whole splits a place in a table of n steps into the step and how far in it the place is.
+func whole(x float64, n int) (step int, part float64) {
+	x = max(0, x)
+	if x >= float64(n) {
+		return n - 1, 1
 	}
-	if s < 0 {
-		s = 0
-	} else if s >= (scores-1)*unit {
-		s = (scores-1)*unit - 1
-	}
-	k, rest := z>>16, z%unit
-	lower, upper := &m.table[s>>16], &m.table[s>>16+1]
-	low := between(lower[k], lower[k+1], rest)
-	high := between(upper[k], upper[k+1], rest)
-	return between(low, high, s%unit) - scale
+	step = int(x)
+	return step, x - float64(step)
 }
 
-// between interpolates between two numbers, by units of the way from the first to the second.
-//
-// The product needs 64 bits: neighbours in the table may be half a unit apart, and the way has 16 bits.
-func between(a, b int32, part int64) int32 { return a + int32(int64(b-a)*part>>16) }
-
-// logSeconds is ln(age + 1 s) of an age in milliseconds, in units of 1/unit. The bits of the number give the power of
-// two, and a table the logarithm of the rest, between whose entries it is interpolated.
-func logSeconds(ageMillis int64) int32 {
-	x := uint64(ageMillis) + 1000
-	n := bits.Len64(x) - 1
-	x <<= 63 - n
-	at, rest := x>>(63-logBits)&(1<<logBits-1), x>>(63-logBits-16)&(unit-1)
-	return int32(n)*log2 - log1000 + between(logs[at], logs[at+1], int64(rest))
-}
-
-const (
-	logBits = 7
-	log2    = 45426  // ln 2 in units of 1/unit
-	log1000 = 452704 // ln 1000
-)
-
-// logs has the logarithms of the numbers from 1 to 2.
-var logs = func() (t [1<<logBits + 1]int32) {
-	for i := range t {
-		t[i] = int32(math.Round(unit * math.Log(1+float64(i)/(1<<logBits))))
-	}
-	return t
-}()
+// between interpolates between two numbers, by a part of the way from the first to the second.
+func between(a, b, part float64) float64 { return a + (b-a)*part }
 
 // logOf is ln x. The exponent of the number gives the power of two, a polynomial the fraction; the error is below 0.0003,
 // a thousandth of a bin.
@@ -469,25 +308,3 @@ func logOf(x float32) float32 {
 	p := x * (0.9998843 + x*(-0.4974149+x*(0.3157632+x*(-0.1903543+x*(0.0826912+x*-0.0174214)))))
 	return float32(exponent)*0.6931472 + p
 }
-
-// expScale is e^x by a table over quarters and a cubic for the rest: scales lie within ±20.
-func expScale(x float32) float32 {
-	// min and max would look for what is no number.
-	if x += expRange; !(x > 0) {
-		x = 0
-	} else if x > 2*expRange-0.25 {
-		x = 2*expRange - 0.25
-	}
-	at := uint(x * 4)
-	r := x - float32(at)*0.25
-	return exps[at] * (1 + r*(1+r*(0.5+r*(1.0/6+r*(1.0/24)))))
-}
-
-const expRange = 20
-
-var exps = func() (t [8 * expRange]float32) {
-	for i := range t {
-		t[i] = float32(math.Exp(float64(i)/4 - expRange))
-	}
-	return t
-}()

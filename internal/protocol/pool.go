@@ -25,21 +25,30 @@ type PoolWork struct {
 
 // EvictedPiece is what a policy that predicts the next use knows of some victims in a row.
 type EvictedPiece struct {
-	End      int    // index behind the last of them
-	Features uint64 // for Ranking
-	Last     int64  // use, by the policy's clock
+	End      int // index behind the last of them
+	Features Features
+	Last     int64 // use, by the policy's clock
+}
+
+// Features is what such a policy knows of a piece at its last use, for the policy alone.
+type Features struct {
+	Values [9]uint8 // of a run of blocks, see internal/forecast
+	Uses   uint8    // of a checkpoint of recurrent states
+	GoesOn bool     // a longer checkpoint was made behind it
+	Saved  int32    // blocks that a use of the checkpoint saves
+	Wait   int64    // number of the latest wait for the piece; 0: none
 }
 
 // Ranking tells by what a policy knows now what it is worth to keep pages in host memory that it has evicted.
 type Ranking interface {
 	// Rank is the greater the more a piece is worth whose next victim is at a depth.
-	Rank(features uint64, last int64, depth int32) int32
+	Rank(features Features, last int64, depth int32) int32
 	// ByDepth tells whether ranks depend on the depth.
 	ByDepth() bool
 	// Now is the policy's clock.
 	Now() int64
 	// Await changes the features of pages that the request is going to use whose wait has begun last.
-	Await(features uint64) uint64
+	Await(features Features) Features
 }
 
 // PoolPages counts the device pages of a pool.

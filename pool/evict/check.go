@@ -88,7 +88,7 @@ func (s *pieces) Check() error {
 	for p, n := range s.of {
 		pages[n]++
 		g := &s.core.pages[p]
-		if n != noPiece && !g.Stored || n == noPiece && g.waiting {
+		if n != noPiece && !g.Stored || n == noPiece && g.waiting && !g.Copy {
 			say("page %d belongs to piece %d, is stored: %v, may be evicted: %v", p, n, g.Stored, g.waiting)
 		}
 		if g.waiting {

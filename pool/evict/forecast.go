@@ -52,13 +52,13 @@ type piece struct {
 	last     int64             // use, by the clock of the ranking
 	uses     int
 
-	parent     int32 // the piece in front, which may be gone; noPiece: there was none
-	children   int32 // pieces that hang on this one
-	branches   int32 // those of them that are not superseded
-	end        int32 // the last block of a prompt that hangs on this piece, see endOf
-	superseded bool  // a prompt has gone on with other blocks from where the piece begins
-	promptEnd  bool  // the piece is the last block of a prompt
-	watched    forecast.Entry
+	parent     int32  // the piece in front, which may be gone; noPiece: there was none
+	children   int32  // pieces that hang on this one
+	branches   int32  // those of them that are not superseded
+	end        int32  // the last block of a prompt that hangs on this piece, see endOf
+	superseded bool   // a prompt has gone on with other blocks from where the piece begins
+	promptEnd  bool   // the piece is the last block of a prompt
+	watched    uint64 // signature of the block that the model watches; 0: none
 
 	pages      int32       // that belong to the piece
 	head, tail int32       // of the list of those that may be evicted, the deepest first
@@ -88,16 +88,16 @@ type ranking struct{ model *forecast.Policy }
 func (r ranking) Now() int64 { return r.model.Now() }
 
 // Rank is the greater the more a piece is worth whose next victim is at a depth.
-func (r ranking) Rank(features uint64, last int64, depth int32) int32 {
-	return r.model.RankAt(forecast.Features(features), last, depth)
+func (r ranking) Rank(features protocol.Features, last int64, depth int32) int32 {
+	return r.model.Rank(features, last, depth)
 }
 
 // ByDepth tells whether ranks depend on the depth.
 func (r ranking) ByDepth() bool { return r.model.ByDepth() }
 
 // Await changes features of what the request is going to use whose wait has begun last.
-func (r ranking) Await(features uint64) uint64 {
-	return uint64(r.model.Await(forecast.Features(features)))
+func (r ranking) Await(features protocol.Features) protocol.Features {
+	return r.model.Await(features)
 }
 
 // Ranking is what another Core may rank by what this one has evicted.
@@ -265,7 +265,7 @@ func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 func (s *pieces) fresh(p int32) forecast.Features {
 	switch {
 	case s.model == nil:
-		return 0
+		return forecast.Features{}
 	case s.checkpoints != nil:
 		return s.checkpoints.fresh(p)
 	default:
@@ -304,7 +304,7 @@ func (s *pieces) Await(pages []messages.PageID) {
 		if n == noPiece {
 			continue // its first request runs
 		}
-		f := forecast.Features(s.ranking.Await(uint64(s.all[n].features)))
+		f := s.ranking.Await(s.all[n].features)
 		if s.model == nil {
 			s.know(p, f, s.all[n].last)
 		} else if n != before {
@@ -342,13 +342,13 @@ func (s *pieces) Note(p int32, e *protocol.EvictedPiece) {
 	if e == nil {
 		e = &protocol.EvictedPiece{Last: int64(s.core.pages[p].Use.Moment())}
 	}
-	s.know(p, forecast.Features(e.Features), e.Last)
+	s.know(p, e.Features, e.Last)
 }
 
 // Noted is what is known of a page.
 func (s *pieces) Noted(p int32) (known protocol.EvictedPiece, ok bool) {
 	q := &s.all[s.of[p]]
-	return protocol.EvictedPiece{Features: uint64(q.features), Last: q.last}, s.of[p] != noPiece
+	return protocol.EvictedPiece{Features: q.features, Last: q.last}, s.of[p] != noPiece
 }
 
 // Used makes the last use of noted contents this moment.

@@ -11,13 +11,12 @@ const (
 	// whole with each choice.
 	frontSize = 32
 	wholeSet  = 16
-	// A choice compares more pieces for each page that was evicted: one, or one for every
-	// sweepTokens of its tokens up to mostSwept. To find a better victim costs nanoseconds, to
+	// A choice compares one more piece, or one for every sweepTokens of a block up to mostSwept. To find a better victim costs nanoseconds, to
 	// compute its tokens again milliseconds.
 	sweepTokens = 128
 	mostSwept   = 16
-	// sweptCheckpoints is how many comparisons follow the eviction of a checkpoint. With one
-	// 1 % fewer blocks are saved on the traces.
+	// sweptCheckpoints is how many a choice of a checkpoint compares. With one 1 % fewer blocks
+	// are saved on the traces.
 	sweptCheckpoints = 16
 	// surveyLimit is about how many pieces are compared where no candidate is known.
 	surveyLimit = 1024
@@ -53,9 +52,9 @@ func (s *pieces) candidate(n int32) candidate {
 	c := candidate{piece: n, last: q.last, at: s.now}
 	switch {
 	case s.model != nil:
-		c.rank = s.model.RankAt(q.features, q.last, s.core.pages[q.head].Depth)
+		c.rank = s.model.Rank(q.features, q.last, s.core.pages[q.head].Depth)
 	case s.ranking != nil:
-		c.rank = s.ranking.Rank(uint64(q.features), q.last, s.core.pages[q.head].Depth)
+		c.rank = s.ranking.Rank(q.features, q.last, s.core.pages[q.head].Depth)
 	}
 	return c
 }
@@ -72,42 +71,40 @@ func (s *pieces) byDepth() bool { return s.ranking != nil && s.ranking.ByDepth()
 type front struct {
 	list  []candidate
 	sweep int // index in the set of the piece that is compared next
-	due   int // comparisons for the pages that were evicted
 	round int // of the values, see pieces.round
 }
 
 // choose is the piece of a queue that loses the next page.
 func (k *pieceQueue) choose() int32 {
 	f, set := &k.front, k.candidates()
-	if len(set) <= wholeSet || k.checkpoints != nil && len(set) <= frontSize {
-		best := k.candidate(set[0])
+	if len(set) <= wholeSet || k.pieces.checkpoints != nil && len(set) <= frontSize {
+		best := k.pieces.candidate(set[0])
 		for _, n := range set[1:] {
-			if c := k.candidate(n); k.before(c, best) {
+			if c := k.pieces.candidate(n); k.pieces.before(c, best) {
 				best = c
 			}
 		}
 		return best.piece
 	}
 	k.renew(set)
-	for range f.due {
+	for range k.pieces.swept() {
 		if f.sweep >= len(set) {
 			f.sweep = 0
 		}
 		k.offer(set[f.sweep])
 		f.sweep++
 	}
-	f.due = 0
 	// The least one gets its value of this moment, as often as it changes its place.
 	for {
 		if len(f.list) == 0 {
 			k.survey(set)
 		}
 		c := f.list[len(f.list)-1]
-		if spot := k.all[c.piece].spot; spot >= len(set) || set[spot] != c.piece {
+		if spot := k.pieces.all[c.piece].spot; spot >= len(set) || set[spot] != c.piece {
 			f.list = f.list[:len(f.list)-1] // it is in the other set
 			continue
 		}
-		if c.last == k.all[c.piece].last && c.isFresh(k.now) && !k.byDepth() {
+		if c.last == k.pieces.all[c.piece].last && c.isFresh(k.pieces.now) && !k.pieces.byDepth() {
 			return c.piece
 		}
 		f.remove(c.piece)
@@ -126,23 +123,23 @@ func (c *candidate) isFresh(now int64) bool {
 // renew gives the candidates new values where more than the time has changed them: the ranking
 // is another one, or plain LRU begins or ends.
 func (k *pieceQueue) renew(set []int32) {
-	f, round := &k.front, k.round
-	if k.model != nil && k.model.PlainLRU() {
+	f, round := &k.front, k.pieces.round
+	if k.pieces.model != nil && k.pieces.model.PlainLRU() {
 		round = -1
 	}
 	if f.round == round && len(f.list) > 0 {
 		return
 	}
 	f.round = round
-	if k.model != nil || len(f.list) == 0 {
+	if k.pieces.model != nil || len(f.list) == 0 {
 		k.survey(set)
 		return
 	}
 	for i, c := range f.list {
-		f.list[i] = k.candidate(c.piece)
+		f.list[i] = k.pieces.candidate(c.piece)
 	}
 	slices.SortFunc(f.list, func(a, b candidate) int {
-		if k.before(b, a) {
+		if k.pieces.before(b, a) {
 			return -1
 		}
 		return 1
@@ -161,9 +158,9 @@ func (k *pieceQueue) survey(set []int32) {
 // offer compares a piece with the candidates, and keeps it instead of the one of most value
 // unless it is worth more than all of them.
 func (k *pieceQueue) offer(n int32) {
-	f, c := &k.front, k.candidate(n)
+	f, c := &k.front, k.pieces.candidate(n)
 	full := len(f.list) == frontSize
-	if full && !k.before(c, f.list[0]) {
+	if full && !k.pieces.before(c, f.list[0]) {
 		return
 	}
 	f.remove(n)
@@ -172,7 +169,7 @@ func (k *pieceQueue) offer(n int32) {
 	}
 	i := len(f.list)
 	f.list = append(f.list, c)
-	for ; i > 0 && k.before(f.list[i-1], c); i-- {
+	for ; i > 0 && k.pieces.before(f.list[i-1], c); i-- {
 		f.list[i] = f.list[i-1]
 	}
 	f.list[i] = c
@@ -189,8 +186,8 @@ func (f *front) remove(n int32) {
 	}
 }
 
-// duePage is how many comparisons an evicted page is worth.
-func (s *pieces) duePage() int {
+// swept is how many more pieces a choice compares.
+func (s *pieces) swept() int {
 	if s.checkpoints != nil {
 		return sweptCheckpoints
 	}
@@ -200,7 +197,7 @@ func (s *pieces) duePage() int {
 // check verifies that the candidates are pieces of the queue, each once.
 func (f *front) check(k *pieceQueue) (errs []error) {
 	for i, c := range f.list {
-		if k.all[c.piece].queue != k {
+		if k.pieces.all[c.piece].queue != k {
 			errs = append(errs, fmt.Errorf("piece %d at %d of a front is not in the queue", c.piece, i))
 		}
 		if slices.ContainsFunc(f.list[:i], func(d candidate) bool { return d.piece == c.piece }) {
@@ -221,7 +218,10 @@ func (s *pieces) Draw(p int32) string {
 	if s.model != nil {
 		out += fmt.Sprintf(" value %.3g", s.model.Value(q.features, q.last))
 	} else {
-		out += fmt.Sprintf(" features %d last %d", uint64(q.features), q.last)
+		out += fmt.Sprintf(" last %d", q.last)
+		if wait := q.features.Wait; wait != 0 {
+			out += fmt.Sprintf(" wait %d", wait)
+		}
 	}
 	if q.promptEnd {
 		out += " last"

@@ -228,7 +228,7 @@ func (s *pieces) revive(n int32) {
 // superseded if the request goes on elsewhere, and nothing but the last block of a prompt hangs
 // on it.
 func (s *pieces) split(old int32, pages []messages.PageID, goesOn bool) int32 {
-	n := s.open(0, 1)
+	n := s.open(forecast.Features{}, 1)
 	for _, id := range pages {
 		s.assign(int32(id), n)
 	}

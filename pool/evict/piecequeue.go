@@ -9,7 +9,7 @@ import (
 
 // pieceQueue is the pieces of one tenant and one priority that have pages which may be evicted.
 type pieceQueue struct {
-	*pieces
+	pieces        *pieces
 	leaves, inner []int32 // see pieces
 	n             int     // pages
 	front         front
@@ -24,8 +24,8 @@ func (k *pieceQueue) Len() int { return k.n }
 // Add adds a page to the list of its piece, the deepest first. Pages nearly always come from
 // the deepest on, so the search ends at once.
 func (k *pieceQueue) Add(p int32) {
-	n := k.pieceFor(k, p)
-	q, pages := &k.all[n], k.core.pages
+	n := k.pieces.pieceFor(k, p)
+	q, pages := &k.pieces.all[n], k.pieces.core.pages
 	k.n++
 	before := q.tail
 	for before != None && k.deeper(p, before) {
@@ -44,14 +44,14 @@ func (k *pieceQueue) Add(p int32) {
 		if q.children == 0 {
 			k.offer(n)
 		}
-	case before == None && k.byDepth():
-		k.changed(n)
+	case before == None && k.pieces.byDepth():
+		k.pieces.changed(n)
 	}
 }
 
 // deeper tells whether page a of a piece is evicted before page b.
 func (k *pieceQueue) deeper(a, b int32) bool {
-	x, y := &k.core.pages[a], &k.core.pages[b]
+	x, y := &k.pieces.core.pages[a], &k.pieces.core.pages[b]
 	return cmp.Or(cmp.Compare(y.Depth, x.Depth), cmp.Compare(x.Tie, y.Tie), cmp.Compare(a, b)) < 0
 }
 
@@ -61,21 +61,20 @@ func (k *pieceQueue) join(q *piece, prev, next int32) {
 	if prev == None {
 		q.head = next
 	} else {
-		k.core.pages[prev].next = next
+		k.pieces.core.pages[prev].next = next
 	}
 	if next == None {
 		q.tail = prev
 	} else {
-		k.core.pages[next].prev = prev
+		k.pieces.core.pages[next].prev = prev
 	}
 }
 
 // Remove removes a page from the list of its piece.
 func (k *pieceQueue) Remove(p int32) {
-	n, g := k.of[p], &k.core.pages[p]
-	q := &k.all[n]
+	n, g := k.pieces.of[p], &k.pieces.core.pages[p]
+	q := &k.pieces.all[n]
 	k.n--
-	k.front.due = min(k.front.due+k.duePage(), surveyLimit)
 	k.join(q, g.prev, g.next)
 	if q.head != None {
 		return
@@ -104,7 +103,7 @@ func (k *pieceQueue) candidates() []int32 {
 
 // put adds a piece to a set, cut removes it: the last one gets its place.
 func (k *pieceQueue) put(set *[]int32, n int32) {
-	k.all[n].spot = len(*set)
+	k.pieces.all[n].spot = len(*set)
 	*set = append(*set, n)
 }
 
@@ -113,16 +112,16 @@ func (k *pieceQueue) cut(set *[]int32, spot int) {
 	end := len(list) - 1
 	moved := list[end]
 	list[spot] = moved
-	k.all[moved].spot = spot
+	k.pieces.all[moved].spot = spot
 	*set = list[:end]
 }
 
 // First is the deepest page of the piece that is worth the least of those that were compared.
-func (k *pieceQueue) First() int32 { return k.all[k.choose()].head }
+func (k *pieceQueue) First() int32 { return k.pieces.all[k.choose()].head }
 
 // Before compares the pieces of two pages.
 func (k *pieceQueue) Before(a, b int32) bool {
-	return k.before(k.candidate(k.of[a]), k.candidate(k.of[b]))
+	return k.pieces.before(k.pieces.candidate(k.pieces.of[a]), k.pieces.candidate(k.pieces.of[b]))
 }
 
 // peekLimit is how many pieces of a set a look ahead compares: it is frequent and only a guess.
@@ -133,19 +132,19 @@ const peekLimit = 256
 func (k *pieceQueue) Peek(n int, list []int32) []int32 {
 	end := len(list) + n
 	for _, set := range [2][]int32{k.leaves, k.inner} {
-		k.peeked = k.peeked[:0]
+		k.pieces.peeked = k.pieces.peeked[:0]
 		step := max(1, len(set)/peekLimit)
 		for i := 0; i < len(set); i += step {
-			k.peeked = append(k.peeked, k.candidate(set[i]))
+			k.pieces.peeked = append(k.pieces.peeked, k.pieces.candidate(set[i]))
 		}
-		slices.SortFunc(k.peeked, func(a, b candidate) int {
-			if k.before(a, b) {
+		slices.SortFunc(k.pieces.peeked, func(a, b candidate) int {
+			if k.pieces.before(a, b) {
 				return -1
 			}
 			return 1
 		})
-		for _, c := range k.peeked {
-			for p := k.all[c.piece].head; p != None && len(list) < end; p = k.core.pages[p].next {
+		for _, c := range k.pieces.peeked {
+			for p := k.pieces.all[c.piece].head; p != None && len(list) < end; p = k.pieces.core.pages[p].next {
 				list = append(list, p)
 			}
 		}
@@ -157,7 +156,7 @@ func (k *pieceQueue) Peek(n int, list []int32) []int32 {
 func (k *pieceQueue) Pages(list []int32) []int32 {
 	for _, set := range [2][]int32{k.leaves, k.inner} {
 		for _, n := range set {
-			for p := k.all[n].head; p != None; p = k.core.pages[p].next {
+			for p := k.pieces.all[n].head; p != None; p = k.pieces.core.pages[p].next {
 				list = append(list, p)
 			}
 		}
@@ -171,7 +170,7 @@ func (k *pieceQueue) Check() error {
 	n := 0
 	for _, set := range [2][]int32{k.leaves, k.inner} {
 		for i, m := range set {
-			q := &k.all[m]
+			q := &k.pieces.all[m]
 			if q.queue != k || q.spot != i || q.head == None {
 				errs = append(errs, fmt.Errorf("piece %d is at %d of a set, and says %d", m, i, q.spot))
 				continue
@@ -180,9 +179,9 @@ func (k *pieceQueue) Check() error {
 				errs = append(errs, fmt.Errorf("piece %d with %d children is in the wrong set", m, q.children))
 			}
 			last := None
-			for p := q.head; p != None && n <= len(k.core.pages); p = k.core.pages[p].next {
-				if k.of[p] != m || k.core.pages[p].prev != last || last != None && !k.deeper(last, p) {
-					errs = append(errs, fmt.Errorf("page %d of piece %d is listed behind page %d in piece %d", p, k.of[p], last, m))
+			for p := q.head; p != None && n <= len(k.pieces.core.pages); p = k.pieces.core.pages[p].next {
+				if k.pieces.of[p] != m || k.pieces.core.pages[p].prev != last || last != None && !k.deeper(last, p) {
+					errs = append(errs, fmt.Errorf("page %d of piece %d is listed behind page %d in piece %d", p, k.pieces.of[p], last, m))
 				}
 				last = p
 				n++

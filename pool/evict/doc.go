@@ -1,0 +1,61 @@
+// Package evict orders the pages of one memory that may be evicted. Each device pool holds a
+// Core, and so does the host memory of each pool; neither the pool nor the offloader knows by
+// which policy it evicts.
+//
+// # What a Core knows
+//
+// The Core has one record for each page: the latest use of its contents, the depth of their
+// block in its prefix, their priority and when that ends, and the tenant they count for. The
+// owner of the pages says who holds them:
+//
+//	Join    a page counts for a tenant            Leave   ...for none
+//	Store   it has contents                       Forget  ...none
+//	Add     the contents may be evicted           Remove  ...not as long as someone holds them
+//
+//	SetPriority, Touch   change what the order of a page depends on, whether it may be evicted or not
+//	Advance              the time: priorities that end are the default one from then on
+//	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
+//	Peek                 the pages that are evicted next, in their order
+//
+// A victim is a page of the lowest priority. Copies, contents that are elsewhere too, go before
+// all priorities. Of one priority the policy decides.
+//
+// # Quotas
+//
+// With quotas the page that is evicted is, with "first" by the rule above,
+//
+//	if the tenant has reached its quota and has pages    the first of its own
+//	else if tenants over their quotas have pages         the first of theirs
+//	else                                                 the first of all
+//
+// so memory that no other tenant needs may be used by any, and a tenant within its quota is
+// protected from tenants over theirs.
+//
+// # Policies
+//
+// A Policy makes a Queue for the pages of each tenant and priority, which answers the first of
+// its pages. Priorities, timers and tenants are the Core's, so a queue has only one question to
+// answer: which of these pages is worth the least.
+//
+//	lru        the least recently used page, of one use the deepest       lru.go
+//	forecast   the page whose next use is worth the least to wait for     forecast.go and others
+//
+// A policy that learns is told what requests did: Release gives the path of a request that
+// ends with its times, Await what a request that waits will use. One that does not embeds
+// Indifferent, and is a file with two methods for the policy and six for its queue. Its name
+// goes into policies. Every policy is held by TestModel: whatever it prefers, priorities and
+// quotas hold, and it has each page once.
+//
+// Host memory is told of no requests. Its Core is told instead what the device pool's Core
+// knew of each page that it evicted (Noted, Note), and is lent what ranks it (RankBy).
+//
+// # Cost
+//
+//	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
+//	                                   all do, otherwise O(log pages)
+//	of forecast                        O(1): a choice compares a few pieces, see front
+//	with quotas                        O(tenants) for each victim
+//	a priority that ends               O(log pages) for each page
+//
+// A page takes 56 bytes. With forecast a piece, a run of pages, takes 112 more.
+package evict
