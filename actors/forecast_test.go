@@ -42,7 +42,7 @@ func (r *rig) visited(t *testing.T, w *host.Writer, first, tokens int) int {
 	return a.ReusedTokens
 }
 
-// How much the policy forecast compares for an eviction, and whether priority_lru prefetches records, depends on the tokens of a block.
+// How much the policy forecast compares for an eviction depends on the tokens of a block.
 func TestPoolsKnowTheTokensOfABlock(t *testing.T) {
 	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
 		r := newRig(t, setup{
@@ -58,16 +58,18 @@ func TestPoolsKnowTheTokensOfABlock(t *testing.T) {
 // short ones and more of the long ones.
 func TestForecastCountsWork(t *testing.T) {
 	var reused [2][2]int // without and with the work, of short and long prompts
-	for k, doublesAt := range []int{0, 8} {
-		var visits atomic.Int64
-		r := byWork(t, 60, 0, doublesAt, actors.WithClock(func() time.Duration { return time.Duration(visits.Load()) * time.Second }))
-		w, dice := r.newWriter("host"), rand.New(rand.NewPCG(1, 2))
-		for range 1200 {
-			visits.Add(1)
-			d := dice.IntN(24)
-			reused[k][d%2] += r.visited(t, w, 1000*d, 9+d%2*72)
+	for seed := range uint64(6) {
+		for k, doublesAt := range []int{0, 8} {
+			var visits atomic.Int64
+			r := byWork(t, 60, 0, doublesAt, actors.WithClock(func() time.Duration { return time.Duration(visits.Load()) * time.Second }))
+			w, dice := r.newWriter("host"), rand.New(rand.NewPCG(seed, 2))
+			for range 1200 {
+				visits.Add(1)
+				d := dice.IntN(24)
+				reused[k][d%2] += r.visited(t, w, 1000*d, 9+d%2*72)
+			}
+			r.close()
 		}
-		r.close()
 	}
 	t.Logf("tokens of short and long prompts reused: %d, by work %d", reused[0], reused[1])
 	assert.Less(t, reused[1][0], reused[0][0])
