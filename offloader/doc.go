@@ -34,13 +34,10 @@
 // above the victim's. Of several sole pages the one of the lowest priority is
 // displaced, of these the least recently used, of these the deepest.
 //
-// With PoolConfig.Forecast the pages of one priority have another order. The device pool
-// says which victims were one piece, a run of blocks of one prefix, and ranks pieces by a
-// prediction of their next use. The piece of least rank loses its deepest page. Ranks
-// change with time, so each choice compares some pieces, see front. Contents that a request waits for
-// are displaced last of their priority, in the order of waits.
-//
-// With Config.Quotas host memory is divided between tenants, see accounts.
+// Which sole page goes first, with PoolConfig.Policy and Config.Quotas, is the question that
+// a device pool has too, so an evict.Core answers it. Clean copies are in the same order, below
+// all priorities. Where the policy predicts the next use, the Core is told what the device
+// pool's policy knew of each victim, and is lent what ranks it while a Move decides.
 //
 // # The states of a transfer
 //
@@ -87,9 +84,8 @@
 //
 // # Cost
 //
-// A Move allocates nothing once its records have grown. A victim costs O(1) where contents
-// come in the order in which they are displaced, as nearly all do, otherwise O(log host pages). With PoolConfig.Forecast it
-// mostly costs the comparison of two pieces, and each Move that of 16 more (of up to 2,047 where none has been compared yet). A transfer and a mark cost one
+// A Move allocates nothing once its records have grown. A victim costs what package evict says
+// of its order. A transfer and a mark cost one
 // ledger record for each page that they touch, a page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
 // chunks of 64 pages with something under way, and a record 88 bytes.
 package offloader

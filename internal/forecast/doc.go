@@ -49,12 +49,9 @@
 //
 // # Bounds and determinism
 //
-// The memory is bounded when a policy is made, for n pages by 3.3 × n bytes from 50,000 pages on, and below by 129 KiB + 0.5 × n
-// (see Policy.Bytes, and New for the shares): some 22 bytes for each watched block, of which there are 4,096 or one for 48 pages, 16 for
-// each session's end, of which there are 2,048 or up to one for 7 pages, 14 for each of the guard's, one for
-// some 34 pages, and 13 KB of weights. Lists of more than 32,767 entries take 4 or 8 bytes more for each. Of blocks it keeps 32 bits of their hash and the place in a table, so that one
-// block in 400 million is taken for another one; of times it keeps 16 ms of precision and 397 days of range.
+// The memory is bounded when a policy is made, see New: it has so many watched blocks, session
+// ends and blocks of the guard, each with the signature that it is found by.
 //
-// A request costs O(1) for the policy and a hash for each block. All decisions are a function of the requests, their times and
+// A request costs O(1), and two look-ups and a hash for each of its signatures. All decisions are a function of the requests, their times and
 // the seed. A standing clock counts requests instead of time.
 package forecast

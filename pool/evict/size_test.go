@@ -1,0 +1,14 @@
+package evict
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestSizes holds the memory that the package comment states.
+func TestSizes(t *testing.T) {
+	assert.EqualValues(t, 48, unsafe.Sizeof(Page{}))
+	assert.LessOrEqual(t, unsafe.Sizeof(piece{}), uintptr(128))
+}
