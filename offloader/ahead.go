@@ -22,7 +22,8 @@ import (
 func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates) int {
 	o.expect(idle, "PlanAhead")
 	if !o.cfg.Ahead {
-		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids", o.cfg.Pools[pool].Name))
+		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids",
+			o.cfg.Pools[pool].Name))
 	}
 	o.start(nil, stamp)
 	h := &o.hosts[pool]

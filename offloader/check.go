@@ -98,7 +98,8 @@ func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	}
 	free, sorted := pg.pins == 0 && !pg.protected, pg.state == sole || pg.state == clean
 	if h.order.Page(int32(p)).Stored != sorted || h.order.Waits(int32(p)) != (sorted && free) {
-		e.add("host page %d is %s with %d pins, and may be displaced: %v", p, stateNames[pg.state], pg.pins, h.order.Waits(int32(p)))
+		e.add("host page %d is %s with %d pins, and may be displaced: %v",
+			p, stateNames[pg.state], pg.pins, h.order.Waits(int32(p)))
 	}
 	if in := pg.state == ahead && free; in != (pg.at != heap.Removed) || in && h.ahead[pg.at] != p {
 		e.add("host page %d is %s at index %d of the ahead copies", p, stateNames[pg.state], pg.at)
@@ -111,7 +112,8 @@ func (h *hostPool) checkRing(e *problems) {
 	for i := range h.size {
 		p := h.idle[(h.head+i)%len(h.idle)]
 		if h.pages[p].state != free || seen[p] {
-			e.add("host page %d in the ring is %s, seen before: %t", p, stateNames[h.pages[p].state], seen[p])
+			e.add("host page %d in the ring is %s, seen before: %t",
+				p, stateNames[h.pages[p].state], seen[p])
 		}
 		seen[p] = true
 	}
@@ -156,7 +158,8 @@ func (l *ledger) check() []error {
 		unused++
 	}
 	if live != l.inUse || live+unused != int(l.n) {
-		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused", live, l.n, l.inUse, unused))
+		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused",
+			live, l.n, l.inUse, unused))
 	}
 	for i, n := range owners {
 		if n != 1 {
@@ -179,7 +182,8 @@ func (t *recordNumbers) check() error {
 			}
 		}
 		if c.used != used || used == 0 {
-			return fmt.Errorf("pages from %d on: %d have records, counted %d", i*recordChunkPages, used, c.used)
+			return fmt.Errorf("pages from %d on: %d have records, counted %d",
+				i*recordChunkPages, used, c.used)
 		}
 	}
 	for _, c := range t.unused {

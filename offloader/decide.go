@@ -129,7 +129,8 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 			continue
 		}
 		if q := h.mustSole(c.Block, "copy"); q != p {
-			panic(fmt.Sprintf("offloader: pool %s: copy of block %d from host page %d, which is on page %d", h.name, c.Block, p, q))
+			panic(fmt.Sprintf("offloader: pool %s: copy of block %d from host page %d, which is on page %d",
+				h.name, c.Block, p, q))
 		}
 		o.guard(pool, p)
 	}
@@ -203,8 +204,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// decideOutcome decides where the contents of a victim go on, if they do. There are host pages. The victim is of the first of
-// the pieces, if there are any.
+// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
+// The victim is of the first of the pieces, if there are any.
 func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority) protocol.Outcome {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {

@@ -85,7 +85,7 @@
 // # Cost
 //
 // A Move allocates nothing once its records have grown. A victim costs what package evict says
-// of its order. A transfer and a mark cost one
-// ledger record for each page that they touch, a page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
-// chunks of 64 pages with something under way, and a record 88 bytes.
+// of its order. A transfer and a mark cost one ledger record for each page that they touch, a
+// page in WaitQuery one if anything is under way in its pool. A page costs four bytes in chunks
+// of 64 pages with something under way, and a record 88 bytes.
 package offloader

@@ -24,7 +24,8 @@ func (o *Offloader) String() string {
 // their states, ahead copies as well, and free pages are left out.
 func (h *hostPool) draw(b *strings.Builder) {
 	c := h.count()
-	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n", h.name, c.Total, c.Used, c.Cached, c.Free)
+	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n",
+		h.name, c.Total, c.Used, c.Cached, c.Free)
 	for i := range h.pages {
 		pg := &h.pages[i]
 		switch pg.state {
@@ -32,12 +33,14 @@ func (h *hostPool) draw(b *strings.Builder) {
 			continue
 		case sole:
 			g := h.order.Page(int32(i))
-			fmt.Fprintf(b, "  %d sole block %d depth %d priority %d use %d", i, pg.block, g.Depth, g.Priority, g.Use)
+			fmt.Fprintf(b, "  %d sole block %d depth %d priority %d use %d",
+				i, pg.block, g.Depth, g.Priority, g.Use)
 		case clean:
 			g := h.order.Page(int32(i))
 			fmt.Fprintf(b, "  %d clean block %d depth %d stamp %d", i, pg.block, g.Depth, g.Use.Moment())
 		default:
-			fmt.Fprintf(b, "  %d %s block %d depth %d stamp %d", i, stateNames[pg.state], pg.block, pg.depth, pg.stamp)
+			fmt.Fprintf(b, "  %d %s block %d depth %d stamp %d",
+				i, stateNames[pg.state], pg.block, pg.depth, pg.stamp)
 		}
 		if pg.pins > 0 {
 			fmt.Fprintf(b, " pins %d", pg.pins)
@@ -53,7 +56,8 @@ func (h *hostPool) draw(b *strings.Builder) {
 	}
 }
 
-// draw draws the records of the pages of one pool with a transfer or a kernel under way, by tier and page.
+// draw draws the records of the pages of one pool with a transfer or a kernel under way, by
+// tier and page.
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
 	for tier := range p.tiers {

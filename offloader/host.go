@@ -114,7 +114,8 @@ func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 func (h *hostPool) mustSole(b protocol.BlockID, purpose string) messages.PageID {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
-		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s", h.name, purpose, b, h.stateOf(p)))
+		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s",
+			h.name, purpose, b, h.stateOf(p)))
 	}
 	return p
 }

@@ -173,7 +173,8 @@ func (o *Offloader) Begin(m *protocol.Move) {
 func (o *Offloader) Finish() {
 	o.expect(planned, "Finish")
 	if o.cursor < len(o.items) {
-		panic(fmt.Sprintf("offloader: Finish with %d of %d transfers not submitted", len(o.items)-o.cursor, len(o.items)))
+		panic(fmt.Sprintf("offloader: Finish with %d of %d transfers not submitted",
+			len(o.items)-o.cursor, len(o.items)))
 	}
 	// Failures are undone in the order of the items, before onboards are finished: these
 	// look at Failed.
@@ -231,7 +232,8 @@ func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 // expect panics if the calls of one piece of work are out of order.
 func (o *Offloader) expect(want phase, call string) {
 	if o.phase != want {
-		panic(fmt.Sprintf("offloader: %s while %s, which wants %s", call, phaseNames[o.phase], phaseNames[want]))
+		panic(fmt.Sprintf("offloader: %s while %s, which wants %s",
+			call, phaseNames[o.phase], phaseNames[want]))
 	}
 }
 

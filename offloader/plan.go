@@ -92,7 +92,8 @@ func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy,
 			continue
 		}
 		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {
-			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d", o.hosts[pool].name, c.Tokens, c.To))
+			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d",
+				o.hosts[pool].name, c.Tokens, c.To))
 		}
 		page, tier, _ := c.From.Page()
 		it := item{

@@ -32,7 +32,8 @@ func (o *Offloader) PlanSaves(stamp uint64, list []Save) {
 		s.Failed = false
 		first := messages.PageID(len(o.hosts[s.Pool].pages))
 		if s.To < first {
-			panic(fmt.Sprintf("offloader: pool %s: save to host page %d, save pages begin at %d", o.hosts[s.Pool].name, s.To, first))
+			panic(fmt.Sprintf("offloader: pool %s: save to host page %d, save pages begin at %d",
+				o.hosts[s.Pool].name, s.To, first))
 		}
 		it := item{
 			kind: saving, lane: Offload, pool: s.Pool, index: int32(i),
@@ -139,7 +140,8 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 	}
 	for p := range o.hosts {
 		if n := o.hosts[p].loadable(m.Priority, m.Tenant); m.Counts[p] > max(0, n) {
-			panic(fmt.Sprintf("offloader: pool %s: load of %d pages, room for %d", o.hosts[p].name, m.Counts[p], n))
+			panic(fmt.Sprintf("offloader: pool %s: load of %d pages, room for %d",
+				o.hosts[p].name, m.Counts[p], n))
 		}
 	}
 	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)), make([][]protocol.BlockID, len(o.hosts))
@@ -197,7 +199,8 @@ func (h *hostPool) load(pool messages.PoolID, m *protocol.LoadPages, displaced [
 func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 	p := e.Pages[i]
 	if h.pages[p].state != loading || h.find(b) != messages.NoPage {
-		panic(fmt.Sprintf("offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d", h.name, b, p, h.stateOf(p), h.find(b)))
+		panic(fmt.Sprintf("offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d",
+			h.name, b, p, h.stateOf(p), h.find(b)))
 	}
 	h.setBlock(p, b)
 	h.setState(p, sole)

@@ -30,7 +30,8 @@ func newShape(c PoolConfig) shape {
 		need = max(need, r.Offset+r.Bytes(s.tokens))
 	}
 	if need > s.pageBytes || s.pageBytes <= 0 {
-		panic(fmt.Sprintf("offloader: pool %s: a page of %d bytes does not hold %d", c.Name, s.pageBytes, need))
+		panic(fmt.Sprintf("offloader: pool %s: a page of %d bytes does not hold %d",
+			c.Name, s.pageBytes, need))
 	}
 	return s
 }

@@ -18,7 +18,8 @@ func (p *Pool) String() string {
 	if n := p.options.BlockTokens; n > 0 {
 		tokens = fmt.Sprintf(" of %d tokens", n)
 	}
-	fmt.Fprintf(&b, "pool %s: %d pages%s, %d used, %d cached, %d free, %d held\n", p.name, c.Total, tokens, c.Used, c.Cached, c.Free, c.Held)
+	fmt.Fprintf(&b, "pool %s: %d pages%s, %d used, %d cached, %d free, %d held\n",
+		p.name, c.Total, tokens, c.Used, c.Cached, c.Free, c.Held)
 	if p.order.Divided() {
 		for t := range p.order.Quotas() {
 			a := p.Account(protocol.Tenant(t))

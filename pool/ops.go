@@ -87,7 +87,8 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	case op.CoveredByReservation:
 		covered = -1
 	case g.covered == g.references:
-		p.fail("%s of page %d, whose %d references are all covered by reservations", opName(op.Kind), id, g.references)
+		p.fail("%s of page %d, whose %d references are all covered by reservations",
+			opName(op.Kind), id, g.references)
 	}
 	p.hold(int32(id), -1, covered, 0)
 	p.vacate(int32(id))
@@ -201,7 +202,8 @@ func (p *Pool) mustStore(op *protocol.PoolOp, i int) *page {
 		p.fail("%s of page %d, which caches nothing", opName(op.Kind), id)
 	}
 	if len(op.Blocks) > 0 && op.Blocks[i] != g.block {
-		p.fail("%s of page %d for block %d, it caches block %d", opName(op.Kind), id, op.Blocks[i], g.block)
+		p.fail("%s of page %d for block %d, it caches block %d",
+			opName(op.Kind), id, op.Blocks[i], g.block)
 	}
 	return g
 }

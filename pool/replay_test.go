@@ -135,7 +135,7 @@ func (c *atomicCache) request(r *traceRequest) {
 	drop := protocol.PoolOp{Kind: protocol.Drop, Pages: c.path, Use: c.use}
 	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.AttachPages, Pages: attach, Blocks: blocks, Depth: int32(hits), Priority: 35})
 	c.pool.Do(&c.work)
-	if evict.Learns(c.pool.options.Name) {
+	if c.pool.options.Name == evict.Forecast {
 		c.facts.Signatures = c.facts.Signatures[:0]
 		span := c.pool.options.Span
 		for k := range span.Signatures(n) {

@@ -151,7 +151,8 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 		p.fail("rebuild of page %d twice", k.Page)
 	}
 	if k.CoveredReferences < 0 || k.CoveredReferences > min(k.References, maxCovered) {
-		p.fail("rebuild of page %d with %d covered references of %d", k.Page, k.CoveredReferences, k.References)
+		p.fail("rebuild of page %d with %d covered references of %d",
+			k.Page, k.CoveredReferences, k.References)
 	}
 	if k.Priority > messages.MaxPriority {
 		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)

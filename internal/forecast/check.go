@@ -26,7 +26,8 @@ func (p *Policy) Check() error {
 		}
 		watched++
 		if p.watch.index[e.signature] != int32(at) || e.since > p.clock.now || e.bin >= bins {
-			say("watched block %x at %d since %d is in bin %d, the clock is %d", e.signature, at, e.since, e.bin, p.clock.now)
+			say("watched block %x at %d since %d is in bin %d, the clock is %d",
+				e.signature, at, e.since, e.bin, p.clock.now)
 		}
 	}
 	if n := len(p.watch.index); watched != n {
@@ -51,7 +52,8 @@ func (g *guard) check() (errs []error) {
 		weights += g.lru.entries[at].value
 	}
 	if weights != g.weights || g.exceeded() {
-		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d", weights, g.weights, g.capacity))
+		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d",
+			weights, g.weights, g.capacity))
 	}
 	return errs
 }
@@ -62,7 +64,8 @@ func (m *model) check() (errs []error) {
 	for i := range m.weight {
 		for v := range m.weight[i] {
 			if bad(m.weight[i][v].value) || bad(m.scale[i][v].value) {
-				errs = append(errs, fmt.Errorf("feature %d of value %d weighs %v and %v", i, v, m.weight[i][v].value, m.scale[i][v].value))
+				errs = append(errs, fmt.Errorf("feature %d of value %d weighs %v and %v",
+					i, v, m.weight[i][v].value, m.scale[i][v].value))
 			}
 			if w := m.weight[i][v]; !(w.variance > 0 && w.variance <= markVariance) {
 				errs = append(errs, fmt.Errorf("feature %d of value %d has the variance %v", i, v, w.variance))
@@ -71,7 +74,8 @@ func (m *model) check() (errs []error) {
 	}
 	for k := range m.bias {
 		if b := m.bias[k]; bad(b.value) || !(b.variance > 0 && b.variance <= biasVariance) {
-			errs = append(errs, fmt.Errorf("hazard of bin %d is %v with variance %v", k, b.value, b.variance))
+			errs = append(errs, fmt.Errorf("hazard of bin %d is %v with variance %v",
+				k, b.value, b.variance))
 		}
 	}
 	return errs

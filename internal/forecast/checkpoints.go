@@ -9,14 +9,17 @@ import (
 
 // checkpoints predicts when a checkpoint of recurrent states is used again.
 //
-// A checkpoint serves requests that agree with its prefix and with no longer one that is cached, so it is used alone, not
-// with all those in front of it as a block of keys and values is. It is a page by itself. What is known of it are its uses and
-// whether a longer one was made behind it. Each such class has its own hazard by age, counted from the checkpoints in the pool:
-// one that is evicted counts for as long as it was there. Of checkpoints that are evicted early little is seen at later
-// ages, so there the hazard is that of all classes, which is a reason to keep one of them now and then.
+// A checkpoint serves requests that agree with its prefix and with no longer one that is
+// cached, so it is used alone, not with all those in front of it as a block of keys and values
+// is. It is a page by itself. What is known of it are its uses and whether a longer one was
+// made behind it. Each such class has its own hazard by age, counted from the checkpoints in
+// the pool: one that is evicted counts for as long as it was there. Of checkpoints that are
+// evicted early little is seen at later ages, so there the hazard is that of all classes, which
+// is a reason to keep one of them now and then.
 //
-// The value is the one of pieces, the hits to be expected for the time that the page is occupied, times the blocks that
-// a hit saves: those from the next shorter checkpoint to this one, which would be computed again without it.
+// The value is the one of pieces, the hits to be expected for the time that the page is
+// occupied, times the blocks that a hit saves: those from the next shorter checkpoint to this
+// one, which would be computed again without it.
 type checkpoints struct {
 	used, reached [checkpointClasses][ageBins]float64 // observations by age: uses, and checkpoints that got so old
 	table         [checkpointClasses][ageBins]float64 // ln of the value of one block at the start of each bin
@@ -32,7 +35,8 @@ const (
 	ageBins  = 40
 	ageWidth = 0.35 // of ln(age + 1 s): the last bin begins after 10 days
 
-	// What is believed before anything was observed, by class and for all of them: as many observations of such a hazard.
+	// What is believed before anything was observed, by class and for all of them: as many
+	// observations of such a hazard.
 	hazardPrior = 4.0
 	hazardStart = 0.05
 
@@ -40,8 +44,8 @@ const (
 	checkpointDecay = 1 - 1.0/1024 // of what was observed, at each refresh: some 65,000 observations count
 )
 
-// NewCheckpoints makes a policy for pages that are checkpoints of recurrent states each. It is told of their uses by Used
-// and Gone instead of Begin and End.
+// NewCheckpoints makes a policy for pages that are checkpoints of recurrent states each. It is
+// told of their uses by Used and Gone instead of Begin and End.
 func NewCheckpoints() *Policy {
 	c := &checkpoints{}
 	c.refresh()
@@ -55,8 +59,8 @@ func (p *Policy) EndRequest(r *Request) {
 	p.clock.request(r.Released)
 }
 
-// Checkpoint gives the features of a new checkpoint that saves so many blocks. GoesOn says whether there is a longer one
-// behind it.
+// Checkpoint gives the features of a new checkpoint that saves so many blocks. GoesOn says
+// whether there is a longer one behind it.
 func (p *Policy) Checkpoint(saved int, goesOn bool) Features {
 	f := p.Saves(Features{}, saved)
 	f.GoesOn = goesOn
@@ -75,8 +79,9 @@ func (p *Policy) GoesOn(f Features) Features {
 	return f
 }
 
-// Used teaches that a checkpoint is used now, whose last use was at the given time of Now, and returns its features from
-// then on. It is not awaited any more: those that still wait for it say so when they are tried again.
+// Used teaches that a checkpoint is used now, whose last use was at the given time of Now, and
+// returns its features from then on. It is not awaited any more: those that still wait for it
+// say so when they are tried again.
 func (p *Policy) Used(f Features, last int64) Features {
 	p.checkpoints.observe(classOf(&f), p.clock.now-last, true)
 	f.Uses, f.Wait = min(f.Uses+1, checkpointUses), 0
@@ -101,7 +106,8 @@ func ageBin(ageMillis int64) (k int, part float64) {
 	return whole(logAge(float64(max(0, ageMillis))/1000)/ageWidth, ageBins)
 }
 
-// observe counts a checkpoint of a class: the bins that it has outlived, and the one in which it was used.
+// observe counts a checkpoint of a class: the bins that it has outlived, and the one in which
+// it was used.
 //
 // A checkpoint that is evicted in a bin has been seen in half of it.
 func (c *checkpoints) observe(class int, ageMillis int64, used bool) {
@@ -143,8 +149,8 @@ func (c *checkpoints) refresh() {
 	}
 }
 
-// bestRate is the value of holding something from the start of a bin on, see the comment of the package, by the hazards
-// of all bins.
+// bestRate is the value of holding something from the start of a bin on, see the comment of the
+// package, by the hazards of all bins.
 func bestRate(hazard []float64, from int) float64 {
 	used, held, alive, best := 0.0, 0.0, 1.0, 0.0
 	for k := from; k < len(hazard); k++ {
@@ -170,7 +176,8 @@ func (c *checkpoints) check() error {
 	for class := range c.used {
 		for k := range ageBins {
 			if used, reached := c.used[class][k], c.reached[class][k]; !(used >= 0 && used <= reached) {
-				errs = append(errs, fmt.Errorf("checkpoints of class %d: %v of %v were used in bin %d", class, used, reached, k))
+				errs = append(errs, fmt.Errorf("checkpoints of class %d: %v of %v were used in bin %d",
+					class, used, reached, k))
 			}
 		}
 	}

@@ -46,5 +46,6 @@ func (c *clock) at(engine time.Duration) int64 {
 	return min(c.now, millis(engine)+c.ahead)
 }
 
-// secondsBetween is the time from one moment in milliseconds to another, 0 if the first one is later.
+// secondsBetween is the time from one moment in milliseconds to another, 0 if the first one is
+// later.
 func secondsBetween(from, to int64) float64 { return float64(max(0, to-from)) / 1000 }

@@ -36,22 +36,24 @@
 // ones most. A policy sees some thousand observations before a cache of minutes has gone
 // through its traffic, so what counts is how much each of them teaches.
 //
-// What a waiting request is going to use is not predicted: such pieces are awaited (Await) and worth more than all
-// others, until they are used. Among them the order is that in which the waits began.
+// What a waiting request is going to use is not predicted: such pieces are awaited (Await) and
+// worth more than all others, until they are used. Among them the order is that in which the
+// waits began.
 //
 // A guard compares the policy with LRU on one block in 36 of a large cache and returns to
 // LRU for a time where that would have hit clearly more.
 //
 // # Checkpoints of recurrent states
 //
-// A pool of states has a policy that NewCheckpoints makes: its pieces are single pages with hazards that are counted, and
-// values in proportion to what a use saves. See checkpoints.
+// A pool of states has a policy that NewCheckpoints makes: its pieces are single pages with
+// hazards that are counted, and values in proportion to what a use saves. See checkpoints.
 //
 // # Bounds and determinism
 //
 // The memory is bounded when a policy is made, see New: it has so many watched blocks, session
 // ends and blocks of the guard, each with the signature that it is found by.
 //
-// A request costs O(1), and two look-ups and a hash for each of its signatures. All decisions are a function of the requests, their times and
-// the seed. A standing clock counts requests instead of time.
+// A request costs O(1), and two look-ups and a hash for each of its signatures. All decisions
+// are a function of the requests, their times and the seed. A standing clock counts requests
+// instead of time.
 package forecast

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// String draws what the policy has learned: the hazard of each bin, and of each value of a feature that was seen with a
-// next use its weight, its part of the expected gap, and how many gaps taught that.
+// String draws what the policy has learned: the hazard of each bin, and of each value of a
+// feature that was seen with a next use its weight, its part of the expected gap, and how many
+// gaps taught that.
 func (p *Policy) String() string {
 	if p.checkpoints != nil {
 		return p.checkpoints.String()
@@ -16,7 +17,8 @@ func (p *Policy) String() string {
 	m := p.model
 	fmt.Fprintf(&b, "forecast: %d requests, expected gap e^%.2f s, %d of %d blocks watched, %d of %d session ends",
 		p.requests, m.base, len(p.watch.index), len(p.watch.ring), len(p.sessions.index), len(p.sessions.entries))
-	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, LRU leads by %.0f ± %.0f, LRU rules %d requests, next %d", p.guard.lookups, p.guard.lead, math.Sqrt(p.guard.square), p.guard.ruling, p.guard.term)
+	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, LRU leads by %.0f ± %.0f, LRU rules %d requests, next %d",
+		p.guard.lookups, p.guard.lead, math.Sqrt(p.guard.square), p.guard.ruling, p.guard.term)
 	b.WriteString("\n  hazard:")
 	for k := range m.bias {
 		fmt.Fprintf(&b, " %.2f", m.bias[k].value)
@@ -25,7 +27,8 @@ func (p *Policy) String() string {
 		fmt.Fprintf(&b, "\n  feature %d:", i)
 		for v := range m.weight[i] {
 			if m.scale[i][v].seen > 0 {
-				fmt.Fprintf(&b, " %d:%+.2f/%+.2f(%d)", v, m.weight[i][v].value, m.scale[i][v].value, m.scale[i][v].seen)
+				fmt.Fprintf(&b, " %d:%+.2f/%+.2f(%d)",
+					v, m.weight[i][v].value, m.scale[i][v].value, m.scale[i][v].seen)
 			}
 		}
 	}

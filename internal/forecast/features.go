@@ -36,15 +36,16 @@ const mostValues = 32
 
 // logFeature is the power of two of a count, within the values of a feature.
 //
-// Counts and times are taken by their order of magnitude: a prompt of 40 blocks is followed up as one of 50 is, and
-// each value of a feature has to be learned apart.
+// Counts and times are taken by their order of magnitude: a prompt of 40 blocks is followed up
+// as one of 50 is, and each value of a feature has to be learned apart.
 func logFeature(n, feature int) uint8 {
 	return uint8(min(bits.Len(uint(max(0, n))), featureValues[feature]-1))
 }
 
-// replyFeature is the length of an answer in steps of one and a half octaves, with a number of its own for each of the first
-// three requests of a session. What a long answer says depends on these: after the first one it may end a task, later it
-// announces a longer pause. A sum of the two features cannot say that.
+// replyFeature is the length of an answer in steps of one and a half octaves, with a number of
+// its own for each of the first three requests of a session. What a long answer says depends on
+// these: after the first one it may end a task, later it announces a longer pause. A sum of the
+// two features cannot say that.
 func replyFeature(turn, tokens int) uint8 {
 	return uint8(8*min(turn, mostTurns) + min(bits.Len(uint(max(0, tokens)))*2/3, 7))
 }

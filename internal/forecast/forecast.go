@@ -53,8 +53,8 @@ type Policy struct {
 	current Features // that all pieces of the current request have
 }
 
-// Lengths of the history: what a policy of n pages watches, and the sessions that it knows. Small caches are limited by
-// what is known of their requests.
+// Lengths of the history: what a policy of n pages watches, and the sessions that it knows.
+// Small caches are limited by what is known of their requests.
 const (
 	leastWatched  = 2048
 	mostWatched   = 4096
@@ -64,8 +64,8 @@ const (
 	sessionShare  = 1.0 / 7 // of the pages
 )
 
-// New makes a policy for a number of blocks, of which requests have signatures by a span. The seed decides
-// which blocks are sampled; equal seeds and equal requests give equal decisions.
+// New makes a policy for a number of blocks, of which requests have signatures by a span. The
+// seed decides which blocks are sampled; equal seeds and equal requests give equal decisions.
 //
 // The history counts signatures, not blocks: of shorter blocks as many tokens are remembered.
 func New(blocks int, span protocol.Span, seed uint64) *Policy {
@@ -115,10 +115,12 @@ func (p *Policy) Begin(r *Request) {
 	}
 }
 
-// A policy learns from every request at first, and from one in settledEvery after settledFrom requests: what it
-// knows then changes slowly, and learning was half of its time. The blocks under watch are swept as slowly then as new
-// ones are added. Computing rows of the value table only for every 32nd request was rejected: with settledFrom = 2,500, so that
-// the traces of docs/policies.md show it, the mean share is 0.6 points lower, and the same with the sweeps of every eighth.
+// A policy learns from every request at first, and from one in settledEvery after settledFrom
+// requests: what it knows then changes slowly, and learning was half of its time. The blocks
+// under watch are swept as slowly then as new ones are added. Computing rows of the value table
+// only for every 32nd request was rejected: with settledFrom = 2,500, so that the traces of
+// docs/policies.md show it, the mean share is 0.6 points lower, and the same with the sweeps of
+// every eighth.
 const (
 	settledFrom  = 8192
 	settledEvery = 8
@@ -137,8 +139,9 @@ func (p *Policy) Piece(r Run) Features {
 	return f
 }
 
-// Draw draws a block of the prompt of the current request, from block from on, for Watch, and tells whether there is one. It comes
-// before End. The caller does not call it for a path without pieces.
+// Draw draws a block of the prompt of the current request, from block from on, for Watch, and
+// tells whether there is one. It comes before End. The caller does not call it for a path
+// without pieces.
 //
 // The last block is not drawn. It is often partial, or filled up by the next request of the
 // session, and then never used again: among the others it would teach that all blocks behind
@@ -153,8 +156,8 @@ func (p *Policy) Draw(r *Request, from int) (block int, ok bool) {
 	return p.span.Block(next), true
 }
 
-// Watch puts a block under watch with the features of its piece, and returns its signature, 0 if it is not watched: a block
-// that Draw drew, or in End the last one.
+// Watch puts a block under watch with the features of its piece, and returns its signature, 0
+// if it is not watched: a block that Draw drew, or in End the last one.
 func (p *Policy) Watch(r *Request, run Run, block int) uint64 {
 	f, signature := p.Piece(run), r.Signatures[p.span.Signatures(block)]
 	if !p.watch.add(signature, f, p.model.predict(&f).scale, p.clock.now) {
@@ -163,8 +166,9 @@ func (p *Policy) Watch(r *Request, run Run, block int) uint64 {
 	return signature
 }
 
-// End ends the current request, whose path has a last piece and one in front; of one piece front and last are the same. The end of the
-// prompt is noted for the next request of the session, and the last block of some prompts is put under watch.
+// End ends the current request, whose path has a last piece and one in front; of one piece
+// front and last are the same. The end of the prompt is noted for the next request of the
+// session, and the last block of some prompts is put under watch.
 func (p *Policy) End(r *Request, front, last Run) {
 	if r.Prompt == 0 {
 		return
@@ -195,8 +199,9 @@ func (p *Policy) endSession(r *Request, front Run) {
 	p.sessions.end(r.Signatures[p.span.Signatures(max(1, r.Prompt-1))-1], p.session)
 }
 
-// Supersede changes the features of a piece: another prompt has branched off in front
-// of it, and nothing else did before. Watched is the signature of the watched block of the piece, if any.
+// Supersede changes the features of a piece: another prompt has branched off in front of it,
+// and nothing else did before. Watched is the signature of the watched block of the piece, if
+// any.
 func (p *Policy) Supersede(f Features, watched uint64) Features {
 	p.watch.supersede(watched)
 	f.Values[featureSuperseded] = 1
@@ -218,9 +223,10 @@ func (p *Policy) logValue(f *Features, last int64) float64 {
 	return p.model.logValue(p.model.predict(f), p.clock.now-last)
 }
 
-// Rank orders pieces: a number that is the greater the more a piece is worth whose next victim is the block at a depth.
-// Awaited pieces are worth more than all others, and among them those more whose latest wait began later. Ranks are equal
-// apart from that while plain LRU decides, so that the last use does.
+// Rank orders pieces: a number that is the greater the more a piece is worth whose next victim
+// is the block at a depth. Awaited pieces are worth more than all others, and among them those
+// more whose latest wait began later. Ranks are equal apart from that while plain LRU decides,
+// so that the last use does.
 func (p *Policy) Rank(f Features, last int64, depth int32) int32 {
 	if f.Wait != 0 && p.waits.lasts(f.Wait) {
 		return awaitedRank + p.waits.order(f.Wait)
@@ -238,11 +244,13 @@ func (p *Policy) Rank(f Features, last int64, depth int32) int32 {
 // unit is what ranks count in: parts of the logarithm of a value.
 const unit = 1 << 16
 
-// CountWork makes the policy value blocks by the work that a hit saves. Computing a block takes longer the deeper it is, since it
-// attends to all blocks in front: at a depth of so many blocks twice as long as the first one.
+// CountWork makes the policy value blocks by the work that a hit saves. Computing a block takes
+// longer the deeper it is, since it attends to all blocks in front: at a depth of so many
+// blocks twice as long as the first one.
 //
-// A hit of a deep block is worth the root of that. With the whole of it less is saved on the conversation trace of docs/policies.md, and
-// more on the synthetic one up to 2,000 pages: a deep block serves nobody without those in front, which then are evicted for it.
+// A hit of a deep block is worth the root of that. With the whole of it less is saved on the
+// conversation trace of docs/policies.md, and more on the synthetic one up to 2,000 pages: a
+// deep block serves nobody without those in front, which then are evicted for it.
 func (p *Policy) CountWork(doubles float64) { p.doubles = float32(doubles) }
 
 // ByDepth tells whether Rank depends on the depth.
@@ -272,8 +280,8 @@ func (g *generator) next() uint64 {
 	return x ^ x>>31
 }
 
-// below draws a number in [0, n). The high half of a product does it without a division; its bias is below 2⁻³⁰ for
-// sets of pieces.
+// below draws a number in [0, n). The high half of a product does it without a division; its
+// bias is below 2⁻³⁰ for sets of pieces.
 func (g *generator) below(n int) int {
 	high, _ := bits.Mul64(g.next(), uint64(n))
 	return int(high)

@@ -4,12 +4,12 @@ import (
 	"math"
 )
 
-// prediction is what the model says of the next use of a piece. The scale is ln of the expected gap in seconds, the
-// score the log odds that are added to every hazard.
+// prediction is what the model says of the next use of a piece. The scale is ln of the expected
+// gap in seconds, the score the log odds that are added to every hazard.
 type prediction struct{ scale, score float64 }
 
-// The hazard is a function of z = ln(age + 1 s) − scale in bins of equal width. The value has a table over score
-// and z; ranges beyond it are clamped.
+// The hazard is a function of z = ln(age + 1 s) − scale in bins of equal width. The value has a
+// table over score and z; ranges beyond it are clamped.
 const (
 	bins     = 32
 	binStart = -7.0
@@ -20,33 +20,36 @@ const (
 	scoreLow  = -6.5
 )
 
-// What is believed of the weights before anything was observed: variances of normal distributions around the
-// values of newModel. They are in units of log odds, so they need not be fitted to a trace: a feature changes the odds
-// of a use by a factor of e^√0.06 = 1.3, nine features together by about two; the shape of the hazard is
-// known within a factor of two; and that a last or a superseded block is used at all is hardly known.
+// What is believed of the weights before anything was observed: variances of normal
+// distributions around the values of newModel. They are in units of log odds, so they need not
+// be fitted to a trace: a feature changes the odds of a use by a factor of e^√0.06 = 1.3, nine
+// features together by about two; the shape of the hazard is known within a factor of two; and
+// that a last or a superseded block is used at all is hardly known.
 const (
 	weightVariance = 0.06
 	biasVariance   = 0.5
 	markVariance   = 0.5
-	// Traffic changes, so that each observation also makes weights a little less certain. They settle where ten
-	// thousands of observations count, instead of all.
+	// Traffic changes, so that each observation also makes weights a little less certain. They
+	// settle where ten thousands of observations count, instead of all.
 	drift = 1e-8
 )
 
 // Rates of learning of the expected gap, as measured on the traces of docs/policies.md.
 const (
-	// All features of one gap are corrected by its whole error, and a scale that moves also shifts
-	// the bins that have been learned: with 0.1 for all the mean share of docs/policies.md is one point lower.
+	// All features of one gap are corrected by its whole error, and a scale that moves also
+	// shifts the bins that have been learned: with 0.1 for all the mean share of
+	// docs/policies.md is one point lower.
 	scaleRate     = 0.025
 	paceScaleRate = 0.05 // of the pace, which is measured in the same unit
 	clipError     = 2.0
 	baseWindow    = 200
 )
 
-// model predicts the time until a block is used again, and learns from blocks whose next use was seen.
+// model predicts the time until a block is used again, and learns from blocks whose next use
+// was seen.
 //
-// The expected gap is exp(base + Σ scales[i][f_i]). The hazard in bin k, the chance of a use in this bin if there
-// was none before, is logistic(bias[k] + Σ weights[i][f_i]).
+// The expected gap is exp(base + Σ scales[i][f_i]). The hazard in bin k, the chance of a use in
+// this bin if there was none before, is logistic(bias[k] + Σ weights[i][f_i]).
 type model struct {
 	base     float64
 	baseSeen int
@@ -64,19 +67,21 @@ type scaleWeight struct {
 	seen  int
 }
 
-// weight is a term of the score that is known as a normal distribution: what it probably is, and how uncertain that is.
+// weight is a term of the score that is known as a normal distribution: what it probably is,
+// and how uncertain that is.
 type weight struct{ value, variance float64 }
 
-// learn corrects the weight by its part of a gradient, and makes it more certain by its part of what was observed.
+// learn corrects the weight by its part of a gradient, and makes it more certain by its part of
+// what was observed.
 func (w *weight) learn(gradient, information float64) {
 	w.value -= w.variance * gradient
 	w.variance = w.variance*(1-w.variance*information) + drift
 }
 
-// newModel starts from a gap of 30 s, log-normal with σ = 1, and half of all blocks used again. That is between what
-// people and agents do, and soon corrected. Superseded pieces and last blocks start with a low score, since both are
-// consequences of how prompts grow and were found on every trace; otherwise the first minutes of a cache would be
-// spent on learning them.
+// newModel starts from a gap of 30 s, log-normal with σ = 1, and half of all blocks used again.
+// That is between what people and agents do, and soon corrected. Superseded pieces and last
+// blocks start with a low score, since both are consequences of how prompts grow and were found
+// on every trace; otherwise the first minutes of a cache would be spent on learning them.
 func newModel() *model {
 	m := &model{base: math.Log(30)}
 	for i := range m.weight {
@@ -109,8 +114,8 @@ var binTime = func() (t [bins]float64) {
 	return t
 }()
 
-// predict gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
-// and changes nothing.
+// predict gives the prediction for a piece by what is known now. A value of a feature that was
+// never seen has terms of 0 and changes nothing.
 func (m *model) predict(f *Features) prediction {
 	p := prediction{scale: m.base}
 	for i, v := range f.Values {
@@ -141,17 +146,19 @@ func (m *model) learnGap(f *Features, logGap float64) {
 	m.base += e / float64(m.baseSeen+10)
 }
 
-// clip bounds the error of one gap. A session that returns after a night is a factor of thousands away from its
-// expected gap, and would move the scale of all pieces by more than everything before.
+// clip bounds the error of one gap. A session that returns after a night is a factor of
+// thousands away from its expected gap, and would move the scale of all pieces by more than
+// everything before.
 func clip(e float64) float64 { return max(-clipError, min(clipError, e)) }
 
 // learnBin corrects the hazard of one bin: the block was used within it, or outlived it.
 //
-// All terms of the score are corrected together, each by its share in what is uncertain of their sum: a step of the
-// extended Kalman filter for a logistic observation, with the covariances left out. A term that has been observed
-// often barely moves, a rare value of a feature moves as far as its first observations say. Steps by gradients alone
-// (AdaGrad) were rejected: the mean share of docs/policies.md is two points lower, because weights that were seen a few
-// dozen times are still far from what the observations say.
+// All terms of the score are corrected together, each by its share in what is uncertain of
+// their sum: a step of the extended Kalman filter for a logistic observation, with the
+// covariances left out. A term that has been observed often barely moves, a rare value of a
+// feature moves as far as its first observations say. Steps by gradients alone (AdaGrad) were
+// rejected: the mean share of docs/policies.md is two points lower, because weights that were
+// seen a few dozen times are still far from what the observations say.
 func (m *model) learnBin(f *Features, bin int, used bool) {
 	chance := logistic(m.bias[bin].value + m.predict(f).score)
 	gradient, information := chance, chance*(1-chance)
@@ -183,9 +190,10 @@ func (m *model) uncertain(f *Features) (variance float64) {
 // batchChance is up to which sum of chances bins are learned as one observation.
 const batchChance = 0.05
 
-// outlive corrects the hazards of the bins from one up to another, which a block has outlived. It is learnBin for each
-// of them, but the first bins that a block outlives have chances of a thousandth, and do not change what the next one
-// is corrected by: together they are one correction of the weights.
+// outlive corrects the hazards of the bins from one up to another, which a block has outlived.
+// It is learnBin for each of them, but the first bins that a block outlives have chances of a
+// thousandth, and do not change what the next one is corrected by: together they are one
+// correction of the weights.
 func (m *model) outlive(f *Features, from, to int) {
 	if f.Values[featureLast] == 1 {
 		for k := from; k < to; k++ {
@@ -196,8 +204,8 @@ func (m *model) outlive(f *Features, from, to int) {
 	for k := from; k < to; {
 		score, uncertain := m.predict(f).score, m.uncertain(f)
 		gradient, information, first := 0.0, 0.0, k
-		// The weights are as before for all bins of the batch, so the prediction is made once. Each bin has a
-		// bias of its own, which is corrected at once.
+		// The weights are as before for all bins of the batch, so the prediction is made once.
+		// Each bin has a bias of its own, which is corrected at once.
 		for sum := 0.0; k < to && sum < batchChance; k++ {
 			b := &m.bias[k]
 			chance := logistic(b.value + score)
@@ -221,14 +229,15 @@ func logAge(age float64) float64 { return float64(logOf(float32(age + 1))) }
 
 // binAt is the bin of an age by its logarithm: one before the first counts as the first.
 //
-// Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes teach the same bins, and
-// few observations are enough for the shape.
+// Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes
+// teach the same bins, and few observations are enough for the shape.
 func binAt(logAge, scale float64) int {
 	return int(max(0, min(bins-1, (logAge-scale-binStart)/binWidth)))
 }
 
-// stretch is a number of adjoining bins, for a block that has reached the first of them: the chance of a use in them,
-// the time held until the use or their end, and the chance that there was none.
+// stretch is a number of adjoining bins, for a block that has reached the first of them: the
+// chance of a use in them, the time held until the use or their end, and the chance that there
+// was none.
 type stretch struct{ used, held, alive float64 }
 
 // add continues a stretch with the one behind it.
@@ -238,8 +247,8 @@ func (s *stretch) add(next stretch) {
 	s.alive *= next.alive
 }
 
-// refresh computes the next row of the value table. Rows are computed one at a time, so that no request waits for
-// all of them.
+// refresh computes the next row of the value table. Rows are computed one at a time, so that no
+// request waits for all of them.
 //
 // The value of a block that has reached the start of bin k is the maximum over later bin ends t of
 //
@@ -247,10 +256,11 @@ func (s *stretch) add(next stretch) {
 //
 // the index of the best time to hold it (Gittins): hits gained per time that a page is occupied.
 //
-// The bins are visited from the last on. Those behind bin k form stretches, each the best time to hold a block from
-// its start on, and each worth more than the next. A block that starts in bin k is best held through all stretches
-// that are worth more than what was gained before them. A stretch that is added once is never looked at again, so a row
-// costs O(bins); trying every end for every bin took a tenth of the policy's time.
+// The bins are visited from the last on. Those behind bin k form stretches, each the best time
+// to hold a block from its start on, and each worth more than the next. A block that starts in
+// bin k is best held through all stretches that are worth more than what was gained before
+// them. A stretch that is added once is never looked at again, so a row costs O(bins); trying
+// every end for every bin took a tenth of the policy's time.
 func (m *model) refresh() {
 	score := scoreLow + scoreStep*float64(m.row)
 	var hazard [bins]float64
@@ -275,7 +285,8 @@ func (m *model) refresh() {
 	m.row = (m.row + 1) % scores
 }
 
-// logValue is ln of the value of a piece of an age in milliseconds: expected hits for each block and second.
+// logValue is ln of the value of a piece of an age in milliseconds: expected hits for each
+// block and second.
 func (m *model) logValue(p prediction, ageMillis int64) float64 {
 	z := (logAge(float64(max(0, ageMillis))/1000) - p.scale - binStart) / binWidth
 	s := (p.score - scoreLow) / scoreStep
@@ -298,8 +309,8 @@ func whole(x float64, n int) (step int, part float64) {
 // between interpolates between two numbers, by a part of the way from the first to the second.
 func between(a, b, part float64) float64 { return a + (b-a)*part }
 
-// logOf is ln x. The exponent of the number gives the power of two, a polynomial the fraction; the error is below 0.0003,
-// a thousandth of a bin.
+// logOf is ln x. The exponent of the number gives the power of two, a polynomial the fraction;
+// the error is below 0.0003, a thousandth of a bin.
 func logOf(x float32) float32 {
 	bits := math.Float32bits(x)
 	exponent := int32(bits>>23) - 127

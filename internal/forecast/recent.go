@@ -37,8 +37,8 @@ func (r *recent[V]) find(key uint64) *V {
 	return nil
 }
 
-// use makes a key the latest used and returns its value, which is that of the zero key if it is new. The least
-// recently used key goes if there is no room.
+// use makes a key the latest used and returns its value, which is that of the zero key if it is
+// new. The least recently used key goes if there is no room.
 func (r *recent[V]) use(key uint64) *V {
 	at, ok := r.index[key]
 	switch {
@@ -85,13 +85,15 @@ func (r *recent[V]) check() error {
 	n, last := 0, none
 	for at := r.head; at != none && n <= len(r.entries); at = r.entries[at].next {
 		if e := &r.entries[at]; e.prev != last || r.index[e.key] != at {
-			return fmt.Errorf("key %x at %d follows %d and says %d, the index says %d", e.key, at, last, e.prev, r.index[e.key])
+			return fmt.Errorf("key %x at %d follows %d and says %d, the index says %d",
+				e.key, at, last, e.prev, r.index[e.key])
 		}
 		last = at
 		n++
 	}
 	if n != len(r.index) || n+len(r.unused) != len(r.entries) || last != r.tail {
-		return fmt.Errorf("%d keys are listed up to %d of %d, %d are in the index, %d of %d are unused", n, last, r.tail, len(r.index), len(r.unused), len(r.entries))
+		return fmt.Errorf("%d keys are listed up to %d of %d, %d are in the index, %d of %d are unused",
+			n, last, r.tail, len(r.index), len(r.unused), len(r.entries))
 	}
 	return nil
 }

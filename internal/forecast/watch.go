@@ -2,9 +2,10 @@ package forecast
 
 import "math"
 
-// watch follows a sample of blocks from one use to the next, whether they stay cached or not. Each bin of age that a
-// block outlives teaches the model a 0, the bin of its next use a 1. A block that is dropped from the list before its
-// next use is merely no longer observed: what it has outlived until then has been learned, so nothing is biased.
+// watch follows a sample of blocks from one use to the next, whether they stay cached or not.
+// Each bin of age that a block outlives teaches the model a 0, the bin of its next use a 1. A
+// block that is dropped from the list before its next use is merely no longer observed: what it
+// has outlived until then has been learned, so nothing is biased.
 type watch struct {
 	index map[uint64]int32 // by signature: its place in the ring
 	ring  []watched
@@ -32,11 +33,13 @@ func (w *watch) remove(at int32) {
 	w.ring[at] = watched{}
 }
 
-// patience is how many expected gaps a block is watched at least while the list is full. With shorter ones the late
-// bins, which tell an overdue session from one that has ended, would never be observed under load.
+// patience is how many expected gaps a block is watched at least while the list is full. With
+// shorter ones the late bins, which tell an overdue session from one that has ended, would
+// never be observed under load.
 const patience = 2
 
-// add puts a block under watch, unless the list is full of blocks that it is too early to drop. It tells whether it has.
+// add puts a block under watch, unless the list is full of blocks that it is too early to drop.
+// It tells whether it has.
 func (w *watch) add(signature uint64, f Features, scale float64, now int64) bool {
 	at := w.next
 	if e := &w.ring[at]; e.signature != 0 {
@@ -79,16 +82,19 @@ func (w *watch) see(m *model, signatures []uint64, arrived int64) {
 	}
 }
 
-// sweepShare is the part of the list that one request sweeps: what has been outlived is learned soon, also from
-// blocks that are never used again. Those that are used report themselves; without the sweep the others would teach
-// only when their place is needed, and the policy would believe for minutes that everything returns.
+// sweepShare is the part of the list that one request sweeps: what has been outlived is learned
+// soon, also from blocks that are never used again. Those that are used report themselves;
+// without the sweep the others would teach only when their place is needed, and the policy
+// would believe for minutes that everything returns.
 const sweepShare = 64
 
-// sweepMost bounds the entries that one request sweeps. A list for which it is too few has so many entries that those
-// which the sweep reaches late are young against the time that the list covers.
+// sweepMost bounds the entries that one request sweeps. A list for which it is too few has so
+// many entries that those which the sweep reaches late are young against the time that the list
+// covers.
 const sweepMost = 256
 
-// sweep learns what some of the watched blocks have outlived. For most of them there is nothing to learn yet.
+// sweep learns what some of the watched blocks have outlived. For most of them there is nothing
+// to learn yet.
 func (w *watch) sweep(m *model, now int64) {
 	for range min(len(w.ring)/sweepShare+1, sweepMost) {
 		if w.swept++; w.swept == int32(len(w.ring)) {

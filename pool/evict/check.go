@@ -23,7 +23,8 @@ func (c *Core) Check() error {
 	for p := range c.pages {
 		g := &c.pages[p]
 		if int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority || g.waiting && !g.Stored {
-			say("page %d of tenant %d has priority %d, is stored: %v, may be evicted: %v", p, g.Tenant, g.Priority, g.Stored, g.waiting)
+			say("page %d of tenant %d has priority %d, is stored: %v, may be evicted: %v",
+				p, g.Tenant, g.Priority, g.Stored, g.waiting)
 			continue
 		}
 		if g.waiting {
@@ -53,12 +54,14 @@ func (c *Core) Check() error {
 			}
 			for _, p := range l.queue.Pages(nil) {
 				if g := &c.pages[p]; !g.waiting || g.level() != l.priority || int(g.Tenant) != t {
-					say("page %d of tenant %d at level %d is in that of tenant %d at level %d", p, g.Tenant, g.level(), t, l.priority)
+					say("page %d of tenant %d at level %d is in that of tenant %d at level %d",
+						p, g.Tenant, g.level(), t, l.priority)
 				}
 			}
 		}
 		if a.waiting != waiting[t] || queued != a.waiting || a.pages < a.waiting {
-			say("tenant %d has %d pages, %d of them in the order, %d queued, %d counted", t, a.pages, a.waiting, queued, waiting[t])
+			say("tenant %d has %d pages, %d of them in the order, %d queued, %d counted",
+				t, a.pages, a.waiting, queued, waiting[t])
 		}
 		sum += a.waiting
 	}
@@ -101,13 +104,16 @@ func (s *pieces) Check() error {
 	for n := 1; n < len(s.all); n++ {
 		q := &s.all[n]
 		if q.pages != pages[n] || q.children != children[n] || q.branches < 0 || q.branches > q.children {
-			say("piece %d has %d pages, %d children and %d branches, counted %d and %d", n, q.pages, q.children, q.branches, pages[n], children[n])
+			say("piece %d has %d pages, %d children and %d branches, counted %d and %d",
+				n, q.pages, q.children, q.branches, pages[n], children[n])
 		}
 		if (listed[n] > 0) != (q.queue != nil) || (q.head != None) != (q.queue != nil) {
-			say("piece %d begins with page %d, %d pages of it may be evicted, in a queue: %v", n, q.head, listed[n], q.queue != nil)
+			say("piece %d begins with page %d, %d pages of it may be evicted, in a queue: %v",
+				n, q.head, listed[n], q.queue != nil)
 		}
 		if used := q.pages > 0 || q.children > 0; used == unused[n] {
-			say("piece %d with %d pages and %d children is not in use: %v", n, q.pages, q.children, unused[n])
+			say("piece %d with %d pages and %d children is not in use: %v",
+				n, q.pages, q.children, unused[n])
 		}
 	}
 	if s.model != nil {

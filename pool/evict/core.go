@@ -155,7 +155,8 @@ func (c *Core) change(p int32, set func()) {
 func (c *Core) Add(p int32) {
 	g := &c.pages[p]
 	if g.waiting || !g.Stored {
-		panic(fmt.Sprintf("evict: page %d comes to the order: stored %v, there already %v", p, g.Stored, g.waiting))
+		panic(fmt.Sprintf("evict: page %d comes to the order: stored %v, there already %v",
+			p, g.Stored, g.waiting))
 	}
 	t := &c.tenants[g.Tenant]
 	t.queue(g.level(), c.policy).Add(p)

@@ -11,8 +11,9 @@ const (
 	// whole with each choice.
 	frontSize = 32
 	wholeSet  = 16
-	// A choice compares one more piece, or one for every sweepTokens of a block up to mostSwept. To find a better victim costs nanoseconds, to
-	// compute its tokens again milliseconds.
+	// A choice compares one more piece, or one for every sweepTokens of a block up to
+	// mostSwept. To find a better victim costs nanoseconds, to compute its tokens again
+	// milliseconds.
 	sweepTokens = 128
 	mostSwept   = 16
 	// sweptCheckpoints is how many a choice of a checkpoint compares. With one 1 % fewer blocks

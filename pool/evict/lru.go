@@ -142,14 +142,17 @@ func (q *lruQueue) Check() error {
 	}
 	for i, p := range q.heap {
 		if q.core.pages[p].at != int32(i) {
-			errs = append(errs, fmt.Errorf("page %d is at %d of a heap, and says %d", p, i, q.core.pages[p].at))
+			errs = append(errs, fmt.Errorf("page %d is at %d of a heap, and says %d",
+				p, i, q.core.pages[p].at))
 		}
 	}
 	if i := heap.Misplaced(q.heap, q); i >= 0 {
-		errs = append(errs, fmt.Errorf("page %d is evicted before page %d above it", q.heap[i], q.heap[(i-1)/2]))
+		errs = append(errs, fmt.Errorf("page %d is evicted before page %d above it",
+			q.heap[i], q.heap[(i-1)/2]))
 	}
 	if n != q.n || q.tail != last {
-		errs = append(errs, fmt.Errorf("%d pages up to page %d are in a queue that says %d up to page %d", n, last, q.n, q.tail))
+		errs = append(errs, fmt.Errorf("%d pages up to page %d are in a queue that says %d up to page %d",
+			n, last, q.n, q.tail))
 	}
 	return errors.Join(errs...)
 }

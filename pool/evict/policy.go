@@ -2,11 +2,11 @@ package evict
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // Queue orders the pages of one tenant and one priority that may be evicted. A page that is
@@ -68,7 +68,7 @@ type Policy interface {
 // Indifferent is a Policy, but for NewQueue and NewCopies, that learns nothing.
 type Indifferent struct{}
 
-// Advance and the other methods do nothing.
+// Advance does nothing, as do the other methods.
 func (Indifferent) Advance(time.Duration)                              {}
 func (Indifferent) Release([]messages.PageID, *protocol.RequestFacts)  {}
 func (Indifferent) Await([]messages.PageID)                            {}
@@ -104,8 +104,8 @@ type Options struct {
 
 // The policies.
 const (
-	LRU      = "priority_lru"
-	Forecast = "forecast"
+	LRU      = windows.PriorityLRU
+	Forecast = windows.Forecast
 )
 
 // policies makes a policy for so many pages.
@@ -122,6 +122,3 @@ func newPolicy(c *Core, o Options, pages int) Policy {
 	}
 	return open(c, o, pages)
 }
-
-// Learns tells whether a policy needs to be told of requests.
-func Learns(policy string) bool { return strings.HasPrefix(policy, Forecast) }
