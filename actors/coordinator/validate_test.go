@@ -12,7 +12,7 @@ import (
 // steps of the loop, at even and odd addresses.
 func TestFirstNegative(t *testing.T) {
 	for offset := range 2 {
-		memory := make([]messages.Token, 5*signTokens+2+offset)
+		memory := make([]messages.Token, 5*8+2+offset)
 		for i := range memory {
 			memory[i] = messages.MaxToken - messages.Token(i)
 		}

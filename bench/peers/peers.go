@@ -36,23 +36,19 @@ type setup struct {
 	python string
 }
 
-// peers are those of the table, this engine first: the ratios are against it. The second
-// is the same engine, compiled with its profile, as a host can do.
+// peers are those of the table, this engine first: the ratios are against it.
 var peers = []peer{
-	{"kvactor", func(ctx context.Context, s *setup) ([]string, error) { return s.engine(ctx, "demo", "off") }},
-	{"kvactor-profiled", func(ctx context.Context, s *setup) ([]string, error) {
-		return s.engine(ctx, "demo-profiled", filepath.Join(s.here, "..", "engine.pgo"))
-	}},
+	{"kvactor", func(ctx context.Context, s *setup) ([]string, error) { return s.engine(ctx) }},
 	{"kvbm", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lru") }},
 	{"kvbm-lineage", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lineage") }},
 	{"sglang", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "sglang") }},
 	{"vllm", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "vllm") }},
 }
 
-// engine builds this engine's command under a name, with a profile for the compiler.
-func (s *setup) engine(ctx context.Context, name, profile string) ([]string, error) {
-	path := filepath.Join(s.cache, name)
-	err := run(ctx, filepath.Join(s.here, "..", ".."), nil, "go", "build", "-pgo="+profile, "-o", path, "./cmd/demo")
+// engine builds this engine's command.
+func (s *setup) engine(ctx context.Context) ([]string, error) {
+	path := filepath.Join(s.cache, "demo")
+	err := run(ctx, filepath.Join(s.here, "..", ".."), nil, "go", "build", "-o", path, "./cmd/demo")
 	return []string{path, "REPLAY"}, err
 }
 
