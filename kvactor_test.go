@@ -167,26 +167,3 @@ func TestInputsOfBeams(t *testing.T) {
 	require.NoError(t, e.Refresh(ctx, s))
 	assert.ErrorIs(t, e.Refresh(ctx, &kvactor.Sequence{}), kvactor.ErrUnknownSequence)
 }
-
-// An array that the host gives away serves as well as a copy: it is reused, and the
-// sequence goes on behind it. A host keeps the array of a request that is refused.
-func TestKeepTokens(t *testing.T) {
-	e := open(t, 8)
-	defer shut(t, e)
-	refused := make([]kvactor.Token, 200)
-	_, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: refused, KeepTokens: true})
-	require.ErrorIs(t, err, kvactor.ErrOutOfPages)
-	for _, reused := range []int{0, 19} {
-		tokens := make([]kvactor.Token, 20, 40)
-		for i := range tokens {
-			tokens[i] = kvactor.Token(i)
-		}
-		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: tokens, KeepTokens: true})
-		require.NoError(t, err)
-		assert.Equal(t, reused, s.Admitted().ReusedTokens)
-		require.NoError(t, s.Commit(ctx, 20, kvactor.Ticket{}))
-		require.NoError(t, s.Append(ctx, 7))
-		assert.Zero(t, tokens[:21][20], "behind the prompt")
-		require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
-	}
-}

@@ -64,9 +64,6 @@ func (e *Engine) AdmitBatch(ctx context.Context, batch []Admission) error {
 	for i := range batch {
 		if batch[i].Err = results[i].Err; batch[i].Err == nil {
 			batch[i].Sequence = e.start(&batch[i].Request, &results[i])
-			if batch[i].Request.KeepTokens {
-				batch[i].Request.Tokens = nil // it is the engine's
-			}
 		}
 		all.add(batch[i].Err)
 	}

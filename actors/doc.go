@@ -53,8 +53,7 @@
 //	                                                               the actor has it back
 //	  Results and other answers the host, from the answer on
 //	  tokens of a prompt        the host        the engine         it is answered; the engine
-//	                                                               keeps copies, or the array
-//	                                                               of an admitted KeepTokens
+//	                                                               keeps copies
 //	Match, PoolWork, Move, …    the             one tree, pool     it comes back, or the fence
 //	(internal/protocol)         coordinator     or offloader       behind it (see below)
 //	  page tables, tokens in    the             the same actor,    the same; several records

@@ -58,7 +58,7 @@ func TestStatisticsOfPrompts(t *testing.T) {
 		defer r.close()
 		s, err := r.start(run(0, 2*tpb))
 		require.NoError(t, err)
-		results, err := r.AdmitBatch(t.Context(), []messages.AdmitRequest{{Tokens: run(0, 2*tpb+1), KeepTokens: true}})
+		results, err := r.AdmitBatch(t.Context(), []messages.AdmitRequest{{Tokens: run(0, 2*tpb+1)}})
 		require.NoError(t, err)
 		require.NoError(t, results[0].Err)
 		stats, err := r.Stats(t.Context())

@@ -78,8 +78,7 @@ func (a *treeActor) ReceiveDirect(message any) bool {
 }
 
 // Receive serves one message and sends it back. The record is the coordinator's: it is
-// lent from the message until the answer, and the core keeps no part of it but the token
-// arrays that a store has lent.
+// lent from the message until the answer, and the core keeps no part of it.
 func (a *treeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	// Also of a broken tree: the coordinator waits for the fences of all actors.

@@ -140,7 +140,7 @@ func underLock(inner do) do {
 // looks the same prompts up. piped bounds the gain if the tree matched the next
 // request on another core, visit/max(match, visit-match); both bounds it if every
 // core could match, visit/max(visit/2, visit-match): neither pays for handing a match
-// over or for checking it again. kept is a visit with KeepTokens.
+// over or for checking it again.
 func BenchmarkMatchAhead(b *testing.B) {
 	for _, x := range []struct{ tokens, tokensPerBlock int }{
 		{shortText, tokensPerBlock}, {longText, tokensPerBlock}, {longText, 512},
@@ -155,16 +155,14 @@ func BenchmarkMatchAhead(b *testing.B) {
 				texts[i] = random(r, length+1)
 				newCalls(texts[i][:length]).store(engine)
 			}
-			visitor, keeper, kept := newCalls(texts[0]), newCalls(texts[0]), newSamples()
-			keeper.admit.Requests[0].KeepTokens = true
+			visitor := newCalls(texts[0])
 			lookup, i := &messages.Lookup{}, 0
 			next := func() []messages.Token {
 				i = (i + 1) % len(texts)
 				return texts[i]
 			}
 			c := versus(b, func() time.Duration {
-				visitor.admit.Requests[0].Tokens, keeper.admit.Requests[0].Tokens = next(), next()
-				kept.add(timed(func() { keeper.visit(engine) })())
+				visitor.admit.Requests[0].Tokens = next()
 				return timed(func() { visitor.visit(engine) })()
 			}, func() time.Duration {
 				lookup.Prefix.Tokens = next()
@@ -175,7 +173,6 @@ func BenchmarkMatchAhead(b *testing.B) {
 			visit, match := c.engine.quantile(0.5), c.floor.quantile(0.5)
 			b.ReportMetric(visit/max(match, visit-match), "piped")
 			b.ReportMetric(visit/max(visit/2, visit-match), "both")
-			b.ReportMetric(kept.quantile(0.5), "kept-ns")
 		})
 	}
 }

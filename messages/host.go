@@ -6,12 +6,6 @@ import "time"
 type AdmitRequest struct {
 	Namespace Namespace
 	Tokens    []Token // the prompt, not empty
-	// KeepTokens gives the array of Tokens to the engine, which then need not copy the
-	// prompt: if the request is admitted nothing of the host may write to the array any
-	// more, and the record's Tokens become nil. If it is refused the array stays the
-	// host's. The array should be little longer than the prompt, since the engine keeps
-	// all of it. A prompt with multimodal items is copied all the same.
-	KeepTokens bool
 	Multimodal []MultimodalItem // in any order
 	Retention  *Retention       // nil: none
 	Session    string           // empty: none

@@ -64,68 +64,80 @@ func (t *reporter) joins(kind protocol.ChangeKind, p int) bool {
 	return t.log.event == event{kind, messages.PoolID(p)}
 }
 
-// recordEntered records that the blocks of node x from index i on, which have just
-// been made, are in the tree.
-func (t *reporter) recordEntered(x, i int32) {
-	if t.listed() {
-		t.enter(t.log.changes, segment{x, i, t.arena.nodes[x].n})
+// recordEntered records that consecutive blocks, which have just been made, are in the
+// tree: whole ones, or one that is stored in part.
+func (t *reporter) recordEntered(ids []protocol.BlockID) {
+	if t.listed() && len(ids) > 0 {
+		t.enter(t.log.changes, ids)
 	}
 }
 
-// enter adds the blocks of a segment to a record, with all that the log needs to know
-// them by: ids, tokens and what is before them.
-func (t *reporter) enter(c *protocol.Changes, g segment) {
-	x, i := g.node, g.lo
-	ids, tokens := t.arena.ids(x)[i:g.hi], t.arena.tokensFrom(x, i)
-	if g.hi < t.arena.nodes[x].n {
-		tokens = tokens[:len(ids)*t.arena.tpb]
-	}
+// enter adds consecutive blocks to a record, with all that the log needs to know them by:
+// ids, tokens and what is before them. Either all of them are whole, or it is one.
+func (t *reporter) enter(c *protocol.Changes, ids []protocol.BlockID) {
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
 	e := addChange(c, protocol.BlocksEntered)
-	e.Last, e.Count, e.Tokens = ids[len(ids)-1], int32(len(ids)), int32(len(tokens))
-	e.Parent, e.Padding = t.prior(x, i), t.padding(x, g.hi-1)
+	e.Last, e.Count = ids[len(ids)-1], int32(len(ids))
+	e.Parent, e.Padding = t.arena.blocks[ids[0]].parent, t.arena.padding(e.Last)
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
-	c.Tokens = append(c.Tokens, tokens...)
+	for _, b := range ids {
+		c.Tokens = append(c.Tokens, t.arena.tokensOf(b)...)
+	}
+	tokens := c.Tokens[first:]
+	e.Tokens = int32(len(tokens))
 	// Symbols are numbers of this tree and are used again. The log gets the host's
 	// tokens and what covers them instead, so that names are the same in every run.
-	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
+	if !t.arena.symbols.none() && len(fromSymbol(tokens)) > 0 {
 		e.Covered = true
-		c.Covers = append(c.Covers, t.symbols.covers(tokens)...)
-		t.symbols.restore(c.Tokens[first:])
+		c.Covers = append(c.Covers, t.arena.symbols.covers(tokens)...)
+		t.arena.symbols.restore(tokens)
 	}
 	// The namespace stands once in a record for each prefix that begins, since every
 	// other block leads to its prefix by its parent.
 	if e.Parent == protocol.NoBlock {
-		c.Namespaces = append(c.Namespaces, t.roots[t.arena.nodes[t.parentOf(x)].root].namespace)
+		c.Namespaces = append(c.Namespaces, t.arena.roots[t.arena.blocks[ids[0]].root].namespace)
 	}
 }
 
-// recordLeft records that consecutive blocks are not in the tree any more.
-func (t *reporter) recordLeft(ids []protocol.BlockID) {
-	// The change ends what the ids mean to the log; it must come before they are
-	// given again.
-	if t.listed() && len(ids) > 0 {
+// recordLeft records that a block is not in the tree any more. The change ends what the id
+// means to the log; it comes before the id is given again.
+func (t *reporter) recordLeft(b protocol.BlockID) {
+	if !t.listed() {
+		return
+	}
+	parent := t.arena.blocks[b].parent
+	list := t.log.changes.List
+	if n := len(list); n > 0 && list[n-1].Kind == protocol.BlocksLeft && t.log.leftParent == b {
+		list[n-1].Count++
+	} else {
 		c := addChange(t.log.changes, protocol.BlocksLeft)
-		c.Last, c.Count = ids[len(ids)-1], int32(len(ids))
+		c.Last, c.Count = b, 1
 	}
+	t.log.leftParent = parent
 }
 
-// recordStored records that pool p, which did not hold the blocks of a segment,
-// holds them from now on. They have one priority.
-func (t *reporter) recordStored(g segment, p int) {
+// recordStored records that pool p, which did not hold block b, holds it from now on.
+func (t *reporter) recordStored(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
 	}
-	ids := t.arena.ids(g.node)[g.lo:g.hi]
-	// An event names its first parent only, so blocks join it if they follow its last
+	// An event names its first parent only, so a block joins it if it follows its last
 	// block.
-	joined := t.joins(protocol.BlocksStored, p) && t.prior(g.node, g.lo) == t.log.stored
-	t.log.stored = ids[len(ids)-1]
+	joined := t.joins(protocol.BlocksStored, p) && t.arena.blocks[b].parent == t.log.stored
+	t.log.stored = b
+	_, tier, _ := t.arena.locations[p][b].Page() // the host's if it came from a store
+	priority := t.arena.blocks[b].priority
+	if joined && !t.log.counting {
+		list := t.log.changes.List
+		if last := &list[len(list)-1]; last.Kind == protocol.BlocksStored && last.Tier == tier && last.Priority == priority {
+			last.Last, last.Count = b, last.Count+1
+			return
+		}
+	}
 	if c := t.record(protocol.BlocksStored, p, joined); c != nil {
-		_, c.Tier, _ = t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
-		c.Last, c.Count, c.Priority = t.log.stored, int32(len(ids)), t.blocks.priority[ids[0]]
+		c.Last, c.Count, c.Tier, c.Priority = b, 1, tier, priority
 	}
 }
 
@@ -140,7 +152,7 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
-		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved && !last.Backwards && t.before(b) == last.Last {
+		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved && !last.Backwards && t.arena.blocks[b].parent == last.Last {
 			last.Last, last.Count = b, last.Count+1
 			return
 		}
@@ -150,15 +162,15 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 	}
 }
 
-// recordEvicted records that pool p does not hold the blocks of a segment any more,
-// the last one first. It is one change however long the run is. Readers get the
-// blocks in the order of eviction.
-func (t *reporter) recordEvicted(g segment, p int) {
+// recordEvicted records that pool p does not hold n consecutive blocks any more, b and
+// those before it. It is one change however many they are. Readers get the blocks in the
+// order of eviction.
+func (t *reporter) recordEvicted(b protocol.BlockID, n, p int) {
 	if !t.recording {
 		return
 	}
 	if c := t.record(protocol.BlocksRemoved, p, t.joins(protocol.BlocksRemoved, p)); c != nil {
-		c.Last, c.Count, c.Backwards = t.arena.ids(g.node)[g.hi-1], g.hi-g.lo, g.hi-g.lo > 1
+		c.Last, c.Count, c.Backwards = b, int32(n), n > 1
 	}
 }
 
@@ -178,30 +190,29 @@ func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priori
 		return
 	}
 	if c := t.record(protocol.PriorityChanged, p, false); c != nil {
-		c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.blocks.priority[b], old
+		c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.arena.blocks[b].priority, old
 	}
 }
 
-// keys adds the keys of node x in pool p: one event for each run without holes, in
+// keys adds the keys of a run in pool p: one event for each part of it without holes, in
 // changes of blocks that are alike.
-func (t *reporter) keys(c *protocol.Changes, x int32, p int) {
+func (t *reporter) keys(c *protocol.Changes, run []protocol.BlockID, p int) {
 	joined := false
-	for i, l := range t.arena.locations(x, p) {
-		_, tier, held := l.Page()
+	for _, b := range run {
+		_, tier, held := t.arena.locations[p][b].Page()
 		if !held {
 			joined = false
 			continue
 		}
-		b := t.arena.ids(x)[i]
 		// Unless joined is set, the last change is of another event, or of the
 		// entering blocks.
-		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.blocks.priority[b] {
+		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.arena.blocks[b].priority {
 			last.Last, last.Count = b, last.Count+1
 			continue
 		}
 		c.List = append(c.List, protocol.Change{
 			Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: b, Count: 1, Joined: joined,
-			Tier: tier, Priority: t.blocks.priority[b],
+			Tier: tier, Priority: t.arena.blocks[b].priority,
 		})
 		joined = true
 	}

@@ -10,32 +10,24 @@ import (
 // Contents answers every block of the tree.
 func (t *Tree) Contents(c *protocol.Contents) {
 	c.Blocks = c.Blocks[:0]
-	index := make([]int, len(t.base.arena.index.node)) // in c.Blocks, by block
-	var ns messages.Namespace
-	for x := range t.base.walkAll() {
-		if r := t.base.arena.nodes[x].root; r != none {
-			ns = t.base.roots[r].namespace
-			continue
-		}
+	index := make([]int, len(t.arena.blocks)) // in c.Blocks, by block
+	for b := range t.arena.walk() {
+		r := &t.arena.blocks[b]
 		// Parents come first in the walk, so the index of the parent is known.
 		parent := -1
-		if b := t.base.arena.tail(t.base.parentOf(x)); b != protocol.NoBlock {
-			parent = index[b]
+		if r.parent != protocol.NoBlock {
+			parent = index[r.parent]
 		}
-		for i, b := range t.base.arena.ids(x) {
-			tokens := t.base.arena.tokensAt(x, int32(i))
-			tokens = tokens[:len(tokens)-int(t.base.padding(x, int32(i)))]
-			pages := make([]protocol.Location, len(t.base.arena.pools))
-			for p := range pages {
-				pages[p] = t.base.arena.locations(x, p)[i]
-			}
-			c.Blocks = append(c.Blocks, protocol.Content{
-				Parent: parent, Namespace: ns, Depth: int(t.base.arena.nodes[x].depth) + i, Cross: t.base.arena.nodes[x].cross,
-				Tokens: t.base.symbols.originals(tokens), Covers: t.base.symbols.covers(tokens), Pages: pages,
-			})
-			parent = len(c.Blocks) - 1
-			index[b] = parent
+		index[b] = len(c.Blocks)
+		tokens := t.arena.hostTokens(b)
+		pages := make([]protocol.Location, len(t.arena.pools))
+		for p := range pages {
+			pages[p] = t.arena.locations[p][b]
 		}
+		c.Blocks = append(c.Blocks, protocol.Content{
+			Parent: parent, Namespace: t.arena.roots[r.root].namespace, Depth: int(r.depth), Cross: t.arena.cross(b),
+			Tokens: t.arena.symbols.originals(tokens), Covers: t.arena.symbols.covers(tokens), Pages: pages,
+		})
 	}
 }
 
@@ -44,34 +36,28 @@ func (t *Tree) Contents(c *protocol.Contents) {
 func (t *Tree) ListLocations(m *protocol.ListLocations) {
 	m.Blocks = m.Blocks[:0]
 	t.countSymbols(m.Held)
-	salt := ""
-	for x := range t.base.walkAll() {
-		if r := t.base.arena.nodes[x].root; r != none {
-			salt = t.base.roots[r].namespace.Salt
-		}
-		ids := t.base.arena.ids(x)
-		for p := range t.base.arena.pools {
-			for i, at := range t.base.arena.locations(x, p) {
-				if at == protocol.Nowhere {
-					continue
-				}
-				b := ids[i]
-				// The answer restores pools after a failure, and they must not get a
-				// priority that has ended.
-				t.base.expireNow(b)
-				until, _ := t.base.timers.of(b)
-				m.Blocks = append(m.Blocks, protocol.BlockLocation{
-					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.base.arena.nodes[x].depth + int32(i), Priority: t.base.blocks.priority[b],
-					Until: until, Salt: salt, Front: t.frontOf(p, x, int32(i)),
-				})
+	for b := range t.arena.walk() {
+		for p := range t.arena.pools {
+			at := t.arena.locations[p][b]
+			if at == protocol.Nowhere {
+				continue
 			}
+			// The answer restores pools after a failure, and they must not get a
+			// priority that has ended.
+			t.arena.expireNow(b)
+			until, _ := t.arena.timers.of(b)
+			r := &t.arena.blocks[b]
+			m.Blocks = append(m.Blocks, protocol.BlockLocation{
+				Pool: messages.PoolID(p), Block: b, At: at, Depth: r.depth, Priority: r.priority,
+				Until: until, Salt: t.arena.roots[r.root].namespace.Salt, Front: t.frontOf(p, b),
+			})
 		}
 	}
 }
 
 // countSymbols makes the references of symbols those of stored blocks and of held prompts.
 func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
-	s := &t.base.symbols
+	s := &t.arena.symbols
 	refs := make([]int32, len(s.entries))
 	add := func(tokens []messages.Token) {
 		for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
@@ -79,10 +65,8 @@ func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
 		}
 	}
 	if !s.none() {
-		for x := range t.base.walkAll() {
-			for i := range t.base.arena.ids(x) {
-				add(t.base.arena.tokensAt(x, int32(i)))
-			}
+		for b := range t.arena.walk() {
+			add(t.arena.tokensOf(b))
 		}
 	}
 	for i := range held {
@@ -101,23 +85,20 @@ func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
 }
 
 // Snapshot answers all blocks of the tree, parents before children, and behind
-// those of a node every key of theirs; nothing if events are not recorded. What changes
+// those of a run every key of theirs; nothing if events are not recorded. What changes
 // after it is recorded again, if it was only counted.
 func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	s.Keys = &protocol.Changes{}
-	if !t.base.recording {
+	if !t.recording {
 		return
 	}
-	t.base.log.counting = false
-	for x := range t.base.walkAll() {
-		if t.base.arena.nodes[x].n == 0 {
-			continue
-		}
+	t.log.counting = false
+	for run := range t.arena.walkRuns() {
 		// The record is a new one. Changes that have not been taken yet are not
 		// touched, and they are older than the snapshot.
-		t.base.enter(s.Keys, segment{x, 0, t.base.arena.nodes[x].n})
-		for p := range t.base.arena.pools {
-			t.base.keys(s.Keys, x, p)
+		t.enter(s.Keys, run)
+		for p := range t.arena.pools {
+			t.keys(s.Keys, run, p)
 		}
 	}
 }

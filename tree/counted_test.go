@@ -38,7 +38,7 @@ func (w *twins) store(*rapid.T) {
 		tokens[i] = messages.Token(w.int(1, 2, "token"))
 	}
 	s := protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens)}
-	for range w.listing.base.arena.pools {
+	for range w.listing.arena.pools {
 		var table []messages.PageID
 		for range (len(tokens) + 1) / 2 {
 			w.page++
@@ -60,14 +60,10 @@ func (w *twins) store(*rapid.T) {
 
 // held are all places of blocks, in the order of ids.
 func (w *twins) held() (list []protocol.BlockMove) {
-	arena := &w.listing.base.arena
-	for b, x := range arena.index.node {
+	arena := &w.listing.arena
+	for b := range arena.blocks {
 		for p := range arena.pools {
-			if x == none {
-				continue
-			}
-			id := protocol.BlockID(b)
-			if _, i := arena.at(id); arena.locations(x, p)[i] != protocol.Nowhere {
+			if id := protocol.BlockID(b); arena.alive(id) && arena.locations[p][id] != protocol.Nowhere {
 				list = append(list, protocol.BlockMove{Block: id, Pool: messages.PoolID(p)})
 			}
 		}
@@ -92,7 +88,7 @@ func (w *twins) move(*rapid.T) {
 
 func (w *twins) forget(*rapid.T) {
 	for _, f := range []*fixture{w.listing, w.counting} {
-		f.Forget(&protocol.Forget{All: true, Keep: make([][]protocol.BlockID, len(f.base.arena.pools)), Now: w.now})
+		f.Forget(&protocol.Forget{All: true, Keep: make([][]protocol.BlockID, len(f.arena.pools)), Now: w.now})
 	}
 }
 
@@ -107,7 +103,7 @@ func (w *twins) wait(*rapid.T) {
 func (w *twins) again(*rapid.T) {
 	var s protocol.Snapshot
 	w.counting.Snapshot(&s)
-	require.True(w.T, w.counting.base.listed())
+	require.True(w.T, w.counting.listed())
 	w.store(nil)
 	require.Equal(w.T, copied(w.listing.TakeChanges()), copied(w.counting.TakeChanges()))
 	w.counting.CountChanges()

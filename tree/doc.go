@@ -5,63 +5,48 @@
 // internal/protocol in place and answers what pools and offloader must do to
 // follow. Package windows tells it which blocks a position attends to.
 //
-// # What a node is
+// # What a block is
 //
-// There is one root for each namespace and kind of pools. A node is a run of
-// consecutive blocks where nothing branches off, with its children behind the last
-// block:
+// A block is a record in an array, and its number there is its id. Its tokens lie in another
+// array, in the same order, and for each pool there is an array of the places where the pool
+// keeps each block. Nothing is linked by pointers, so the garbage collector has nothing to
+// follow, and a block that comes where another one has been allocates nothing.
 //
-//	root ── [b0 b1 b2 b3] ──┬── [b4 b5]            b6 is stored in part:
-//	                        ├── [b7 b8 b9] ── [b6]  a leaf of its own
-//	                        └── [b10]
+// There is one root for each namespace and kind of pools. Each block knows the block before
+// it and those that follow it:
 //
-// The tokens of a run lie in memory as one piece, and so do its block ids and, for
-// each pool, the places where the pool keeps each block. So a prompt is compared as
-// memory, and the locations of a run without holes are copied. The tokens of most runs
-// are not the tree's: they stay in the array that the sequence which stored them has
-// lent (shared.go). A split or merge of such runs moves ids and locations only. Each
-// node counts, by pool and tier, how many of its blocks the pool holds: so the tree knows
-// a run without holes.
+//	root ── b0 ── b1 ──┬── b2 ── b3        b6 is stored in part
+//	                   ├── b4 ── b5 ── b6
+//	                   └── b7
 //
 // A block that no pool holds but that other blocks follow is a ghost: the tree
 // keeps its tokens and its id, and nothing else of it.
 //
-// The children of a node are a treap, ordered by the tokens of their first
-// blocks. Each element knows the latest stamp below it among the blocks that
-// every pool holds (candidates for partial reuse) and among those that some
-// pool holds (for the reach), so the best partial match among 100,000 children
-// is found in the time of a few dozen comparisons: whatever shares the most
-// tokens with the prompt stands beside the place where the prompt would stand.
+// The blocks that follow one block are siblings: a treap, ordered by their tokens. Each
+// sibling knows the latest stamp below it among the blocks that every pool holds (candidates
+// for partial reuse) and among those that some pool holds (for the reach), so the best
+// partial match among 100,000 siblings is found in the time of a few dozen comparisons:
+// whatever shares the most tokens with the prompt stands beside the place where the prompt
+// would stand.
 //
 // # How the package is built
 //
-// A Tree is layers and, on top of them, one type for each kind of request. Each layer
-// is a struct that has the one below as a part: it may use all that is below, and what is
-// above does not exist for it. Small layers embed the one below; arena and reporter are
-// fields with names, t.arena and t.base, so that a reader sees which group of layers a
-// method is of. The receiver of all their methods is named t, for the part of the tree
-// that the layer knows.
+// A Tree is layers and, on top of them, one type for each kind of request:
 //
-//	Match     Apply                       Forget       Contents, Snapshot, Check, String
-//	  │         │                           │            walk all nodes (contents.go, check.go, string.go)
-//	matcher   storer ── claimer          forgetter     a type each, with its own scratch memory
-//	  │         └──────────┴────────────────┘
-//	  │       holdings     contents move and are dropped, priorities change and end
-//	  │       forest       nodes are made, grow, split, merge and leave
-//	  │       reporter     effects for pools and offloader, changes for the event log
-//	prefixes               roots by namespace; symbols of covered tokens
-//	siblings               the children of a node in order, parents; the search among them
-//	arena ── attributes    nodes with their runs, ids of blocks ── stamps, priorities, sessions
-//	shape                  block size and kinds of pools
+//	Match    Apply                Forget     Contents, Snapshot, Check, String
+//	  │        │                    │          walk all blocks
+//	matcher  storer ── claimer   forgetter     a type each, with its own scratch memory
+//	  │        └──────────┴─────────┘
+//	  │      holdings     contents move and are dropped, priorities change and end
+//	  │      reporter     effects for pools and offloader, changes for the event log
+//	arena                 blocks, siblings, roots, symbols, sessions, timers
+//	shape                 block size and kinds of pools
 //
-// A path (path.go) is a way downwards through nodes, with the questions that a match
-// and a store ask along it. Small parts know no tree at all: symbols, sessions, timers,
-// retentionCover, arrayPool. Layers change their own fields only, and those above call
-// them: a split is one of runs (arena.moveFront, arena.moveRear), of links
-// (siblings.replace, siblings.insert) and nothing else.
+// Small parts know no tree at all: symbols, sessions, timers, retentionCover. Layers change
+// their own fields only, and those above call them.
 //
-// To read it: shape, arena, run, counts; siblings, seek; path, match; forest, store,
-// attribute, attach; then what is needed.
+// To read it: shape, blocks, siblings, seek; match; prefixes, store, attach; then what is
+// needed.
 //
 // # What a match promises
 //
@@ -80,7 +65,7 @@
 // An encoder–decoder model has two kinds of pools. Pages of its self pools are
 // matched by the decoder's tokens, pages of its cross pools by the input of the
 // encoder. A prefix is of one kind, and the two have nothing in common: each
-// namespace has a root for each kind, a node has pages in pools of its own kind
+// namespace has a root for each kind, a block has pages in pools of its own kind
 // only, and "every pool" means every pool of that kind, in a match, a source and a
 // candidate. A tree without cross pools has one root for each namespace, and pays
 // nothing for the distinction.
@@ -135,29 +120,20 @@
 //
 // Check verifies them all.
 //
-//  1. The last block of a leaf is held by some pool: no ghost has nothing behind it.
-//  2. A node with one child ends where that child is stored in part, or has tokens of its own
-//     while those of the node are in a shared array; otherwise the two are one.
-//  3. A block stored in part is a leaf with one block and fewer tokens than a block has.
-//  4. Siblings differ in the tokens of their first blocks; the treap is in their order.
-//  5. A node's counts are those of its locations; an element's latest stamps those below it.
-//  6. A ghost has no priority, timer or session: they end with the block's last page.
-//  7. In one pool, a device page or a host page is the place of one block.
-//  8. A block has pages in pools of its root's kind only, self or cross.
-//  9. Every block's id names its node and depth; every other id is free.
+//  1. A block that nothing follows is held by some pool.
+//  2. A block stored in part has fewer tokens than a block has, and nothing follows it.
+//  3. Siblings differ in their tokens; the treap is in their order.
+//  4. A block's latest stamps are those of the siblings from it down.
+//  5. A ghost has no priority, timer or session: they end with the block's last page.
+//  6. In one pool, a device page or a host page is the place of one block.
+//  7. A block has pages in pools of its root's kind only, self or cross.
+//  8. Every id is that of a block below a root, or free.
 //
 // # Costs
 //
-// Matching and storing are linear in the tokens, with the constant of a memory
-// compare, plus a logarithm for each node on the path. A warm match allocates
-// nothing. Blocks are stored and dropped by runs: a block of a run costs its id, its
-// location in each pool and no search. A split or a merge costs the shorter of the
-// two runs, so n of them, however chosen, cost O(n log n).
-//
-// A block costs 20 bytes beside its tokens with one pool: 4 more for each further
-// pool, 8 more once a priority has an end, and 28 for each block that is watched.
-// The arrays of runs that have left the tree wait for new runs, with room for one
-// eighth of the blocks that are held and 4,096 more: a tree that stores as much as
-// it loses allocates nothing for them. Ghosts are bounded by the number of pages
-// times the blocks of the longest prompt.
+// Matching and storing are linear in the blocks, plus a logarithm where prefixes branch. A
+// warm match allocates nothing, nor does a store in the place of what has left. A block of
+// 16 tokens costs 148 bytes with its tokens and one pool (TestMemoryOfABlock): 4 more for
+// each further pool, 8 more once a priority has an end, and 28 for each block that is
+// watched. Ghosts are bounded by the number of pages times the blocks of the longest prompt.
 package tree

@@ -11,7 +11,7 @@ import (
 // event log by changes. What it tells of blocks is read from the layers below at the
 // time of the change, since the blocks may have left the tree when it is read.
 type reporter struct {
-	prefixes
+	arena     arena
 	recording bool    // record changes for the event log
 	log       journal // effects and changes of the message under way
 }
@@ -35,6 +35,8 @@ type journal struct {
 	// stored is the last block of the last change of kind BlocksStored. While event is
 	// noEvent it may be the id of another block, and is not read.
 	stored protocol.BlockID
+	// leftParent is the block before those of the last change, if that is of kind BlocksLeft.
+	leftParent protocol.BlockID
 }
 
 // begin starts a message; its effects are collected in buffer.
@@ -50,55 +52,44 @@ func (j *journal) end() []protocol.Effect {
 	return e
 }
 
-// effect records that kind happens to block b of a pool. page is NoPage for the
-// Host kinds.
+// effect records that kind happens to block b of a pool, as a part of the effect before if
+// that is of the same kind, priority and end, and ends with the block before b. page is
+// NoPage for the kinds without pages.
 func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
-	blocks, pages := [1]protocol.BlockID{b}, [1]messages.PageID{page}
-	if page == messages.NoPage {
-		t.effects(kind, p, blocks[:], nil)
-		return
+	var priority messages.Priority
+	var until time.Duration
+	if kind == protocol.Attach || kind == protocol.Reprioritize {
+		until, _ = t.arena.timers.of(b)
 	}
-	t.effects(kind, p, blocks[:], pages[:])
-}
-
-// effects records that kind happens to consecutive blocks of a pool, which have one
-// priority and end: as a part of the effect before, if that is of the same kind and
-// ends where they begin. There are as many pages, or none for the Host kinds. The
-// slices are copied.
-func (t *reporter) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockID, pages []messages.PageID) {
+	switch kind {
+	case protocol.Attach, protocol.Reprioritize, protocol.HostReprioritize, protocol.HostAttach:
+		t.arena.expireNow(b)
+		priority = t.arena.blocks[b].priority
+	}
 	j := &t.log
-	j.blocks = append(j.blocks, blocks...)
-	j.pages = append(j.pages, pages...)
-	b := blocks[0]
-	depth, priority, until := t.arena.depth(b), messages.Priority(0), time.Duration(0)
-	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize || kind == protocol.HostAttach {
-		t.expireNow(b)
-		priority = t.blocks.priority[b]
-		if kind == protocol.Attach || kind == protocol.Reprioritize {
-			until, _ = t.timers.of(b)
-		}
+	j.blocks = append(j.blocks, b)
+	if page != messages.NoPage {
+		j.pages = append(j.pages, page)
 	}
-	// The effects before have the same kind, so either both have pages or neither
-	// has. A slice that append has moved is still valid: earlier effects keep the old
-	// array, whose contents do not change.
+	// A slice that append has moved is still valid: earlier effects keep the old array, whose
+	// contents do not change.
 	if n := len(j.effects); n > 0 {
 		e := &j.effects[n-1]
-		size := len(e.Blocks)
-		if e.Kind == kind && int(e.Pool) == p && e.Priority == priority && e.Until == until &&
-			e.Depth+int32(size) == depth && t.before(b) == e.Blocks[size-1] {
-			e.Blocks = j.blocks[len(j.blocks)-size-len(blocks):]
-			if pages != nil {
-				e.Pages = j.pages[len(j.pages)-size-len(pages):]
+		if k := len(e.Blocks); k > 0 && e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
+			e.Until == until && t.arena.blocks[b].parent == e.Blocks[k-1] {
+			e.Blocks = j.blocks[len(j.blocks)-k-1:]
+			if page != messages.NoPage {
+				e.Pages = j.pages[len(j.pages)-k-1:]
 			}
 			return
 		}
 	}
 	e := protocol.Effect{
-		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority, Until: until,
-		Blocks: j.blocks[len(j.blocks)-len(blocks):],
+		Kind: kind, Pool: messages.PoolID(p), Depth: t.arena.blocks[b].depth, Priority: priority, Until: until,
+		Blocks: j.blocks[len(j.blocks)-1:],
 	}
-	if pages != nil {
-		e.Pages = j.pages[len(j.pages)-len(pages):]
+	if page != messages.NoPage {
+		e.Pages = j.pages[len(j.pages)-1:]
 	}
 	j.effects = append(j.effects, e)
 }

@@ -19,7 +19,7 @@ type going struct {
 // store stores up to token n and tells whether the cursor was followed.
 func (g *going) store(t *testing.T, n int) bool {
 	t.Helper()
-	followed := g.f.base.arena.follows(g.cursor)
+	followed := g.f.arena.follows(g.cursor)
 	g.f.apply.Stores = []protocol.StoreItem{{Tokens: g.tokens[:n], To: n, Tables: g.f.table(g.tokens[:n]), Cursor: g.cursor}}
 	g.f.Apply(&g.f.apply)
 	require.NoError(t, g.f.Check())
@@ -48,8 +48,8 @@ func TestCursorsOfRunsThatGrow(t *testing.T) {
 	for b := protocol.BlockID(19); b >= 10; b-- {
 		f.evict(b)
 	}
-	require.True(t, f.base.arena.follows(apart.cursor), "joined")
-	require.False(t, f.base.arena.follows(abreast[0].cursor), "gone")
+	require.True(t, f.arena.follows(apart.cursor), "joined")
+	require.False(t, f.arena.follows(abreast[0].cursor), "gone")
 }
 
 // TestCursorOfAnIDThatCameBack: the id of a block that is gone names another one,
@@ -68,12 +68,12 @@ func TestCursorOfAnIDThatCameBack(t *testing.T) {
 			f := newFixture(Config{TokensPerBlock: 2})
 			f.put(counting(8))
 			c := f.apply.Stores[0].Cursor
-			require.True(t, f.base.arena.follows(c))
+			require.True(t, f.arena.follows(c))
 			f.evict(c.Block)
-			require.False(t, f.base.arena.follows(c), "gone")
+			require.False(t, f.arena.follows(c), "gone")
 			store(f)
-			require.True(t, f.base.arena.alive(c.Block), "another one")
-			require.False(t, f.base.arena.follows(c))
+			require.True(t, f.arena.alive(c.Block), "another one")
+			require.False(t, f.arena.follows(c))
 			require.NoError(t, f.Check())
 		})
 	}

@@ -12,7 +12,7 @@ import (
 // of stores: it moves and drops contents, and changes priorities. Blocks that no pool
 // holds any more lose their attributes and, unless others follow, leave the tree.
 type holdings struct {
-	forest
+	reporter
 	host      bool // there is host memory: the offloader is told what is forgotten
 	following bool // pools of states are told which checkpoints follow which
 	untold    bool // not of all, see followLimit
@@ -22,12 +22,12 @@ type holdings struct {
 // before now. The pools know of their own pages by themselves.
 func (t *holdings) expire(now time.Duration) {
 	// Time never goes back, even if a message comes with an older Now.
-	t.base.timers.now = max(t.base.timers.now, now)
-	for t.base.timers.next() <= now && len(t.base.timers.heap) > 0 {
-		b := t.base.timers.heap[0].block
-		t.base.timers.stop(b)
-		old := t.base.blocks.priority[b]
-		t.base.blocks.priority[b] = messages.DefaultPriority
+	t.arena.timers.now = max(t.arena.timers.now, now)
+	for t.arena.timers.next() <= now && len(t.arena.timers.heap) > 0 {
+		b := t.arena.timers.heap[0].block
+		t.arena.timers.stop(b)
+		old := t.arena.blocks[b].priority
+		t.arena.blocks[b].priority = messages.DefaultPriority
 		// A block whose priority was the default until its end has changed for no
 		// one.
 		if old != messages.DefaultPriority {
@@ -41,20 +41,20 @@ func (t *holdings) expire(now time.Duration) {
 func (t *holdings) setRetention(b protocol.BlockID, to term, now time.Duration) {
 	// A priority that has ended but is not noted yet is the default for the pools.
 	// Comparing with it unnoted would report a change that is none, or miss one.
-	t.base.expireNow(b)
-	old := t.base.blocks.priority[b]
-	end, _ := t.base.timers.of(b)
-	t.base.timers.start(b, now, to.duration)
-	t.base.blocks.priority[b] = to.priority
+	t.arena.expireNow(b)
+	old := t.arena.blocks[b].priority
+	end, _ := t.arena.timers.of(b)
+	t.arena.timers.start(b, now, to.duration)
+	t.arena.blocks[b].priority = to.priority
 	// A new end with the same priority is a change too: the pools run the end by
 	// themselves.
-	if next, _ := t.base.timers.of(b); old != to.priority || end != next {
+	if next, _ := t.arena.timers.of(b); old != to.priority || end != next {
 		t.reportChange(b, old, true)
 	}
 	// timers.start has stopped the old timer, so a block that was watched is watched
 	// again here.
-	if t.base.recording || t.base.arena.inHostMemory(b) {
-		t.base.timers.watch(b)
+	if t.recording || t.arena.inHostMemory(b) {
+		t.arena.timers.watch(b)
 	}
 }
 
@@ -62,22 +62,21 @@ func (t *holdings) setRetention(b protocol.BlockID, to term, now time.Duration) 
 // all that keep it: as an event, to the offloader, and to the pools if they do not
 // know.
 func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools bool) {
-	x, i := t.base.arena.at(b)
-	for p := range t.base.arena.pools {
-		page, tier, ok := t.base.arena.locations(x, p)[i].Page()
+	for p := range t.arena.pools {
+		page, tier, ok := t.arena.locations[p][b].Page()
 		switch {
 		case !ok:
 			continue
 		// The offloader keeps no ends, so a new end alone is nothing to it.
-		case tier == messages.Secondary && old != t.base.blocks.priority[b]:
-			t.base.effect(protocol.HostReprioritize, p, b, messages.NoPage)
+		case tier == messages.Secondary && old != t.arena.blocks[b].priority:
+			t.effect(protocol.HostReprioritize, p, b, messages.NoPage)
 		// pools is false when a priority ends: the pool of a device page has ended it
 		// at the same time by itself.
 		case tier == messages.Primary && pools:
-			t.base.effect(protocol.Reprioritize, p, b, page)
+			t.effect(protocol.Reprioritize, p, b, page)
 		}
-		if old != t.base.blocks.priority[b] {
-			t.base.recordPriority(b, p, old)
+		if old != t.arena.blocks[b].priority {
+			t.recordPriority(b, p, old)
 		}
 	}
 }
@@ -89,31 +88,30 @@ func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools
 // off; when the end comes there is then nothing to report.
 func (t *holdings) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
-	if !t.base.arena.alive(m.Block) {
+	if !t.arena.alive(m.Block) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which is not in the tree", m.Block, p))
 	}
-	x, i := t.base.arena.at(m.Block)
-	_, from, ok := t.base.arena.locations(x, p)[i].Page()
+	_, from, ok := t.arena.locations[p][m.Block].Page()
 	if !ok {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
 	}
 	_, to, _ := m.To.Page()
 	// The block is held before and after, by the same pools. So no stamp comes to
 	// count, and the treap is not refreshed.
-	t.base.arena.setLocation(x, i, p, m.To)
+	t.arena.locations[p][m.Block] = m.To
 	if from != to {
-		t.base.recordTier(m.Block, p, to)
+		t.recordTier(m.Block, p, to)
 	}
 	// From here on the tree ends the priority: the pool does not have the page any
 	// more, and the offloader has no clock.
 	if to == messages.Secondary {
-		t.base.expireNow(m.Block)
-		t.base.timers.watch(m.Block)
+		t.arena.expireNow(m.Block)
+		t.arena.timers.watch(m.Block)
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
-		t.base.effect(protocol.Attach, p, m.Block, page)
-		t.follow(p, x, i, page)
+		t.effect(protocol.Attach, p, m.Block, page)
+		t.follow(p, m.Block, page)
 	}
 }
 
@@ -121,19 +119,14 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 // own tokens over a part of the page, so the block must not be found from this
 // message on, in any pool. If other blocks follow, it stays as a ghost.
 func (t *holdings) takeOver(b protocol.BlockID) {
-	if !t.base.arena.alive(b) {
+	if !t.arena.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
 	t.reportForgetting(b)
-	for p := range t.base.arena.pools {
-		// dropBlock may merge or free nodes, so the place of b is asked for again
-		// each time.
+	for p := range t.arena.pools {
 		// The last pool's loss may end the block itself.
-		if x, i := t.base.arena.at(b); t.base.arena.locations(x, p)[i] != protocol.Nowhere {
+		if t.arena.alive(b) && t.arena.locations[p][b] != protocol.Nowhere {
 			t.dropBlock(b, p)
-			if !t.base.arena.alive(b) {
-				return
-			}
 		}
 	}
 }
@@ -142,47 +135,90 @@ func (t *holdings) takeOver(b protocol.BlockID) {
 // known. It runs before the block is dropped: effects and changes state the depth and
 // the block before, which the tree has only while the block is alive.
 func (t *holdings) reportForgetting(b protocol.BlockID) {
-	for p := range t.base.arena.pools {
-		x, i := t.base.arena.at(b)
-		l := t.base.arena.locations(x, p)[i]
+	for p := range t.arena.pools {
+		l := t.arena.locations[p][b]
 		if l == protocol.Nowhere {
 			continue
 		}
 		t.detach(b, p, l)
-		t.base.recordRemoved(b, p)
+		t.recordRemoved(b, p)
 	}
 }
 
 // detach reports that pool p forgets b, which it keeps at l.
 func (t *holdings) detach(b protocol.BlockID, p int, l protocol.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
-		t.base.effect(protocol.Detach, p, b, page)
+		t.effect(protocol.Detach, p, b, page)
 	}
 	// Host memory may have a clean copy of a block that is on the device. The tree
 	// does not know of copies, so the offloader is told in either case.
 	if t.host {
-		t.base.effect(protocol.HostForget, p, b, messages.NoPage)
+		t.effect(protocol.HostForget, p, b, messages.NoPage)
 	}
 }
 
 // attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
 // pool. It is no store: the block keeps its stamp.
 func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
-	if !t.base.arena.alive(b) || p < t.base.arena.tokenPools || p >= t.base.arena.selfPools {
+	if !t.arena.alive(b) || p < t.arena.tokenPools || p >= t.arena.selfPools {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
 	}
-	x, i := t.base.arena.at(b)
-	if !t.base.arena.held(x, i) || t.base.arena.locations(x, p)[i] != protocol.Nowhere {
+	if !t.arena.held(b) || t.arena.locations[p][b] != protocol.Nowhere {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
 	}
 	// The block was held before, so it has its attributes, and blocksHeld stays.
-	t.base.arena.setLocation(x, i, p, protocol.OnDevice(page))
+	t.arena.locations[p][b] = protocol.OnDevice(page)
 	// A checkpoint follows no stored block, so it is an event of its own.
-	t.base.log.event = noEvent
-	t.base.effect(protocol.Attach, p, b, page)
-	t.follow(p, x, i, page)
-	t.base.recordStored(segment{x, i, i + 1}, p)
-	if i == 0 {
-		t.base.refreshUpwards(x)
+	t.log.event = noEvent
+	t.effect(protocol.Attach, p, b, page)
+	t.follow(p, b, page)
+	t.recordStored(b, p)
+	t.arena.refreshUpwards(b)
+}
+
+// dropRun handles the first moves if they drop contents: as many of them as drop
+// consecutive blocks of one pool, from the last to the first. It returns their number, 0 if
+// the first move drops nothing. So an eviction of a prompt is one event.
+func (t *holdings) dropRun(moves []protocol.BlockMove) (n int) {
+	m := moves[0]
+	for n < len(moves) && moves[n].To == protocol.Nowhere && moves[n].Pool == m.Pool {
+		b, p := moves[n].Block, int(m.Pool)
+		if n > 0 && t.arena.blocks[moves[n-1].Block].parent != b {
+			break
+		}
+		if !t.arena.alive(b) {
+			panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", b, p))
+		}
+		if t.arena.locations[p][b] == protocol.Nowhere {
+			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", b, p))
+		}
+		n++
 	}
+	if n == 0 {
+		return 0
+	}
+	// The change is recorded first: prune may free the ids.
+	t.recordEvicted(m.Block, n, int(m.Pool))
+	for _, m := range moves[:n] {
+		t.clearLocation(m.Block, int(m.Pool))
+	}
+	t.prune(m.Block)
+	return n
+}
+
+// dropBlock removes a block from pool p, which holds it. The block may be freed by it. It
+// reports no effect: the caller has.
+func (t *holdings) dropBlock(b protocol.BlockID, p int) {
+	t.clearLocation(b, p)
+	t.prune(b)
+}
+
+// clearLocation makes nowhere the place of a block in pool p. If no other pool holds the
+// block, it has no attributes any more.
+func (t *holdings) clearLocation(b protocol.BlockID, p int) {
+	t.arena.locations[p][b] = protocol.Nowhere
+	if !t.arena.held(b) {
+		t.arena.expireAttributes(b)
+	}
+	t.arena.refreshUpwards(b)
 }

@@ -54,22 +54,21 @@ func logChanges(log *events.Log, tr *Tree) {
 // truthOf is what a tree holds.
 func truthOf(tr *Tree) map[events.Key]known {
 	truth := map[events.Key]known{}
-	for b, x := range tr.base.arena.index.node {
-		if x == none {
+	for b := range tr.arena.blocks {
+		id := protocol.BlockID(b)
+		if !tr.arena.alive(id) {
 			continue
 		}
-		id := protocol.BlockID(b)
 		ns, full := fullOf(tr, id)
-		_, i := tr.base.arena.at(id)
-		for p := range tr.base.arena.pools {
-			_, tier, held := tr.base.arena.locations(x, p)[i].Page()
+		for p := range tr.arena.pools {
+			_, tier, held := tr.arena.locations[p][id].Page()
 			if !held {
 				continue
 			}
-			tokens := tr.base.symbols.originals(tr.base.arena.tokensAt(x, i))
+			tokens := tr.arena.symbols.originals(tr.arena.tokensOf(id))
 			tokens = tokens[:len(tokens)-paddingOf(tr, id, ns)]
-			truth[events.Key{Pool: messages.PoolID(p), Hash: hashOf(tr.base.arena.tpb, ns, full)}] = known{
-				events.Entry{Tier: tier, Priority: tr.base.blocks.priority[b], Tokens: len(tokens)}, tokens,
+			truth[events.Key{Pool: messages.PoolID(p), Hash: hashOf(tr.arena.tpb, ns, full)}] = known{
+				events.Entry{Tier: tier, Priority: tr.arena.blocks[b].priority, Tokens: len(tokens)}, tokens,
 			}
 		}
 	}
@@ -105,7 +104,7 @@ func (l *late) read(t require.TestingT) {
 
 func lateProperty(t *rapid.T) {
 	m := newModel(t)
-	if !m.tree.base.recording {
+	if !m.tree.recording {
 		t.Skip("events are off")
 	}
 	m.late = &late{log: events.New(events.Config{Limit: math.MaxInt})}
@@ -169,5 +168,5 @@ func TestRecordsOfChangesAreFilledAgain(t *testing.T) {
 	for range 5 {
 		f.ReturnChanges(&protocol.Changes{})
 	}
-	require.Len(t, f.base.log.spare, spareRecords)
+	require.Len(t, f.log.spare, spareRecords)
 }

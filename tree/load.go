@@ -12,55 +12,43 @@ import (
 // Either counts as stored now, as a block does that a sequence gives a page. A fetch is
 // no sequence, so no session and no retention changes.
 func (t *storer) load(o *offer) {
-	for _, g := range t.path.segments {
-		depth := t.base.arena.nodes[g.node].depth
-		for i := g.lo; i < g.hi; i++ {
-			if b := t.base.arena.ids(g.node)[i]; o.offers(depth+i) && !t.base.arena.held(g.node, i) {
-				t.base.blocks.priority[b] = messages.DefaultPriority
-				t.base.blocksHeld++
-			}
+	for i, b := range t.path {
+		if o.offers(o.first+int32(i)) && !t.arena.held(b) {
+			t.arena.blocks[b].priority = messages.DefaultPriority
+			t.arena.blocksHeld++
 		}
 	}
-	for p := o.first; p < o.end; p++ {
-		t.loadPool(o, p)
+	for p := o.from; p < o.to; p++ {
+		for i, page := range o.pages(p, t.path) {
+			if page != messages.NoPage {
+				t.loadBlock(o, p, t.path[i], page)
+			}
+		}
 	}
 }
 
-// loadPool attaches the host pages of one pool. A location that is taken already is a
-// fault of the caller: it asked the tree what is missing in the same round.
-func (t *storer) loadPool(o *offer, p int) {
-	for _, g := range t.path.segments {
-		depth := t.base.arena.nodes[g.node].depth
-		for k, page := range o.pages(p, depth+g.lo, depth+g.hi) {
-			i := g.lo + int32(k)
-			if page == messages.NoPage {
-				continue
-			}
-			b := t.base.arena.ids(g.node)[i]
-			if l := t.base.arena.locations(g.node, p)[i]; l != protocol.Nowhere {
-				panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, l))
-			}
-			t.base.arena.setLocation(g.node, i, p, protocol.OnHost(page))
-			t.base.blocks.stamp[b] = o.stamp
-			t.base.effect(protocol.HostAttach, p, b, page)
-			t.base.recordStored(segment{g.node, i, i + 1}, p)
-			// As after an offload: the offloader has no clock, so the tree ends the priority.
-			t.base.timers.watch(b)
-		}
+// loadBlock attaches the host page of a block in one pool. A location that is taken already
+// is a fault of the caller: it asked the tree what is missing in the same round.
+func (t *storer) loadBlock(o *offer, p int, b protocol.BlockID, page messages.PageID) {
+	if l := t.arena.locations[p][b]; l != protocol.Nowhere {
+		panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, l))
 	}
+	t.arena.locations[p][b] = protocol.OnHost(page)
+	t.arena.blocks[b].stamp, o.changed = o.stamp, true
+	t.effect(protocol.HostAttach, p, b, page)
+	t.recordStored(b, p)
+	// As after an offload: the offloader has no clock, so the tree ends the priority.
+	t.arena.timers.watch(b)
 }
 
 // blocksInTree answers what is in the tree of the blocks of a prompt, whatever could be
 // matched of it.
-func (t *matcher) blocksInTree(s *protocol.BlocksInTree, q *prompt) {
-	s.Blocks = resize(s.Blocks, int(q.whole))
+func (t *matcher) blocksInTree(s *protocol.BlocksInTree) {
+	s.Blocks = append(s.Blocks[:0], t.path...)
 	s.Pages = resize(s.Pages, len(t.arena.pools))
-	for _, g := range t.path.segments {
-		copy(s.Blocks[t.arena.nodes[g.node].depth:], t.arena.ids(g.node)[:g.hi])
-	}
 	for p := range t.arena.pools {
-		s.Pages[p] = resize(s.Pages[p], int(q.whole))
-		t.path.copyLocations(s.Pages[p], p, 0, q.whole)
+		s.Pages[p] = resize(s.Pages[p], len(t.path))
+		t.copyLocations(s.Pages[p], p, 0, int32(len(t.path)))
 	}
 }
 
@@ -70,10 +58,9 @@ func (t *Tree) describe(l *protocol.Locate) {
 	l.Tokens, l.Priorities = resize(l.Tokens, len(l.Blocks)), resize(l.Priorities, len(l.Blocks))
 	for k, b := range l.Blocks {
 		l.Tokens[k], l.Priorities[k] = 0, 0
-		if t.base.arena.alive(b) {
-			x, i := t.base.arena.at(b)
-			t.base.expireNow(b)
-			l.Tokens[k], l.Priorities[k] = len(t.base.arena.tokensAt(x, i))-int(t.base.padding(x, i)), t.base.blocks.priority[b]
+		if t.arena.alive(b) {
+			t.arena.expireNow(b)
+			l.Tokens[k], l.Priorities[k] = len(t.arena.hostTokens(b)), t.arena.blocks[b].priority
 		}
 	}
 }

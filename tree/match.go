@@ -8,8 +8,8 @@ import (
 // matcher finds what can be reused of a prompt. It changes nothing but the references
 // of symbols.
 type matcher struct {
-	*prefixes
-	path path
+	arena *arena
+	path  []protocol.BlockID // the blocks of the prompt that are in the tree, ghosts included
 	// clean is, by pool, the block from which on the pool has all blocks before the
 	// longest match that is still possible: see gap.
 	clean []int32
@@ -22,44 +22,43 @@ type prompt struct {
 	tokens  []messages.Token // within the limit
 	partial bool
 	root    int32
-	whole   int32 // blocks of the prompt that are in the tree, ghosts included
-	// lacking ≤ whole, and no match has more than lacking whole blocks.
-	lacking int32 // the first of them that a full-attention pool lacks, else whole
+	// No match has more than lacking whole blocks.
+	lacking int32 // the first block of the path that a full-attention pool lacks, else its length
 }
 
 // choice is a block that shares tokens with the prompt behind k whole blocks.
 type choice struct {
-	node, i int32 // none: there is none
-	shared  int32
+	block  protocol.BlockID // NoBlock: there is none
+	shared int32
 }
+
+// noChoice says that no block shares tokens.
+var noChoice = choice{block: protocol.NoBlock}
 
 func (t *matcher) match(m *protocol.MatchItem) {
 	// A match that only asks must not leave entries behind that no Apply releases.
 	if m.KeepSymbols {
-		t.symbols.acquire(m.Tokens, m.Multimodal)
+		t.arena.symbols.acquire(m.Tokens, m.Multimodal)
 	} else {
-		t.symbols.lookup(m.Tokens, m.Multimodal)
+		t.arena.symbols.lookup(m.Tokens, m.Multimodal)
 	}
 	limit := max(0, min(m.Limit, len(m.Tokens)))
-	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace, m.Cross)}
+	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.arena.rootOf(m.Namespace, m.Cross)}
 	q.first, q.end = t.arena.poolsOf(m.Cross)
-	t.path.segments = t.path.segments[:0]
 	m.Pages = resize(m.Pages, len(t.arena.pools))
 	m.Compared = 0
-	if q.root != none {
-		q.whole = t.path.follow(q.root, q.tokens)
-		if t.symbols.none() {
-			m.Compared = int(q.whole) * t.arena.tpb
-		}
-		q.lacking = q.whole
-		for p := q.first; p < q.end; p++ {
-			if t.arena.pools[p].full() {
-				q.lacking = t.path.firstHole(p, q.lacking)
-			}
+	t.follow(&q)
+	if t.arena.symbols.none() {
+		m.Compared = len(t.path) * t.arena.tpb
+	}
+	q.lacking = int32(len(t.path))
+	for p := q.first; p < q.end; p++ {
+		if t.arena.pools[p].full() {
+			q.lacking = t.firstHole(p, q.lacking)
 		}
 	}
 	if m.InTree != nil {
-		t.blocksInTree(m.InTree, &q)
+		t.blocksInTree(m.InTree)
 	}
 	// Two searches follow one walk over the tokens. Both only read the path and
 	// locations, so the cost in tokens is paid once.
@@ -110,7 +109,7 @@ func (t *matcher) gap(p int, lo, k int32) int32 {
 		return k
 	}
 	// The next k is at most h, so the blocks behind h are of no interest any more.
-	if h := t.path.lastHole(p, lo, clean); h >= 0 {
+	if h := t.lastHole(p, lo, clean); h >= 0 {
 		t.clean[p] = h
 		return h
 	}
@@ -119,46 +118,82 @@ func (t *matcher) gap(p int, lo, k int32) int32 {
 }
 
 // choose finds the block behind k whole blocks that counts and shares the most
-// tokens with the prompt. Inside a run only the prompt's own next block is there.
-// If k is less than q.whole that block need not be looked at: as a candidate it has
-// been found unfit (a pool lacks it) or would be taken whole; as a holder the path
-// has been searched from its end.
+// tokens with the prompt. The next block of the path is never it: as a candidate it has
+// been found unfit (a pool lacks it) or would be taken whole; as a holder the path has been
+// searched from its end.
 func (t *matcher) choose(q *prompt, k int32, what int) choice {
 	if !q.partial || q.root == none {
-		return choice{none, none, 0}
+		return noChoice
 	}
 	query := q.tokens[int(k)*t.arena.tpb:]
-	query = query[:min(len(query), t.arena.tpb)]
-	x := q.root
-	if k > 0 {
-		s := t.path.segments[t.path.segmentAt(k-1)]
-		x = s.node
-		// Inside a run the one block behind k is the next of the run. At its end all
-		// children are possible, and nearest chooses among them.
-		if i := k - t.arena.nodes[x].depth; i < t.arena.nodes[x].n {
-			return t.chooseInside(q, segment{x, i, i + 1}, query, what)
-		}
-	}
-	x, shared := t.nearest(x, query, what)
-	return choice{x, 0, int32(shared)}
+	b, shared := t.arena.nearest(t.spotAt(q, k), query[:min(len(query), t.arena.tpb)], what)
+	return choice{b, int32(shared)}
 }
 
-// chooseInside is choose for the block at s, inside a run.
-func (t *matcher) chooseInside(q *prompt, s segment, query []messages.Token, what int) choice {
-	if t.arena.nodes[s.node].depth+s.lo < q.whole {
-		return choice{none, none, 0}
+// follow makes the path of a prompt, as far as whole blocks match.
+func (t *matcher) follow(q *prompt) {
+	t.path = t.path[:0]
+	if q.root == none {
+		return
 	}
-	// This block is not the first of its node, so no latest knows of it and it is
-	// asked itself.
-	counts := t.arena.held(s.node, s.lo)
-	if what == candidates {
-		counts = t.arena.heldByAll(s.node, s.lo)
+	at := spot{q.root, protocol.NoBlock}
+	for tokens := q.tokens; len(tokens) >= t.arena.tpb; tokens = tokens[t.arena.tpb:] {
+		// A block that is stored in part has fewer tokens than the key, so child never
+		// returns it.
+		if at.block = t.arena.child(at, tokens[:t.arena.tpb]); at.block == protocol.NoBlock {
+			return
+		}
+		t.path = append(t.path, at.block)
 	}
-	shared := firstDifference(t.arena.tokensAt(s.node, s.lo), query)
-	if !counts || shared == 0 {
-		return choice{none, none, 0}
+}
+
+// spotAt returns the place behind the first k blocks of the path.
+func (t *matcher) spotAt(q *prompt, k int32) spot {
+	if k == 0 {
+		return spot{q.root, protocol.NoBlock}
 	}
-	return choice{s.node, s.lo, int32(shared)}
+	return spot{q.root, t.path[k-1]}
+}
+
+// firstHole returns the first block of the path before end that pool p lacks, else end.
+func (t *matcher) firstHole(p int, end int32) int32 {
+	locations := t.arena.locations[p]
+	for i, b := range t.path[:end] {
+		if locations[b] == protocol.Nowhere {
+			return int32(i)
+		}
+	}
+	return end
+}
+
+// lastHole returns the last block of the path in [lo, hi) that pool p lacks, or −1.
+// It goes backwards, because the hole nearest to the end is the one that decides how
+// far a window allows a match; those before it may lie outside the next window.
+func (t *matcher) lastHole(p int, lo, hi int32) int32 {
+	for i := hi - 1; i >= lo; i-- {
+		if t.arena.locations[p][t.path[i]] == protocol.Nowhere {
+			return i
+		}
+	}
+	return -1
+}
+
+// countHoles counts the blocks of the path in [lo, hi) that pool p lacks.
+func (t *matcher) countHoles(p int, lo, hi int32) (n int) {
+	for i := lo; i < hi; i++ {
+		if t.arena.locations[p][t.path[i]] == protocol.Nowhere {
+			n++
+		}
+	}
+	return n
+}
+
+// copyLocations copies where pool p keeps the blocks [lo, hi) of the path.
+func (t *matcher) copyLocations(to []protocol.Location, p int, lo, hi int32) {
+	locations := t.arena.locations[p]
+	for i := lo; i < hi; i++ {
+		to[i] = locations[t.path[i]]
+	}
 }
 
 // answer fills in what is reused: k whole blocks and a part of source.
@@ -166,14 +201,9 @@ func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choic
 	length := k*int32(t.arena.tpb) + source.shared
 	m.Matched, m.Blocks, m.Cursor = int(length), int(k), protocol.Cursor{}
 	m.IDs = resize(m.IDs, int(k))
-	for _, s := range t.path.segments {
-		// The last segment may have more blocks than k; copy ends with m.IDs.
-		if depth := t.arena.nodes[s.node].depth; depth < k {
-			copy(m.IDs[depth:], t.arena.ids(s.node)[:s.hi])
-		}
-	}
+	copy(m.IDs, t.path)
 	if k > 0 {
-		m.Cursor = t.arena.cursor(m.IDs[k-1])
+		m.Cursor = t.arena.cursor(t.path[k-1])
 	}
 	for p := range t.arena.pools {
 		m.Pages[p] = resize(m.Pages[p], int(k))
@@ -190,9 +220,9 @@ func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choic
 		// sequence needs no page of them.
 		first := min(t.arena.firstNeeded(p, length), k)
 		sink := min(t.arena.sinkBlocks(p), first)
-		t.path.copyLocations(m.Pages[p], p, 0, sink)
+		t.copyLocations(m.Pages[p], p, 0, sink)
 		fillNowhere(m.Pages[p][sink:first])
-		t.path.copyLocations(m.Pages[p], p, first, k)
+		t.copyLocations(m.Pages[p], p, first, k)
 	}
 	t.fillSource(&m.Source, source)
 }
@@ -202,15 +232,20 @@ func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choic
 func (t *matcher) fillSource(s *protocol.Source, source choice) {
 	s.Block, s.Tokens, s.Stored = protocol.NoBlock, 0, 0
 	s.HasChildren, s.Pages = false, s.Pages[:0]
-	x := source.node
-	if x == none {
+	b := source.block
+	if b == protocol.NoBlock {
 		return
 	}
-	s.Block = t.arena.ids(x)[source.i]
-	s.Tokens = int(source.shared)
-	s.Stored = len(t.arena.tokensAt(x, source.i))
-	s.HasChildren = source.i+1 < t.arena.nodes[x].n || t.elements[x].children != none
+	s.Block, s.Tokens, s.Stored = b, int(source.shared), len(t.arena.tokensOf(b))
+	s.HasChildren = !t.arena.isLeaf(b)
 	for p := range t.arena.pools {
-		s.Pages = append(s.Pages, t.arena.locations(x, p)[source.i])
+		s.Pages = append(s.Pages, t.arena.locations[p][b])
+	}
+}
+
+// fillNowhere makes locations those of blocks that a pool does not hold.
+func fillNowhere(l []protocol.Location) {
+	for i := range l {
+		l[i] = protocol.Nowhere
 	}
 }

@@ -32,7 +32,7 @@ type name struct {
 
 // nameIn returns what a hash names in pool p.
 func (m *mirrors) nameIn(p messages.PoolID, h kvevents.Hash) string {
-	return m.names[name{h, m.tree.base.arena.pools[p].Cross}]
+	return m.names[name{h, m.tree.arena.pools[p].Cross}]
 }
 
 // mirrors follow the tree by what it says alone: one by events, one by effects.
@@ -52,7 +52,7 @@ type mirrors struct {
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}), names: map[name]string{}, hashes: map[string]kvevents.Hash{}}
-	for range tr.base.arena.pools {
+	for range tr.arena.pools {
 		m.events = append(m.events, map[kvevents.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
 		m.dprio = append(m.dprio, map[messages.PageID]retained{})
@@ -65,23 +65,19 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 // fullOf gives the namespace and all tokens up to the end of a block, padding included.
 func fullOf(tr *Tree, b protocol.BlockID) (space, []atom) {
 	var full []atom
-	last := b
-	for c := b; c != protocol.NoBlock; c = tr.base.before(c) {
-		x, i := tr.base.arena.at(c)
-		full = append(atoms(tr, tr.base.arena.tokensAt(x, i)), full...)
-		last = c
+	for c := b; c != protocol.NoBlock; c = tr.arena.blocks[c].parent {
+		full = append(atoms(tr, tr.arena.tokensOf(c)), full...)
 	}
-	x, _ := tr.base.arena.at(last)
-	root := tr.base.parentOf(x)
-	return space{tr.base.roots[tr.base.arena.nodes[root].root].namespace, tr.base.arena.nodes[root].cross}, full
+	root := &tr.arena.roots[tr.arena.blocks[b].root]
+	return space{root.namespace, root.cross}, full
 }
 
 func atoms(tr *Tree, tokens []messages.Token) []atom {
 	out := make([]atom, len(tokens))
 	for i, tok := range tokens {
-		out[i].token = tr.base.symbols.original(tok)
+		out[i].token = tr.arena.symbols.original(tok)
 		if tok < 0 {
-			e := tr.base.symbols.entries[entry(tok)]
+			e := tr.arena.symbols.entries[entry(tok)]
 			out[i].covered, out[i].hash, out[i].position = true, e.hash[0], int(e.position)
 		}
 	}
@@ -95,7 +91,7 @@ func paddingOf(tr *Tree, b protocol.BlockID, ns space) int {
 		return 0
 	}
 	length := len(strings.Fields(ns.Encoder))
-	return max(0, (int(tr.base.arena.depth(b))+1)*tr.base.arena.tpb-length)
+	return max(0, (int(tr.arena.blocks[b].depth)+1)*tr.arena.tpb-length)
 }
 
 // retained is what a pool knows of a page: priorities end there by themselves.
@@ -142,8 +138,8 @@ func hashOf(tpb int, ns space, full []atom) kvevents.Hash {
 // index names every block of the tree, ghosts included.
 func (m *mirrors) index() map[string]protocol.BlockID {
 	ids := map[string]protocol.BlockID{}
-	for b, x := range m.tree.base.arena.index.node {
-		if x == none {
+	for b := range m.tree.arena.blocks {
+		if !m.tree.arena.alive(protocol.BlockID(b)) {
 			continue
 		}
 		ns, full := fullOf(m.tree, protocol.BlockID(b))
@@ -194,9 +190,9 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 		}
 		for i, b := range e.Blocks {
 			p := e.Pool
-			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && i > 0 && m.tree.base.arena.alive(b) {
-				require.Equal(m.t, e.Blocks[i-1], m.tree.base.before(b), "not one run")
-				require.Equal(m.t, e.Depth+int32(i), m.tree.base.arena.depth(b))
+			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && i > 0 && m.tree.arena.alive(b) {
+				require.Equal(m.t, e.Blocks[i-1], m.tree.arena.blocks[b].parent, "not one run")
+				require.Equal(m.t, e.Depth+int32(i), m.tree.arena.blocks[b].depth)
 			}
 			switch e.Kind {
 			case protocol.Attach:
@@ -249,7 +245,7 @@ func (m *mirrors) named(draft *events.Draft) []kvevents.Event {
 func (m *mirrors) listen(list []kvevents.Event, keys map[string]protocol.BlockID) {
 	for key, b := range keys {
 		ns, full := fullOf(m.tree, b)
-		h := hashOf(m.tree.base.arena.tpb, ns, full)
+		h := hashOf(m.tree.arena.tpb, ns, full)
 		if old, ok := m.names[name{h, ns.cross}]; ok {
 			require.Equal(m.t, old, key, "a hash has two meanings")
 		}
@@ -268,16 +264,16 @@ func (m *mirrors) listen(list []kvevents.Event, keys map[string]protocol.BlockID
 				id, ok := keys[m.nameIn(e.Pool, s.Hash)]
 				require.True(m.t, ok, "stored a block that is not there")
 				ns, full := fullOf(m.tree, id)
-				full = full[(len(full)-1)/m.tree.base.arena.tpb*m.tree.base.arena.tpb:]
+				full = full[(len(full)-1)/m.tree.arena.tpb*m.tree.arena.tpb:]
 				require.Len(m.t, s.Tokens, len(full)-paddingOf(m.tree, id, ns))
 				for k, tok := range s.Tokens {
 					require.Equal(m.t, full[k].token, tok)
 				}
-				before := m.tree.base.before(id)
+				before := m.tree.arena.blocks[id].parent
 				require.Equal(m.t, before != protocol.NoBlock, e.HasParent || i > 0)
 				if before != protocol.NoBlock {
 					ns, full := fullOf(m.tree, before)
-					require.Equal(m.t, hashOf(m.tree.base.arena.tpb, ns, full), parent)
+					require.Equal(m.t, hashOf(m.tree.arena.tpb, ns, full), parent)
 				}
 				parent = s.Hash
 			}
@@ -317,8 +313,7 @@ func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 		require.True(m.t, ok, "the tree lacks %s", b.key())
 		for p, l := range b.places {
 			page, tier, held := l.Page()
-			x, i := m.tree.base.arena.at(id)
-			require.Equal(m.t, l, m.tree.base.arena.locations(x, p)[i], "%s in pool %d", b.key(), p)
+			require.Equal(m.t, l, m.tree.arena.locations[p][id], "%s in pool %d", b.key(), p)
 			if !held {
 				continue
 			}
@@ -329,14 +324,14 @@ func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 				wantHost = append(wantHost, fmt.Sprint(p, id, b.priority))
 			}
 		}
-		end, timed := m.tree.base.timers.of(id)
+		end, timed := m.tree.arena.timers.of(id)
 		require.Equal(m.t, b.timed, timed)
 		if timed {
 			require.Equal(m.t, b.end, end)
 		}
 		session := ""
-		if s := m.tree.base.blocks.sessionOf(id); s != none {
-			session = m.tree.base.sessions.names[s]
+		if s := m.tree.arena.blocks[id].session; s != none {
+			session = m.tree.arena.sessions.names[s]
 		}
 		require.Equal(m.t, b.session, session, b.key())
 	}
@@ -361,7 +356,7 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	}
 	for p := range m.device {
 		for page, b := range m.device[p] {
-			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page].at(m.tree.base.timers.now)))
+			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page].at(m.tree.arena.timers.now)))
 		}
 		for b, priority := range m.host[p] {
 			gotHost = append(gotHost, fmt.Sprint(p, b, priority))

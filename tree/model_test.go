@@ -20,7 +20,6 @@ type runner struct {
 	prompt  int
 	session string
 	cursor  protocol.Cursor
-	array   *protocol.TokenArray // the memory of tokens, once it was lent
 }
 
 // model drives a tree, its oracle and its mirrors with the same random messages.
@@ -34,10 +33,9 @@ type model struct {
 	running []*runner
 	work    protocol.Apply
 	asked   protocol.Match
-	lent    map[*protocol.TokenArray]bool // the arrays that the tree refers to
-	late    *late                         // reads the events in the mirrors' place
-	rare    *rare                         // does so too
-	told    *receiver                     // asks what blocks are
+	late    *late     // reads the events in the mirrors' place
+	rare    *rare     // does so too
+	told    *receiver // asks what blocks are
 }
 
 func newModel(t *rapid.T) *model {
@@ -55,12 +53,11 @@ func newModel(t *rapid.T) *model {
 		{{Window: 3}, {}, {State: true}, {State: true}},
 		{{Window: 4, Sink: 2}, {State: true}, {Cross: true}},
 	}
-	m := &model{T: t, lent: map[*protocol.TokenArray]bool{}}
+	m := &model{T: t}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
 	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
 	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true, Follow: true})
-	m.tree.base.arena.shared.allowed = rapid.SampledFrom([]int{0, 20, sparseTokens}).Draw(t, "allowed")
 	m.mirrors = newMirrors(t, m.tree)
 	if !events {
 		m.mirrors.events = nil
@@ -136,8 +133,7 @@ func (m *model) apply() {
 	m.tree.Apply(&m.work)
 	m.mirrors.follow(m.work.Effects)
 	require.Empty(m, m.mirrors.forgotElsewhere(m.work.Takeovers))
-	require.Equal(m, m.tree.base.timers.next(), m.work.NextExpiry)
-	m.takeBack(m.work.Stores, m.work.Returned)
+	require.Equal(m, m.tree.arena.timers.next(), m.work.NextExpiry)
 	m.checkAll()
 	a := &m.work
 	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
@@ -213,9 +209,6 @@ func (m *model) Store(*rapid.T) {
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
 		}
-		if m.int(0, 2, "lend") > 0 {
-			s.Array = r.memory()
-		}
 		m.handOver(&s)
 		keeps = append(keeps, m.oracle.store(&s, r.full, m.now))
 		end, lacks := m.oracle.findEnd(&s, r.full)
@@ -229,7 +222,7 @@ func (m *model) Store(*rapid.T) {
 		m.compareEnd(&stores[:len(of)][i], ends[i])
 		require.False(m, stores[:len(of)][i].Settled && keeps[i], "settled, and a page stays with the sequence")
 		r.cursor = stores[:len(of)][i].Cursor
-		if c := r.cursor; m.tree.base.arena.follows(c) {
+		if c := r.cursor; m.tree.arena.follows(c) {
 			_, full := fullOf(m.tree, c.Block)
 			require.Equal(m, r.full[:len(full)], full)
 			require.Zero(m, len(full)%m.oracle.tpb)
@@ -361,10 +354,9 @@ func (m *model) Forget(*rapid.T) {
 	dropped := m.oracle.sweep()
 	m.tree.Forget(&f)
 	require.Equal(m, dropped, f.Blocks)
-	m.takeBack(nil, f.Returned)
-	changes := m.tree.base.log.changes.List
+	changes := m.tree.log.changes.List
 	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
-	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.base.listed(), cleared)
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.listed(), cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
 	m.checkAll()
@@ -383,7 +375,7 @@ func (m *model) Look(*rapid.T) {
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
 	fresh.device, fresh.dprio, fresh.host, fresh.fronts = m.mirrors.device, m.mirrors.dprio, m.mirrors.host, m.mirrors.fronts
-	if !m.tree.base.recording {
+	if !m.tree.recording {
 		require.Empty(m, s.Keys.List)
 		fresh.events = nil
 	} else {

@@ -37,13 +37,10 @@ func (r *receiver) ask() {
 	if m.All {
 		clear(r.blocks)
 	}
-	for b, x := range r.tree.base.arena.index.node {
-		if x == none || (b+r.asked)%3 > 0 {
-			continue
-		}
-		x, i := r.tree.base.arena.at(protocol.BlockID(b))
-		if len(r.tree.base.arena.tokensAt(x, i)) == r.tree.base.arena.tpb {
-			m.Blocks = append(m.Blocks, protocol.BlockID(b))
+	for b := range r.tree.arena.blocks {
+		id := protocol.BlockID(b)
+		if r.tree.arena.alive(id) && (b+r.asked)%3 == 0 && len(r.tree.arena.tokensOf(id)) == r.tree.arena.tpb {
+			m.Blocks = append(m.Blocks, id)
 		}
 	}
 	if r.asked%2 > 0 {
@@ -76,7 +73,7 @@ func (r *receiver) hear(m *protocol.NameBlocks) {
 		for i, b := range blocks[:e.Count] {
 			require.False(r.t, now[b], "told twice")
 			now[b] = true
-			n := r.tree.base.arena.tpb
+			n := r.tree.arena.tpb
 			told := toldBlock{parent: parent, namespace: namespace}
 			for k, token := range tokens[i*n : (i+1)*n] {
 				a := atom{token: token}

@@ -43,11 +43,11 @@ func TestNearestAmongMany(t *testing.T) {
 				}
 				b := o.blocks[r.IntN(len(o.blocks))]
 				p := r.IntN(2)
-				id := f.base.child(f.base.rootOf(b.ns.Namespace, b.ns.cross), hosted(b.full))
 				if b.places[p] == protocol.Nowhere || r.IntN(3) > 0 {
 					continue
 				}
-				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: f.base.arena.ids(id)[0], To: protocol.Nowhere}}})
+				id := f.arena.child(spot{f.arena.rootOf(b.ns.Namespace, b.ns.cross), protocol.NoBlock}, hosted(b.full))
+				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: id, To: protocol.Nowhere}}})
 				b.places[p] = protocol.Nowhere
 				o.sweep()
 			}

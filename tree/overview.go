@@ -12,48 +12,47 @@ import (
 // (BenchmarkTopNodes).
 const maxCounted = 1 << 15
 
-// TopNodes answers the nodes with the most blocks below them.
+// maxVisited is how many blocks an overview looks at.
+const maxVisited = 1 << 20
+
+// TopNodes answers the nodes with the most blocks below them. A node is a run of blocks
+// where nothing branches off.
 //
 // It counts breadth first, so a tree of more nodes than are counted lacks its deepest
 // levels and not whole branches.
 func (t *Tree) TopNodes(m *protocol.TopNodes) {
-	o := overview{arena: &t.base.arena, blocks: &t.base.blocks}
-	for i := range t.base.roots {
-		if x := t.base.roots[i].node; x != none {
-			o.add(x, -1)
+	var o overview
+	for i := range t.arena.roots {
+		if t.arena.roots[i].children != protocol.NoBlock {
+			o.add(spot{int32(i), protocol.NoBlock}, inspect.PrefixNode{Parent: -1})
 		}
 	}
-	var children []int32
-	for at := 0; at < len(o.nodes) && len(o.nodes) < maxCounted; at++ {
-		children = t.base.childrenOf(children[:0], o.nodes[at])
-		for _, x := range children {
-			o.add(x, at)
+	var children, run []protocol.BlockID
+	opened, visited := 0, 0
+	for ; opened < len(o.nodes) && len(o.nodes) < maxCounted && visited < maxVisited; opened++ {
+		children = t.arena.appendChildren(children[:0], o.nodes[opened])
+		for _, b := range children {
+			run = t.arena.appendRun(run[:0], b)
+			visited += len(run)
+			// A claim that ends inside the run has given its stamp to the first blocks only.
+			o.add(t.arena.behind(run[len(run)-1]), inspect.PrefixNode{
+				Parent: opened, Depth: int(t.arena.blocks[b].depth), Blocks: len(run), Stamp: t.arena.blocks[b].stamp,
+			})
 		}
-		o.opened++
 	}
-	m.Counted, m.Complete = len(o.nodes), o.opened == len(o.nodes)
+	m.Counted, m.Complete = len(o.nodes), opened == len(o.nodes)
 	m.Nodes = o.largest(m.Limit, m.Nodes[:0])
 }
 
 // overview is a list of nodes, each behind its parent.
 type overview struct {
-	arena  *arena
-	blocks *blocks
-	nodes  []int32
-	list   []inspect.PrefixNode // of nodes; Parent is an index of this list
-	opened int                  // nodes whose children are in the list
+	nodes []spot               // the place behind each node
+	list  []inspect.PrefixNode // of nodes; Parent is an index of this list
 }
 
-// add appends a node, which follows the node at an index.
-func (o *overview) add(x int32, parent int) {
-	nd := &o.arena.nodes[x]
-	p := inspect.PrefixNode{Parent: parent, Depth: int(nd.depth), Blocks: int(nd.n)}
-	if ids := o.arena.ids(x); len(ids) > 0 {
-		// A claim that ends inside the run has given its stamp to the first blocks only.
-		p.Stamp = o.blocks.stamp[ids[0]]
-	}
-	o.nodes = append(o.nodes, x)
-	o.list = append(o.list, p)
+// add appends a node.
+func (o *overview) add(behind spot, n inspect.PrefixNode) {
+	o.nodes, o.list = append(o.nodes, behind), append(o.list, n)
 }
 
 // largest sums up what is below each node and appends the largest nodes to out. Ties go to

@@ -24,18 +24,15 @@ func property(t *rapid.T) {
 	f := protocol.Forget{All: true, Now: m.now}
 	m.tree.Apply(&m.work)
 	m.tree.Forget(&f)
-	m.takeBack(nil, m.work.Returned)
-	m.takeBack(nil, f.Returned)
-	require.Empty(m, m.lent)
 	require.NoError(m, m.tree.Check())
 	require.Equal(m, "empty\n", m.tree.String())
-	require.Len(m, m.tree.base.symbols.free, len(m.tree.base.symbols.entries), "symbols left over")
-	require.Len(m, m.tree.base.arena.index.free, len(m.tree.base.arena.index.node))
+	require.Len(m, m.tree.arena.symbols.free, len(m.tree.arena.symbols.entries), "symbols left over")
+	require.Len(m, m.tree.arena.free, len(m.tree.arena.blocks))
 }
 
 // List lists the blocks for a recovery, which counts the symbols: all of them are held already.
 func (m *model) List(*rapid.T) {
-	before := slices.Clone(m.tree.base.symbols.refs)
+	before := slices.Clone(m.tree.arena.symbols.refs)
 	var list protocol.ListLocations
 	for _, r := range m.running {
 		list.Held = append(list.Held, protocol.HeldSymbols{Tokens: r.tokens})
@@ -44,7 +41,7 @@ func (m *model) List(*rapid.T) {
 	for _, h := range list.Held {
 		require.False(m, h.Lost)
 	}
-	require.Equal(m, before, m.tree.base.symbols.refs)
+	require.Equal(m, before, m.tree.arena.symbols.refs)
 	listed := make([]fronts, len(m.oracle.pools))
 	for p := range listed {
 		listed[p] = fronts{}

@@ -75,7 +75,7 @@ func (r *rare) snapshot(t require.TestingT, tr *Tree, id kvevents.ReaderID) *eve
 
 func rareProperty(t *rapid.T) {
 	m := newModel(t)
-	if !m.tree.base.recording {
+	if !m.tree.recording {
 		t.Skip("events are off")
 	}
 	limit := rapid.IntRange(1, 12).Draw(t, "kept")

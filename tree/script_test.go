@@ -193,13 +193,13 @@ func (s *script) match(t *testing.T, d *datadriven.TestData) string {
 
 func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem {
 	tokens, items := prompt1(t, d)
-	s.tree.base.symbols.acquire(tokens, items)
+	s.tree.arena.symbols.acquire(tokens, items)
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
 		Tokens: tokens, From: scripttest.Number(t, d, "from", 0), To: scripttest.Number(t, d, "to", len(tokens)),
 		Retention: retentionOf(t, d), Prompt: scripttest.Number(t, d, "prompt", len(tokens)), RetentionFrom: scripttest.Number(t, d, "retention-from", 0),
 	}
-	for p := range s.tree.base.arena.pools {
+	for p := range s.tree.arena.pools {
 		table := []messages.PageID{}
 		for _, n := range scripttest.Numbers(t, d, fmt.Sprintf("pages%d", p)) {
 			table = append(table, messages.PageID(n))
@@ -218,7 +218,7 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 		f.Cross = d.HasArg("cross")
 	}
 	if d.HasArg("keep") {
-		for range s.tree.base.arena.pools {
+		for range s.tree.arena.pools {
 			f.Keep = append(f.Keep, nil)
 		}
 		p := scripttest.Number(t, d, "pool", 0)
@@ -232,12 +232,9 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID {
 	at := word(t, d, "at") + word(t, d, "keep")
 	p := scripttest.Number(t, d, "pool", 0)
-	for b, x := range s.tree.base.arena.index.node {
-		if x == none {
-			continue
-		}
-		if _, i := s.tree.base.arena.at(protocol.BlockID(b)); s.tree.base.arena.locations(x, p)[i] == place1(t, at) {
-			return protocol.BlockID(b)
+	for b := range s.tree.arena.blocks {
+		if id := protocol.BlockID(b); s.tree.arena.alive(id) && s.tree.arena.locations[p][id] == place1(t, at) {
+			return id
 		}
 	}
 	t.Fatalf("no block at %s", at)

@@ -2,7 +2,6 @@ package tree
 
 import (
 	"math"
-	"math/bits"
 	"runtime"
 	"testing"
 	"time"
@@ -31,8 +30,8 @@ func newFixture(c Config) *fixture {
 
 // table gives fresh pages for all blocks of tokens.
 func (f *fixture) table(tokens []messages.Token) [][]messages.PageID {
-	n := (len(tokens) + f.base.arena.tpb - 1) / f.base.arena.tpb
-	tables := make([][]messages.PageID, len(f.base.arena.pools))
+	n := (len(tokens) + f.arena.tpb - 1) / f.arena.tpb
+	tables := make([][]messages.PageID, len(f.arena.pools))
 	for p := range tables {
 		for range n {
 			f.page++
@@ -95,9 +94,9 @@ func TestManyChildren(t *testing.T) {
 		tokens[4], tokens[5] = messages.Token(k>>16), messages.Token(k&0xffff)
 		it := f.match(append(tokens[:6:6], -9, 0, 0))
 		require.Equal(t, 6, it.Matched)
-		require.Equal(t, tokens[4:6], f.base.arena.tokensAt(f.base.arena.at(it.Source.Block))[:2])
+		require.Equal(t, tokens[4:6], f.arena.tokensOf(it.Source.Block)[:2])
 		depth := 0
-		for x := f.base.arena.index.node[it.Source.Block]; f.base.elements[x].above >= 0; x = f.base.elements[x].above {
+		for b := it.Source.Block; f.arena.blocks[b].above != protocol.NoBlock; b = f.arena.blocks[b].above {
 			depth++
 		}
 		deepest = max(deepest, depth)
@@ -109,9 +108,8 @@ func TestManyChildren(t *testing.T) {
 	require.Equal(t, "empty\n", f.String())
 }
 
-// Prompts that leave one long run at each of its blocks, and go again: each
-// split and join costs the shorter side.
-func TestSplitsEverywhere(t *testing.T) {
+// Prompts that leave one long prompt at each of its blocks, and go again.
+func TestBranchesEverywhere(t *testing.T) {
 	depth := large(20_000)
 	orders := map[string]func(i int) int{
 		"from the head": func(i int) int { return i },
@@ -135,7 +133,7 @@ func TestSplitsEverywhere(t *testing.T) {
 				own[2*at+2], own[2*at+3] = math.MaxInt32, messages.Token(i)
 				s := protocol.StoreItem{
 					Tokens: own, From: 2*at + 2, To: 2*at + 4, Tables: table,
-					Cursor: protocol.Cursor{Block: ids[at], Generation: 1},
+					Cursor: f.arena.cursor(ids[at]),
 				}
 				f.apply.Stores = append(f.apply.Stores[:0], s)
 				f.Apply(&f.apply)
@@ -149,12 +147,9 @@ func TestSplitsEverywhere(t *testing.T) {
 			}
 			require.NoError(t, f.Check())
 			require.Equal(t, depth, f.Blocks())
-			require.Len(t, f.base.arena.freeNodes, len(f.base.arena.nodes)-2, "one run again, and its root")
 			all.Blocks = ids
 			f.Locate(&all)
 			require.NotContains(t, all.Pages[0], protocol.Nowhere)
-			t.Logf("%d blocks moved", f.base.arena.moved)
-			require.Less(t, f.base.arena.moved, depth*2*bits.Len(uint(depth)), "not the shorter side was moved")
 		})
 	}
 }
@@ -171,7 +166,7 @@ func TestLongPrompt(t *testing.T) {
 		f.apply.Stores = append(f.apply.Stores[:0], s)
 		f.Apply(&f.apply)
 		s.Cursor = f.apply.Stores[0].Cursor
-		require.Equal(t, int32(i), f.base.arena.depth(s.Cursor.Block))
+		require.Equal(t, int32(i), f.arena.blocks[s.Cursor.Block].depth)
 	}
 	it := f.match(tokens)
 	require.Equal(t, 2*depth, it.Matched)
@@ -217,21 +212,18 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Stamps run out after four thousand million stores; their order stays.
-func TestRestampKeepsTheOrder(t *testing.T) {
+// Of the blocks that share the most tokens with a prompt, the latest one is reused.
+func TestTheLatestSiblingIsReused(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 4})
 	f.put([]messages.Token{1, 1, 1, 1})
-	f.base.stamp = math.MaxUint32 - 2
 	f.put([]messages.Token{1, 1, 2, 2})
 	f.put([]messages.Token{1, 1, 3, 3})
 	f.put([]messages.Token{1, 1, 4, 4})
-	require.Equal(t, uint32(4), f.base.stamp)
-	require.NoError(t, f.Check())
 	it := f.match([]messages.Token{1, 1, 0, 0, 0})
-	require.Equal(t, []messages.Token{1, 1, 4, 4}, f.base.arena.tokensAt(f.base.arena.at(it.Source.Block)))
+	require.Equal(t, []messages.Token{1, 1, 4, 4}, f.arena.tokensOf(it.Source.Block))
 	f.evict(it.Source.Block)
 	it = f.match([]messages.Token{1, 1, 0, 0, 0})
-	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.base.arena.tokensAt(f.base.arena.at(it.Source.Block)))
+	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.arena.tokensOf(it.Source.Block))
 }
 
 // A cursor of a block that is gone, or beyond what is offered, is no harm; one that
@@ -240,7 +232,7 @@ func TestCursors(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	f.put(counting(8))
 	c := f.apply.Stores[0].Cursor
-	require.Equal(t, protocol.Cursor{Block: 3, Generation: 1}, c)
+	require.Equal(t, protocol.Cursor{Block: 3, Generation: 4}, c)
 	other := append(counting(4), 9, 9, 9, 9)
 	f.put(other)
 	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}
@@ -249,13 +241,13 @@ func TestCursors(t *testing.T) {
 	require.Equal(t, 8, f.match(append(other, 0)).Matched)
 	require.Equal(t, 7, f.Blocks())
 	if invariants.Enabled {
-		require.PanicsWithValue(t, "tree: a cursor leads to node 1, where token 4 is another", func() {
+		require.PanicsWithValue(t, "tree: a cursor leads to block 3, whose tokens are others", func() {
 			f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
 		})
 	}
 
 	f.evict(c.Block)
-	require.False(t, f.base.arena.alive(c.Block))
+	require.False(t, f.arena.alive(c.Block))
 	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 7, f.Blocks())
@@ -272,7 +264,7 @@ func TestCursorOfAMatch(t *testing.T) {
 	tokens := append(counting(4), 9, 9)
 	c := f.match(tokens).Cursor
 	require.Equal(t, protocol.BlockID(1), c.Block)
-	require.True(t, f.base.arena.follows(c))
+	require.True(t, f.arena.follows(c))
 	f.apply.Stores = []protocol.StoreItem{{Tokens: tokens, From: 4, To: 6, Tables: f.table(tokens), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 6, f.match(append(tokens, 0)).Matched)
@@ -302,26 +294,31 @@ func TestPanics(t *testing.T) {
 // Check finds what is wrong, whatever it is.
 func TestCheckFinds(t *testing.T) {
 	for name, harm := range map[string]func(f *fixture){
-		"counts": func(f *fixture) { *f.base.arena.count(f.base.arena.index.node[0], 0, messages.Primary)++ },
-		"depth":  func(f *fixture) { f.base.arena.index.low[1]++ },
-		"page": func(f *fixture) {
-			f.base.arena.locations(f.base.arena.index.node[0], 0)[1] = f.base.arena.locations(f.base.arena.index.node[0], 0)[0]
+		"depth":  func(f *fixture) { f.arena.blocks[1].depth++ },
+		"page":   func(f *fixture) { f.arena.locations[0][1] = f.arena.locations[0][0] },
+		"latest": func(f *fixture) { f.arena.blocks[0].latest[candidates]++ },
+		"above":  func(f *fixture) { f.arena.blocks[f.arena.blocks[1].children].above = 0 },
+		"order": func(f *fixture) {
+			for _, b := range f.arena.appendChildren(nil, f.arena.behind(1)) {
+				f.arena.tokensOf(b)[0] = 7
+			}
 		},
-		"latest":   func(f *fixture) { f.base.elements[f.base.arena.index.node[0]].latest[candidates]++ },
-		"weight":   func(f *fixture) { f.base.elements[f.base.elements[f.base.arena.index.node[0]].children].weight = 0 },
-		"order":    func(f *fixture) { f.base.first(f.base.elements[f.base.arena.index.node[0]].children)[0] ^= 1 << 20 },
-		"held":     func(f *fixture) { f.base.blocksHeld++ },
-		"session":  func(f *fixture) { f.base.sessions.refs[0]++ },
-		"timer":    func(f *fixture) { f.base.timers.slot[0] = 0 },
-		"kind":     func(f *fixture) { f.base.arena.nodes[f.base.arena.index.node[0]].cross = true },
-		"free":     func(f *fixture) { f.base.arena.index.free = append(f.base.arena.index.free, 0) },
-		"node":     func(f *fixture) { f.base.arena.freeNodes = append(f.base.arena.freeNodes, 0) },
-		"symbol":   func(f *fixture) { f.base.symbols.refs[0] = 0 },
-		"priority": func(f *fixture) { f.base.blocks.priority[0] = 101 },
+		"parent":   func(f *fixture) { f.arena.blocks[1].parent = 3 },
+		"made":     func(f *fixture) { f.arena.blocks[1].generation = f.arena.generation + 1 },
+		"part":     func(f *fixture) { f.arena.blocks[1].tokens-- },
+		"root":     func(f *fixture) { f.arena.byName[0] = nil },
+		"stamp":    func(f *fixture) { f.arena.blocks[1].stamp = f.arena.stamp + 1 },
+		"held":     func(f *fixture) { f.arena.blocksHeld++ },
+		"session":  func(f *fixture) { f.arena.sessions.refs[0]++ },
+		"timer":    func(f *fixture) { f.arena.timers.slot[0] = 0 },
+		"kind":     func(f *fixture) { f.arena.roots[0].cross = true },
+		"free":     func(f *fixture) { f.arena.free = append(f.arena.free, 0) },
+		"symbol":   func(f *fixture) { f.arena.symbols.refs[0] = 0 },
+		"priority": func(f *fixture) { f.arena.blocks[0].priority = 101 },
 	} {
 		f := newFixture(Config{TokensPerBlock: 2, Events: true})
 		tokens := counting(8)
-		f.base.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
+		f.arena.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
 		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
 		for _, last := range []messages.Token{1, 2, 3} {
 			tokens[4] = last
@@ -357,7 +354,7 @@ func BenchmarkStore(b *testing.B) {
 		f = newFixture(Config{TokensPerBlock: 32})
 		f.put(long)
 	}
-	f.apply, f.base.log = protocol.Apply{}, journal{}
+	f.apply, f.log = protocol.Apply{}, journal{}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/4096-4*32, "B/block")
@@ -381,9 +378,9 @@ func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
 	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
-	ghost := f.base.arena.ids(f.base.elements[f.base.rootOf(messages.Namespace{}, false)].children)[1]
+	ghost := f.match(append(tokens, 0)).IDs[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())
-	_, timed := f.base.timers.of(ghost)
+	_, timed := f.arena.timers.of(ghost)
 	require.False(t, timed)
 }

@@ -23,7 +23,7 @@ func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source 
 	m.Attention = int(k)*t.arena.tpb + int(source.shared)
 	t.fillSource(&m.AttentionSource, source)
 	m.AttentionWhole = m.Attention
-	if source.node != none {
+	if source.block != protocol.NoBlock {
 		// The search is repeated without partial reuse, since a match that ends
 		// inside a block may have a later window: without the part its whole blocks
 		// need not be covered. A tree with state pools pays for up to three searches,
@@ -34,67 +34,46 @@ func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source 
 		m.AttentionWhole = int(k) * t.arena.tpb
 	}
 	k, source = t.longestWithStates(q)
-	m.Checkpoint = protocol.NoBlock
 	m.CheckpointPages = resize(m.CheckpointPages, len(t.arena.pools))
 	// Without a match no state is reused; the answer must not keep pages of an
 	// earlier match.
 	fillNowhere(m.CheckpointPages)
 	// The checkpoint is that of the block where the match ends: the part at the end,
 	// if there is one, else the last whole block.
-	end := source
-	if end.node == none && k > 0 {
-		s := t.path.segments[t.path.segmentAt(k-1)]
-		end = choice{node: s.node, i: k - 1 - t.arena.nodes[s.node].depth}
+	m.Checkpoint = source.block
+	if source.block == protocol.NoBlock && k > 0 {
+		m.Checkpoint = t.path[k-1]
 	}
-	if end.node != none {
-		m.Checkpoint = t.arena.ids(end.node)[end.i]
+	if m.Checkpoint != protocol.NoBlock {
 		for p := t.arena.tokenPools; p < t.arena.selfPools; p++ {
-			m.CheckpointPages[p] = t.arena.locations(end.node, p)[end.i]
+			m.CheckpointPages[p] = t.arena.locations[p][m.Checkpoint]
 		}
 	}
 	return k, source
 }
 
 // longestWithStates finds the longest match that ends at a checkpoint: k whole blocks
-// and the block stored in part where it ends, if it ends inside a block. It goes up
-// the path from its end; parts of blocks are behind the last block of a node. Going
-// up, the first checkpoint that the windows allow is the longest. The candidates of
-// one depth are the parts behind the node, then the blocks of the node from its last
-// one on; end is the most whole blocks that the windows found so far allow.
-func (t *matcher) longestWithStates(q *prompt) (k int32, source choice) {
-	end := t.startOfSearch(q)
-	part := choice{none, none, 0}
-	for i := len(t.path.segments) - 1; i >= 0; i-- {
-		s := t.path.segments[i]
-		depth := t.arena.nodes[s.node].depth
-		// A window or the start of the search has ruled out every block of this node.
-		if depth >= end {
-			continue
+// and the block stored in part where it ends, if it ends inside a block. It goes up the
+// path from its end, so the first checkpoint that the windows allow is the longest. The
+// candidates of one depth are the parts behind the block, then the block. When a window
+// lacks block end, no length down to it is possible.
+func (t *matcher) longestWithStates(q *prompt) (int32, choice) {
+	if q.root == none {
+		return 0, noChoice
+	}
+	for k := t.startOfSearch(q); k > 0; {
+		part, end := t.endInPart(q, k)
+		if part.block != protocol.NoBlock {
+			return k, part
 		}
-		// Parts are children, so they begin behind the last block of the node, which
-		// must be in the match as a whole.
-		if depth+t.arena.nodes[s.node].n <= end && s.hi == t.arena.nodes[s.node].n {
-			if part, end = t.endInPart(q, s.node, depth+s.hi); part.node != none {
-				return depth + s.hi, part
-			}
-		}
-		// Checkpoints are rare: most nodes have none, and their counts say so.
-		if !t.arena.hasCheckpoints(s.node) {
-			continue
-		}
-		for k = min(s.hi+depth, end); k > depth; k-- {
-			if !t.arena.checkpointed(s.node, k-1-depth) {
-				continue
-			}
+		if end == k && t.arena.checkpointed(t.path[k-1]) {
 			if end = t.covered(q, k, k*int32(t.arena.tpb)); end == k {
-				return k, choice{none, none, 0}
+				return k, noChoice
 			}
-			k = min(k, end+1) // a window lacks block end for every length down to it
 		}
+		k = min(k-1, end)
 	}
-	if q.root != none {
-		part, _ = t.endInPart(q, q.root, 0)
-	}
+	part, _ := t.endInPart(q, 0)
 	return 0, part
 }
 
@@ -103,12 +82,12 @@ func (t *matcher) longestWithStates(q *prompt) (k int32, source choice) {
 func (t *matcher) startOfSearch(q *prompt) int32 {
 	k := q.lacking
 	for p := q.first; p < q.end; p++ {
-		t.clean[p] = q.whole
+		t.clean[p] = int32(len(t.path))
 		// A sink is needed whatever the length is, so a hole in it ends every match
 		// there. A window moves with the length and is searched by gap.
 		if t.arena.pools[p].Window > 0 {
 			if end := min(t.arena.sinkBlocks(p), k); end > 0 {
-				if h := t.path.firstHole(p, end); h < end {
+				if h := t.firstHole(p, end); h < end {
 					k = h
 				}
 			}
@@ -131,42 +110,42 @@ func (t *matcher) covered(q *prompt, k, position int32) int32 {
 	return covered
 }
 
-// endInPart finds, behind the last block of node x at depth k, the longest block that
-// is stored in part, has only tokens of the prompt, and has a page in every pool. It
-// also returns the most blocks that a match may still have if there is none.
-func (t *matcher) endInPart(q *prompt, x, k int32) (choice, int32) {
-	query := q.tokens[min(len(q.tokens), int(k)*t.arena.tpb):]
+// endInPart finds, behind the first k blocks of the path, the longest block that is stored
+// in part, has only tokens of the prompt, and has a page in every pool. It also returns the
+// most blocks that a match may still have if there is none.
+func (t *matcher) endInPart(q *prompt, k int32) (choice, int32) {
 	// A part has fewer tokens than a block. Longer queries would find whole blocks.
+	query := q.tokens[int(k)*t.arena.tpb:]
 	query = query[:min(len(query), t.arena.tpb-1)]
 	if !q.partial {
 		query = nil
 	}
 	for len(query) > 0 {
-		y := t.lastUpTo(x, query)
-		if y == none {
+		b := t.arena.lastUpTo(t.spotAt(q, k), query)
+		if b == protocol.NoBlock {
 			break
 		}
-		n := firstDifference(t.first(y), query)
-		// Children are in the order of tokens, and a part that the prompt begins with
-		// comes before or at the query. So y is the last that can be one. Each turn
-		// shortens the query, by what y has shown to be impossible, so there are
+		n := firstDifference(t.arena.tokensOf(b), query)
+		// Siblings are in the order of tokens, and a part that the prompt begins with
+		// comes before or at the query. So b is the last that can be one. Each turn
+		// shortens the query, by what b has shown to be impossible, so there are
 		// fewer turns than tokens in a block.
-		if n < len(t.first(y)) {
-			// Whatever has only tokens of the prompt comes before y and is shorter.
+		if n < len(t.arena.tokensOf(b)) {
+			// Whatever has only tokens of the prompt comes before b and is shorter.
 			query = query[:n]
 			continue
 		}
-		if t.arena.heldByAll(y, 0) && t.arena.checkpointed(y, 0) {
+		if t.arena.heldByAll(b) && t.arena.checkpointed(b) {
 			// A window lacks a block here. A shorter part has a window that reaches
-			// as far back or further, so no other part behind this node helps.
+			// as far back or further, so no other part behind this block helps.
 			if covered := t.covered(q, k, k*int32(t.arena.tpb)+int32(n)); covered < k {
-				return choice{none, none, 0}, covered
+				return noChoice, covered
 			}
-			return choice{y, 0, int32(n)}, k
+			return choice{b, int32(n)}, k
 		}
-		// y is a prefix of the prompt but lacks a page or a checkpoint: try what is
+		// b is a prefix of the prompt but lacks a page or a checkpoint: try what is
 		// shorter.
 		query = query[:n-1]
 	}
-	return choice{none, none, 0}, k
+	return noChoice, k
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -22,42 +23,26 @@ import (
 // the block (a device page, a host page, nowhere), priority, timer and session. A
 // covered token is written hash/position:token, with the first byte of the hash.
 // Nothing in the picture depends on the history of the tree but pages, priorities and
-// sessions: neither ids nor nodes are drawn.
+// sessions: no ids are drawn.
 func (t *Tree) String() string {
 	var w strings.Builder
-	roots := slices.DeleteFunc(slices.Clone(t.base.roots), func(r root) bool { return r.node == none })
+	roots := slices.DeleteFunc(slices.Clone(t.arena.roots), func(r root) bool { return r.children == protocol.NoBlock })
 	slices.SortFunc(roots, func(a, b root) int {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
 			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),
 			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder),
-			cmp.Compare(class(t.base.arena.nodes[a.node].cross), class(t.base.arena.nodes[b.node].cross)))
+			cmp.Compare(class(a.cross), class(b.cross)))
 	})
 	for _, r := range roots {
 		fmt.Fprintf(&w, "salt %q lora %s", r.namespace.Salt, loraName(r.namespace))
 		if n := len(r.namespace.Encoder); n > 0 {
 			fmt.Fprintf(&w, " encoder input of %d bytes", n)
 		}
-		if t.base.arena.nodes[r.node].cross {
+		if r.cross {
 			w.WriteString(" cross")
 		}
 		w.WriteByte('\n')
-		type line struct {
-			node   int32
-			indent int
-		}
-		stack := []line{{r.node, 0}}
-		var children []int32
-		for n := len(stack); n > 0; n = len(stack) {
-			l := stack[n-1]
-			stack = stack[:n-1]
-			for i := range t.base.arena.nodes[l.node].n {
-				t.draw(&w, l.node, i, l.indent)
-			}
-			children = t.base.childrenOf(children[:0], l.node)
-			for _, y := range children {
-				stack = append(stack, line{y, l.indent + 1})
-			}
-		}
+		t.drawBelow(&w, r.children, 1)
 	}
 	if w.Len() == 0 {
 		return "empty\n"
@@ -73,28 +58,39 @@ func loraName(ns messages.Namespace) string {
 	return fmt.Sprintf("%q", ns.LoRA)
 }
 
-// draw writes the line of block i of node x.
-func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
-	b := t.base.arena.ids(x)[i]
-	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.base.arena.nodes[x].depth+i)
-	tokens := t.base.arena.tokensAt(x, i)
-	for k, tok := range tokens[:len(tokens)-int(t.base.padding(x, i))] {
+// drawBelow writes the lines of a treap of siblings and of all that follows them.
+func (t *Tree) drawBelow(w *strings.Builder, top protocol.BlockID, indent int) {
+	siblings := t.arena.appendSiblings(nil, top, nil)
+	slices.Reverse(siblings)
+	for _, b := range siblings {
+		run := t.arena.appendRun(nil, b)
+		for _, c := range run {
+			t.draw(w, c, indent)
+		}
+		t.drawBelow(w, t.arena.blocks[run[len(run)-1]].children, indent+1)
+	}
+}
+
+// draw writes the line of block b.
+func (t *Tree) draw(w *strings.Builder, b protocol.BlockID, indent int) {
+	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.arena.blocks[b].depth)
+	for k, tok := range t.arena.hostTokens(b) {
 		if k > 0 {
 			w.WriteByte(' ')
 		}
 		if tok < 0 {
-			e := &t.base.symbols.entries[entry(tok)]
+			e := &t.arena.symbols.entries[entry(tok)]
 			fmt.Fprintf(w, "%02x/%d:", e.hash[0], e.position)
 		}
-		fmt.Fprint(w, int32(t.base.symbols.original(tok)))
+		fmt.Fprint(w, int32(t.arena.symbols.original(tok)))
 	}
 	w.WriteByte(']')
-	first, end := t.base.arena.poolsOf(t.base.arena.nodes[x].cross)
+	first, end := t.arena.poolsOf(t.arena.cross(b))
 	if first == 0 {
-		end = t.base.arena.selfPools
+		end = t.arena.selfPools
 	}
 	for p := first; p < end; p++ {
-		switch page, tier, ok := t.base.arena.locations(x, p)[i].Page(); {
+		switch page, tier, ok := t.arena.locations[p][b].Page(); {
 		case !ok:
 			w.WriteString(" --")
 		case tier == messages.Primary:
@@ -103,20 +99,20 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 			fmt.Fprintf(w, " h%d", page)
 		}
 	}
-	if !t.base.arena.held(x, i) {
+	if !t.arena.held(b) {
 		w.WriteString(" ghost\n")
 		return
 	}
-	priority := t.base.blocks.priority[b]
-	if t.base.timers.ended(b) {
+	priority := t.arena.blocks[b].priority
+	if t.arena.timers.ended(b) {
 		priority = messages.DefaultPriority
 	}
 	fmt.Fprintf(w, " p%d", priority)
-	if end, ok := t.base.timers.of(b); ok {
+	if end, ok := t.arena.timers.of(b); ok {
 		fmt.Fprintf(w, " until %s", end)
 	}
-	if s := t.base.blocks.sessionOf(b); s != none {
-		fmt.Fprintf(w, " session %q", t.base.sessions.names[s])
+	if s := t.arena.blocks[b].session; s != none {
+		fmt.Fprintf(w, " session %q", t.arena.sessions.names[s])
 	}
 	w.WriteByte('\n')
 }

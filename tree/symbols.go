@@ -191,6 +191,6 @@ func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
 // ReadTokens answers tokens as the host has passed them, and which items cover them. The
 // sequence that asks holds the symbols of its prompt, so each of them has an entry.
 func (t *Tree) ReadTokens(m *protocol.ReadTokens) {
-	m.Covers = t.base.symbols.covers(m.Tokens)
-	t.base.symbols.restore(m.Tokens)
+	m.Covers = t.arena.symbols.covers(m.Tokens)
+	t.arena.symbols.restore(m.Tokens)
 }

@@ -15,7 +15,7 @@ const none int32 = -1
 type Config struct {
 	TokensPerBlock int         // ≥ 1
 	Pools          []PoolShape // by PoolID
-	Blocks         int         // how many to have room for from the start, beside their tokens
+	Blocks         int         // how many to have room for from the start
 	Events         bool        // record changes for the event log
 	Host           bool        // there is host memory: answer with HostForget
 	Follow         bool        // answer with Follow: the eviction policy of pools of states is forecast
@@ -37,31 +37,27 @@ type Tree struct {
 // New makes an empty tree.
 func New(c Config) *Tree {
 	t := &Tree{}
-	t.base.arena.shape = newShape(&c)
-	t.base.arena.index.reserve(c.Blocks)
-	t.base.arena.shared = newSharedArrays()
-	t.base.blocks.reserve(c.Blocks)
-	t.base.sessions = sessions{index: map[string]int32{}}
-	t.base.randomState = 1
-	t.base.byName = [2]map[messages.Namespace]int32{{}, {}}
-	t.base.symbols = symbols{index: map[symbol]int32{}}
-	t.base.recording = c.Events
-	t.base.log.changes = &protocol.Changes{}
+	t.arena.shape = newShape(&c)
+	t.arena.reserve(c.Blocks)
+	t.arena.sessions = sessions{index: map[string]int32{}}
+	t.arena.byName = [2]map[messages.Namespace]int32{{}, {}}
+	t.arena.symbols = symbols{index: map[symbol]int32{}}
+	t.recording = c.Events
+	t.log.changes = &protocol.Changes{}
 	t.host, t.following = c.Host, c.Follow
 
-	way := path{siblings: &t.base.siblings}
-	t.matcher = matcher{prefixes: &t.base.prefixes, path: way, clean: make([]int32, len(c.Pools))}
-	t.storer = storer{holdings: &t.holdings, path: way}
+	t.matcher = matcher{arena: &t.arena, clean: make([]int32, len(c.Pools))}
+	t.storer = storer{holdings: &t.holdings}
 	t.claimer = claimer{holdings: &t.holdings}
-	t.forgetter = forgetter{holdings: &t.holdings, path: way}
+	t.forgetter = forgetter{holdings: &t.holdings}
 	return t
 }
 
 // Blocks returns the number of blocks that some pool holds.
-func (t *Tree) Blocks() int { return t.base.blocksHeld }
+func (t *Tree) Blocks() int { return t.arena.blocksHeld }
 
 // Symbols returns the number of symbols that blocks or sequences hold.
-func (t *Tree) Symbols() int { return len(t.base.symbols.index) }
+func (t *Tree) Symbols() int { return len(t.arena.symbols.index) }
 
 // Apply changes the tree, part by part in the order of the fields of a. The order of
 // the parts has reasons. Moves say what pools and offloader have done already, so
@@ -70,7 +66,7 @@ func (t *Tree) Symbols() int { return len(t.base.symbols.index) }
 // blocks. Symbols are released last, when the stored blocks have their own
 // references, so that no entry is freed and made again with another number.
 func (t *Tree) Apply(a *protocol.Apply) {
-	t.base.log.begin(a.Effects)
+	t.log.begin(a.Effects)
 	t.expire(a.Now)
 	// Moves that drop contents go by runs. All others, to another tier or page, are
 	// rare.
@@ -96,12 +92,10 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		t.attachCheckpoint(c.Block, int(c.Pool), c.Page)
 	}
 	for _, tokens := range a.ReleasedSymbols {
-		t.base.symbols.release(tokens)
+		t.arena.symbols.release(tokens)
 	}
-	t.copyOut()
-	a.Returned = t.base.arena.shared.takeReturned(a.Returned)
-	a.Effects = t.base.log.end()
-	a.NextExpiry = t.base.timers.next()
+	a.Effects = t.log.end()
+	a.NextExpiry = t.arena.timers.next()
 	t.verify()
 }
 
@@ -117,12 +111,10 @@ func (t *Tree) Match(m *protocol.Match) {
 // Forget removes blocks from the tree and answers how many of them no pool holds any
 // more.
 func (t *Tree) Forget(f *protocol.Forget) {
-	t.base.log.begin(f.Effects)
+	t.log.begin(f.Effects)
 	t.expire(f.Now)
 	f.Blocks = t.forgetter.forget(f)
-	t.copyOut()
-	f.Returned = t.base.arena.shared.takeReturned(f.Returned)
-	f.Effects = t.base.log.end()
+	f.Effects = t.log.end()
 	t.verify()
 }
 
@@ -132,14 +124,13 @@ func (t *Tree) Locate(l *protocol.Locate) {
 	if l.Details {
 		t.describe(l)
 	}
-	l.Pages = resize(l.Pages, len(t.base.arena.pools))
-	for p := range t.base.arena.pools {
+	l.Pages = resize(l.Pages, len(t.arena.pools))
+	for p := range t.arena.pools {
 		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
 		for k, b := range l.Blocks {
 			l.Pages[p][k] = protocol.Nowhere
-			if t.base.arena.alive(b) {
-				x, i := t.base.arena.at(b)
-				l.Pages[p][k] = t.base.arena.locations(x, p)[i]
+			if t.arena.alive(b) {
+				l.Pages[p][k] = t.arena.locations[p][b]
 			}
 		}
 	}
@@ -148,18 +139,15 @@ func (t *Tree) Locate(l *protocol.Locate) {
 // Attached lists, by pool, the device pages of all blocks, so that a check can
 // compare the tree with the pools.
 func (t *Tree) Attached() [][]protocol.PageBlock {
-	list := make([][]protocol.PageBlock, len(t.base.arena.pools))
-	for x := range t.base.walkAll() {
-		ids := t.base.arena.ids(x)
-		for p := range t.base.arena.pools {
-			for i, l := range t.base.arena.locations(x, p) {
-				if page, tier, ok := l.Page(); ok && tier == messages.Primary {
-					front := t.frontOf(p, x, int32(i))
-					if t.untold && front != messages.NoPage {
-						front = protocol.AnyPage
-					}
-					list[p] = append(list[p], protocol.PageBlock{Page: page, Block: ids[i], Front: front})
+	list := make([][]protocol.PageBlock, len(t.arena.pools))
+	for b := range t.arena.walk() {
+		for p := range t.arena.pools {
+			if page := t.arena.devicePage(p, b); page != messages.NoPage {
+				front := t.frontOf(p, b)
+				if t.untold && front != messages.NoPage {
+					front = protocol.AnyPage
 				}
+				list[p] = append(list[p], protocol.PageBlock{Page: page, Block: b, Front: front})
 			}
 		}
 	}
@@ -170,17 +158,17 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 // event log. The record is the caller's until it comes back to ReturnChanges. It
 // is nil if nothing has changed, and if events are not recorded.
 func (t *Tree) TakeChanges() *protocol.Changes {
-	c := t.base.log.changes
+	c := t.log.changes
 	if len(c.List) == 0 && c.Counted == 0 {
 		return nil
 	}
 	// An event must not be continued in the next record: the log may have made it by
 	// then.
-	t.base.log.event = noEvent
-	if n := len(t.base.log.spare); n > 0 {
-		t.base.log.changes, t.base.log.spare = t.base.log.spare[n-1], t.base.log.spare[:n-1]
+	t.log.event = noEvent
+	if n := len(t.log.spare); n > 0 {
+		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
 	} else {
-		t.base.log.changes = &protocol.Changes{}
+		t.log.changes = &protocol.Changes{}
 	}
 	return c
 }
@@ -188,19 +176,19 @@ func (t *Tree) TakeChanges() *protocol.Changes {
 // ReturnChanges takes a record back that is not needed any more, to be filled
 // again. Only a few are kept: more are out at a time only if the log is slow.
 func (t *Tree) ReturnChanges(c *protocol.Changes) {
-	if len(t.base.log.spare) < spareRecords {
+	if len(t.log.spare) < spareRecords {
 		c.Reset()
-		t.base.log.spare = append(t.base.log.spare, c)
+		t.log.spare = append(t.log.spare, c)
 	}
 }
 
 // CountChanges makes the tree count the events of what changes from now on, instead of
 // recording changes, up to the next Snapshot. The event log asks for it while it would only
 // count them itself: the record of a step costs as much as copying the tokens of new blocks.
-func (t *Tree) CountChanges() { t.base.log.counting = true }
+func (t *Tree) CountChanges() { t.log.counting = true }
 
 // CountsChanges tells whether the tree only counts the events of its changes.
-func (t *Tree) CountsChanges() bool { return t.base.log.counting }
+func (t *Tree) CountsChanges() bool { return t.log.counting }
 
 // verify panics with everything wrong, and the picture, in builds with the tag
 // invariants.

@@ -450,7 +450,6 @@ func (a *admission) releaseSymbols() {
 func (a *admission) end() {
 	a.stage = admissionIdle
 	if !a.parked {
-		a.takeTokens()
 		a.kernel.reply()
 		return
 	}

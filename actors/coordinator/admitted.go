@@ -79,17 +79,6 @@ func (a *admission) endRefused(it *prompt) {
 	it.sequence = nil
 }
 
-// takeTokens takes the arrays that the host gives away out of the requests that were
-// admitted. It waits for the end of the request, because until then the request may be
-// served once more.
-func (a *admission) takeTokens() {
-	for i := range a.request.Requests {
-		if r := &a.request.Requests[i]; r.KeepTokens && a.request.Results[i].Err == nil {
-			r.Tokens = nil
-		}
-	}
-}
-
 // reuseIn says what a prompt reuses in a pool, and counts it. Each block of the prompt counts
 // once: as reused whole, as reused in part, as missed, or, if the match goes on behind it and
 // the window has passed it, not at all.

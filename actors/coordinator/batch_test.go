@@ -241,7 +241,7 @@ func TestAnInvalidTokenIsRefusedWhereverItIs(t *gotesting.T) {
 		for at := range 40 {
 			wrong := run(0, 40)
 			wrong[at] = -1 - messages.Token(at)
-			bad := messages.AdmitRequest{Tokens: wrong, KeepTokens: at%2 == 1, BeamWidth: -(at % 3)}
+			bad := messages.AdmitRequest{Tokens: wrong, BeamWidth: -(at % 3)}
 			results, sequences := w.admitBatch(request(run(0, 21)), bad, request(run(100, 9)))
 			require.NoError(t, results[0].Err)
 			require.NoError(t, results[2].Err)

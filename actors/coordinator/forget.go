@@ -184,7 +184,6 @@ func (f *forget) forgotten() {
 		f.config.Weights = r.Epoch
 		f.sequences.Each(silenceAll)
 	}
-	f.sequences.Returned(f.record.Returned)
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.
 	f.out.reset()

@@ -99,22 +99,10 @@ func (o *outgoing) apply() {
 func (o *outgoing) applied() {
 	o.nextExpiry = o.change.NextExpiry
 	o.unackedMoves = nil
-	o.takeBackTokens()
 	// Blocks that were stored may be what a waiting batch needs.
 	o.stored(o.change.Stores)
 	o.reset()
 	o.route(o.change.Effects)
-}
-
-// takeBackTokens tells the sequences which of the arrays that were offered with their
-// tokens the tree refers to.
-func (o *outgoing) takeBackTokens() {
-	for i := range o.change.Stores {
-		if s := &o.change.Stores[i]; s.Array != nil {
-			s.Array.Lent = s.Taken
-		}
-	}
-	o.sequences.Returned(o.change.Returned)
 }
 
 // followUp sends the work for pools and offloader.
@@ -261,8 +249,7 @@ func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
 }
 
 // store offers the tokens [from, to) of a sequence to the tree. It returns the index
-// of what is offered, −1 if there is nothing to offer. The memory of the tokens goes with them,
-// so that the tree can refer to it in place of a copy; takeBackTokens notes whether it does.
+// of what is offered, −1 if there is nothing to offer.
 func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
 	if !o.reuse || !s.Stores() || from >= to {
 		return -1
@@ -270,7 +257,7 @@ func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
 		Namespace: s.Namespace, Session: s.Session, Tokens: s.Tokens(0), From: from, To: to,
 		Tables: s.View(), Retention: s.Retention, Prompt: int(s.Prompt),
-		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(), Array: s.Text.Lend(sequence.TokenCount(to)),
+		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(),
 	})
 	return len(o.change.Stores) - 1
 }

@@ -62,8 +62,6 @@ type promptSpec struct {
 	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
 	// sequence runs, because it will store them.
 	keepSymbols bool
-	// keepTokens: the sequence keeps the array of tokens, if it is admitted.
-	keepTokens bool
 }
 
 // add makes a sequence of a prompt and enters it into the batch.
@@ -74,12 +72,7 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	o := spec.origin
 	o.Arrived = b.kernel.now
 	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
-	// BeginKeeping copies nothing. If the prompt is refused, the array is the host's again.
-	if spec.keepTokens {
-		s.BeginKeeping(o, spec.tokens, sequence.TokenCount(spec.chunk))
-	} else {
-		s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
-	}
+	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
 	if spec.keepSymbols {
 		s.HoldSymbols()
 	}
@@ -132,8 +125,6 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue
 		}
-		// Tokens that items cover are copied even if the host gives its array away: the tree
-		// writes symbols into them, and the host gets the array back if the prompt is refused.
 		it := b.add(&promptSpec{
 			origin: sequence.Origin{
 				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
@@ -141,7 +132,7 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			},
 			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
-			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, keepTokens: r.KeepTokens && len(r.Multimodal) == 0,
+			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
 		})
 		it.result, it.beams, it.unchecked, it.again = result, max(1, r.BeamWidth), unchecked, r.Readmitted
 	}

@@ -43,7 +43,7 @@ var picture = []place{
 	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"}, others: []string{gguf}},
 	{dir: "windows/resources", own: []string{"messages", "internal/refusals", "windows", "gpu"}},
 
-	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/arraypool", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "pool", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "pool/evict", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "offloader", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
@@ -67,7 +67,7 @@ var picture = []place{
 	{dir: attention, own: []string{"messages", "internal/refusals", "windows"}},
 
 	{dir: "actors", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
-	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/arraypool", "internal/invariants", "windows"}, core: true},
+	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores}, others: []string{"github.com/zeebo/xxh3"}},
 
@@ -75,7 +75,6 @@ var picture = []place{
 	{dir: "bench", free: true},
 	{dir: "examples", free: true},
 	{dir: "internal", free: true},
-	{dir: "internal/arraypool", core: true},
 	{dir: "internal/heap", core: true},
 	{dir: "internal/forecast", own: []string{"internal/protocol"}, core: true},
 	{dir: "internal/invariants", core: true},

@@ -100,21 +100,6 @@ type Apply struct {
 
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
-	// Returned are the arrays that stores have taken and that no block refers to any
-	// more.
-	Returned []*TokenArray
-}
-
-// TokenArray is the memory that a sequence keeps its tokens in, to its capacity. It is
-// known by its address: the tree may refer to the tokens of many blocks in it.
-type TokenArray struct {
-	Tokens []messages.Token
-	// Lent, InUse and Given are notes of the sequences, which alone read them: the tree may
-	// refer to the array, a sequence uses it, and the host has made it.
-	Lent, InUse, Given bool
-	// Index is a note of the tree, which alone reads it: where the tree may have
-	// entered the array.
-	Index int32
 }
 
 // Checkpoint makes a device page of a state pool the checkpoint of a block, which
@@ -167,11 +152,6 @@ type StoreItem struct {
 	// the encoder's input without the padding, which events leave out. Without Cross
 	// the offer is to all other pools.
 	Cross bool
-	// Array, if it is not nil, is the memory of Tokens, which begins with the prompt. The
-	// tree may refer to it instead of copying, and answers Taken if any block does. From
-	// then on nothing may write to its first To tokens until it is in a list Returned.
-	Array  *TokenArray
-	Taken  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 
 	// Settled is answered: every page that was offered of the blocks [From, To) is their page
@@ -240,9 +220,8 @@ type Forget struct {
 	All      bool
 	Keep     [][]BlockID // with All: by pool, the blocks that sequences hold there
 
-	Blocks   int // the number of blocks that are forgotten in every pool
-	Effects  []Effect
-	Returned []*TokenArray // as in Apply
+	Blocks  int // the number of blocks that are forgotten in every pool
+	Effects []Effect
 }
 
 // Locate asks where each pool keeps the given blocks.

@@ -79,7 +79,6 @@ type PrefixNode struct {
 	Blocks int
 	Below  int // blocks of the node and of all that follow it
 	// Stamp grows with each admission and each store: that of the latest one which reused
-	// or stored blocks of the node. Overviews of one engine may be compared by it until
-	// the engine has made 2³² of them.
-	Stamp uint32
+	// or stored blocks of the node. Overviews of one engine may be compared by it.
+	Stamp uint64
 }

@@ -14,6 +14,9 @@ type TokenCount int
 // BlockIndex is the index of a block in a sequence, or a number of leading blocks.
 type BlockIndex int
 
+// keptTokens is the largest prompt whose memory a slot keeps for its next sequence: 512 KiB.
+const keptTokens = 1 << 17
+
 // PageCount is a number of pages of one pool.
 type PageCount int
 
@@ -31,7 +34,6 @@ type Arena struct {
 	running               int      // = slots − free
 	generated             int64    // by sequences that have ended
 	reserved              []PageCount
-	tokens                tokenArrays
 }
 
 // NewArena makes an arena without sequences. firstGeneration is the generation, less
@@ -96,7 +98,7 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		Text: beamTokens{arrays: &a.tokens, tokens: Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
+		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
 		pageTables: pageTables{pools: pools, view: view, working: working}, Stamps: stamps{opened: stamp},
 		checkpoints: checkpoints{wanted: wanted},
 	}
@@ -126,10 +128,9 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 func (a *Arena) End(s *Sequence) {
 	a.generated += int64(generatedBy(s))
 	s.EndReserve()
-	if s.Text.given && !s.admitted {
-		s.Text.array = nil
+	if cap(s.Text.tokens[0]) > keptTokens {
+		s.Text.tokens[0] = nil
 	}
-	s.Text.leaveTokens()
 	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false
 	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil

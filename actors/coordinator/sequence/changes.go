@@ -11,14 +11,7 @@ import (
 // chunk above 0 computes the prompt in chunks.
 func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
 	s.Origin, s.chunk = o, chunk
-	s.Text.setTokens(tokens)
-}
-
-// BeginKeeping is Begin without the copy: the sequence keeps the array of tokens. If it
-// ends before it is admitted, the array is the caller's again.
-func (s *Sequence) BeginKeeping(o Origin, tokens []messages.Token, chunk TokenCount) {
-	s.Origin, s.chunk = o, chunk
-	s.Text.keepTokens(tokens)
+	s.Text.tokens[0] = append(s.Text.tokens[0], tokens...)
 }
 
 // Plan notes how much of the prompt an admission is about to reuse: so many whole
@@ -83,7 +76,6 @@ func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 	for i, b := range steps {
 		tokens[i] = append(slices.Clone(s.Text.tokens[b.Parent]), b.Token)
 	}
-	s.Text.leaveTokens()
 	s.Text.tokens = tokens
 }
 
@@ -202,7 +194,7 @@ func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok b
 // references are the caller's to claim.
 func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
-	f.Text.setTokens(s.Text.tokens[0])
+	f.Text.tokens[0] = append(f.Text.tokens[0], s.Text.tokens[0]...)
 	f.given = s.Length() - s.Prompt
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
 	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true

@@ -61,11 +61,7 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	size := a.config.TokensPerBlock
 	stored := min(blocks, a.config.Pages) * size
 	a.tokens = append(a.tokens[:stored], messages.MaxToken)
-	if stored < blocks*size {
-		a.tokens = slices.Clone(a.tokens) // the engine would keep the memory of the rest
-	}
-	// Nothing writes to the array any more, so the engine takes it and copies no tokens.
-	a.admit.Requests[0] = messages.AdmitRequest{Tokens: a.tokens, KeepTokens: true}
+	a.admit.Requests[0] = messages.AdmitRequest{Tokens: a.tokens}
 	if err := a.rig.Do(ctx, &a.admit); err != nil {
 		return err
 	}
@@ -100,12 +96,12 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 }
 
 // prompt makes the tokens of the blocks, and those that fill up the engine's
-// last block, in a new array with room for one token more. It tells how many blocks of
+// last block, with room for one token more. It tells how many blocks of
 // the engine they are.
 func (a *atomic) prompt(ids []int32) (blocks int) {
 	own, size := a.reader.TokensPerBlock(), a.config.TokensPerBlock
 	whole := (len(ids)*own + size - 1) / size * size
-	a.tokens = make([]messages.Token, 0, whole+1)
+	a.tokens = slices.Grow(a.tokens[:0], whole+1)
 	for i, id := range ids {
 		n := own
 		if rest := (i + 1) * own % size; i == len(ids)-1 && rest > 0 {
