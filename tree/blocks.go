@@ -93,10 +93,10 @@ func (t *arena) newBlock(at place, tokens []messages.Token) protocol.BlockID {
 		}
 	}
 	t.generation++
-	t.blocks[b] = block{
-		root: at.root, parent: at.block, depth: t.depthAt(at.spot), tokens: int32(len(tokens)),
-		children: protocol.NoBlock, session: none, generation: t.generation,
-	}
+	r := &t.blocks[b]
+	*r = block{}
+	r.root, r.parent, r.depth, r.tokens = at.root, at.block, t.depthAt(at.spot), int32(len(tokens))
+	r.children, r.session, r.generation = protocol.NoBlock, none, t.generation
 	copy(t.tokens[int(b)*t.tpb:], tokens)
 	for p := range t.locations {
 		t.locations[p][b] = protocol.Nowhere

@@ -93,6 +93,9 @@ func (t *timers) watched(b protocol.BlockID) bool { return int(b) < len(t.slot) 
 
 // stop makes the priority of b one without an end.
 func (t *timers) stop(b protocol.BlockID) {
+	if t.none() {
+		return
+	}
 	if int(b) < len(t.until) {
 		t.until[b] = 0
 	}
