@@ -47,7 +47,8 @@ func (t *storer) attach(o *offer, p int) {
 func (t *storer) reportYields(o *offer, p int) {
 	for i, page := range o.pages(p, t.path) {
 		b := t.path[i]
-		if _, tier, held := t.arena.locations[p][b].Page(); held && tier == messages.Secondary && page != messages.NoPage && !o.keepsOnHost(p, b) {
+		if _, tier, held := t.arena.locations[p][b].Page(); held && tier == messages.Secondary &&
+			page != messages.NoPage && !o.keepsOnHost(p, b) {
 			t.effect(protocol.HostYield, p, b, messages.NoPage)
 		}
 	}

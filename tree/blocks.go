@@ -62,7 +62,9 @@ type spot struct {
 func (t *arena) behind(b protocol.BlockID) spot { return spot{t.blocks[b].root, b} }
 
 // before returns the place before block b, which is behind its parent.
-func (t *arena) before(b protocol.BlockID) spot { return spot{t.blocks[b].root, t.blocks[b].parent} }
+func (t *arena) before(b protocol.BlockID) spot {
+	return spot{t.blocks[b].root, t.blocks[b].parent}
+}
 
 // depthAt returns the number of blocks before a place.
 func (t *arena) depthAt(s spot) int32 {

@@ -131,7 +131,8 @@ func (t *reporter) recordStored(b protocol.BlockID, p int) {
 	priority := t.arena.blocks[b].priority
 	if joined && !t.log.counting {
 		list := t.log.changes.List
-		if last := &list[len(list)-1]; last.Kind == protocol.BlocksStored && last.Tier == tier && last.Priority == priority {
+		if last := &list[len(list)-1]; last.Kind == protocol.BlocksStored &&
+			last.Tier == tier && last.Priority == priority {
 			last.Last, last.Count = b, last.Count+1
 			return
 		}
@@ -152,7 +153,8 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
-		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved && !last.Backwards && t.arena.blocks[b].parent == last.Last {
+		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved &&
+			!last.Backwards && t.arena.blocks[b].parent == last.Last {
 			last.Last, last.Count = b, last.Count+1
 			return
 		}
@@ -206,7 +208,8 @@ func (t *reporter) keys(c *protocol.Changes, run []protocol.BlockID, p int) {
 		}
 		// Unless joined is set, the last change is of another event, or of the
 		// entering blocks.
-		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.arena.blocks[b].priority {
+		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier &&
+			last.Priority == t.arena.blocks[b].priority {
 			last.Last, last.Count = b, last.Count+1
 			continue
 		}

@@ -33,7 +33,9 @@ func (c *checker) expect(ok bool, format string, args ...any) {
 // Check walks everything and joins all problems. It costs a walk over all blocks, so
 // it runs after each message only under the build tag invariants.
 func (t *Tree) Check() error {
-	c := checker{Tree: t, refs: make([]int32, len(t.arena.symbols.entries)), members: make([]int32, len(t.arena.sessions.names))}
+	c := checker{Tree: t}
+	c.refs = make([]int32, len(t.arena.symbols.entries))
+	c.members = make([]int32, len(t.arena.sessions.names))
 	for range t.arena.pools {
 		c.pages = append(c.pages, map[protocol.Location]protocol.BlockID{})
 	}
@@ -42,7 +44,8 @@ func (t *Tree) Check() error {
 			c.expect(slices.Contains(t.arena.freeRoots, int32(i)), "root %d is empty", i)
 			continue
 		}
-		c.expect(t.arena.rootOf(r.namespace, r.cross) == int32(i), "root %d is not found by its namespace", i)
+		c.expect(t.arena.rootOf(r.namespace, r.cross) == int32(i),
+			"root %d is not found by its namespace", i)
 		c.expect(r.cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 		c.siblings(spot{int32(i), protocol.NoBlock}, r.children, protocol.NoBlock)
 	}
@@ -58,15 +61,18 @@ func (t *Tree) Check() error {
 func (c *checker) block(b protocol.BlockID) {
 	c.seen++
 	r := &c.arena.blocks[b]
-	c.expect(int(r.tokens) == c.arena.tpb || r.tokens > 0 && int(r.tokens) < c.arena.tpb && c.arena.isLeaf(b), "block %d has %d tokens, or others behind a part", b, r.tokens)
+	c.expect(int(r.tokens) == c.arena.tpb || r.tokens > 0 && int(r.tokens) < c.arena.tpb && c.arena.isLeaf(b),
+		"block %d has %d tokens, or others behind a part", b, r.tokens)
 	c.expect(!c.arena.isLeaf(b) || c.arena.held(b), "block %d is a ghost with nothing behind it", b)
-	c.expect(r.generation > 0 && r.generation <= c.arena.generation, "block %d is of generation %d of %d", b, r.generation, c.arena.generation)
+	c.expect(r.generation > 0 && r.generation <= c.arena.generation,
+		"block %d is of generation %d of %d", b, r.generation, c.arena.generation)
 	for p := range c.arena.pools {
 		l := c.arena.locations[p][b]
 		if l == protocol.Nowhere {
 			continue
 		}
-		c.expect(c.arena.pools[p].Cross == c.arena.cross(b), "block %d is in pool %d, which is not of its kind", b, p)
+		c.expect(c.arena.pools[p].Cross == c.arena.cross(b),
+			"block %d is in pool %d, which is not of its kind", b, p)
 		other, twice := c.pages[p][l]
 		c.expect(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
 		// Two blocks with one page would read each other's contents.
@@ -79,16 +85,19 @@ func (c *checker) block(b protocol.BlockID) {
 	}
 	_, timed := c.arena.timers.of(b)
 	if !c.arena.held(b) {
-		c.expect(!timed && r.session == none && r.priority == 0 && r.stamp == 0, "ghost %d has attributes", b)
+		c.expect(!timed && r.session == none && r.priority == 0 && r.stamp == 0,
+			"ghost %d has attributes", b)
 		return
 	}
 	c.heldSeen++
-	c.expect(r.stamp > 0 && r.stamp <= c.arena.stamp, "block %d has stamp %d of %d", b, r.stamp, c.arena.stamp)
+	c.expect(r.stamp > 0 && r.stamp <= c.arena.stamp,
+		"block %d has stamp %d of %d", b, r.stamp, c.arena.stamp)
 	c.expect(r.priority <= messages.MaxPriority, "block %d has priority %d", b, r.priority)
 	if r.session != none {
 		c.members[r.session]++
 	}
-	c.expect(!timed || c.arena.timers.watched(b) || !c.recording && !c.arena.inHostMemory(b), "block %d has a timer and is not watched", b)
+	c.expect(!timed || c.arena.timers.watched(b) || !c.recording && !c.arena.inHostMemory(b),
+		"block %d has a timer and is not watched", b)
 	if c.arena.timers.watched(b) {
 		c.watched++
 	}
@@ -100,14 +109,16 @@ func (c *checker) siblings(at spot, b, above protocol.BlockID) {
 		return
 	}
 	r := &c.arena.blocks[b]
-	c.expect(c.arena.before(b) == at && r.depth == c.arena.depthAt(at), "block %d of depth %d is behind %v but names %v", b, r.depth, at, c.arena.before(b))
+	c.expect(c.arena.before(b) == at && r.depth == c.arena.depthAt(at),
+		"block %d of depth %d is behind %v but names %v", b, r.depth, at, c.arena.before(b))
 	c.expect(r.above == above, "block %d is below %d but names %d", b, above, r.above)
 	for s, y := range r.side {
 		if y == protocol.NoBlock {
 			continue
 		}
 		c.expect(weight(y) <= weight(b), "block %d weighs more than %d above it", y, b)
-		c.expect(slices.Compare(c.arena.tokensOf(y), c.arena.tokensOf(b)) == 2*s-1, "block %d is on side %d of %d", y, s, b)
+		c.expect(slices.Compare(c.arena.tokensOf(y), c.arena.tokensOf(b)) == 2*s-1,
+			"block %d is on side %d of %d", y, s, b)
 		c.siblings(at, y, b)
 	}
 	latest := r.latest
@@ -118,24 +129,34 @@ func (c *checker) siblings(at spot, b, above protocol.BlockID) {
 
 // totals compares what the walk has counted with the tables.
 func (c *checker) totals() {
-	c.expect(c.heldSeen == c.arena.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, c.arena.blocksHeld)
-	c.expect(c.seen+len(c.arena.free) == len(c.arena.blocks), "%d blocks reached and %d free of %d", c.seen, len(c.arena.free), len(c.arena.blocks))
+	c.expect(c.heldSeen == c.arena.blocksHeld,
+		"%d blocks are held, counted as %d", c.heldSeen, c.arena.blocksHeld)
+	c.expect(c.seen+len(c.arena.free) == len(c.arena.blocks),
+		"%d blocks reached and %d free of %d", c.seen, len(c.arena.free), len(c.arena.blocks))
 	for n, refs := range c.refs {
 		// Sequences hold references as well, and the tree does not know how many.
-		c.expect(c.arena.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, c.arena.symbols.refs[n], refs)
+		c.expect(c.arena.symbols.refs[n] >= refs,
+			"symbol %d has %d references, blocks hold %d", n, c.arena.symbols.refs[n], refs)
 		if c.arena.symbols.refs[n] > 0 {
-			c.expect(c.arena.symbols.index[c.arena.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
+			c.expect(c.arena.symbols.index[c.arena.symbols.entries[n]] == int32(n),
+				"symbol %d is not found", n)
 		}
 	}
-	c.expect(len(c.arena.symbols.index)+len(c.arena.symbols.free) == len(c.arena.symbols.entries), "%d symbols and %d free of %d", len(c.arena.symbols.index), len(c.arena.symbols.free), len(c.arena.symbols.entries))
+	c.expect(len(c.arena.symbols.index)+len(c.arena.symbols.free) == len(c.arena.symbols.entries),
+		"%d symbols and %d free of %d", len(c.arena.symbols.index), len(c.arena.symbols.free), len(c.arena.symbols.entries))
 	for n, refs := range c.members {
-		c.expect(refs > 0 || c.arena.sessions.names[n] == "", "session %q has no blocks", c.arena.sessions.names[n])
-		c.expect(c.arena.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", c.arena.sessions.names[n], c.arena.sessions.refs[n], refs)
+		c.expect(refs > 0 || c.arena.sessions.names[n] == "",
+			"session %q has no blocks", c.arena.sessions.names[n])
+		c.expect(c.arena.sessions.refs[n] == refs,
+			"session %q counts %d blocks, has %d", c.arena.sessions.names[n], c.arena.sessions.refs[n], refs)
 	}
-	c.expect(len(c.arena.sessions.index)+len(c.arena.sessions.free) == len(c.arena.sessions.names), "%d sessions and %d free of %d", len(c.arena.sessions.index), len(c.arena.sessions.free), len(c.arena.sessions.names))
-	c.expect(c.watched == len(c.arena.timers.heap), "%d blocks are watched, %d timers run", c.watched, len(c.arena.timers.heap))
+	c.expect(len(c.arena.sessions.index)+len(c.arena.sessions.free) == len(c.arena.sessions.names),
+		"%d sessions and %d free of %d", len(c.arena.sessions.index), len(c.arena.sessions.free), len(c.arena.sessions.names))
+	c.expect(c.watched == len(c.arena.timers.heap),
+		"%d blocks are watched, %d timers run", c.watched, len(c.arena.timers.heap))
 	for i := range c.arena.timers.heap {
-		c.expect(c.arena.timers.slot[c.arena.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
+		c.expect(c.arena.timers.slot[c.arena.timers.heap[i].block] == int32(i)+1,
+			"timer %d is not found by its block", i)
 	}
 	i := heap.Misplaced(c.arena.timers.heap, timerOrder{&c.arena.timers})
 	c.expect(i < 0, "timer %d is before the one above it", i)

@@ -23,7 +23,9 @@ func (t *holdings) follow(p int, b protocol.BlockID, page messages.PageID) {
 	}
 	j := &t.log
 	tell := func(n int) {
-		j.effects = append(j.effects, protocol.Effect{Kind: protocol.Follow, Pool: messages.PoolID(p), Pages: j.pages[len(j.pages)-n:]})
+		j.effects = append(j.effects, protocol.Effect{
+			Kind: protocol.Follow, Pool: messages.PoolID(p), Pages: j.pages[len(j.pages)-n:],
+		})
 	}
 	j.pages = append(j.pages, t.shorter(p, b), page)
 	tell(2)

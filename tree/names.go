@@ -35,7 +35,10 @@ func (t *Tree) NameBlocks(m *protocol.NameBlocks) {
 			continue
 		}
 		chain = append(chain[:0], b)
-		for c := t.arena.blocks[b].parent; c != protocol.NoBlock && t.arena.blocks[c].told == untold; c = t.arena.blocks[c].parent {
+		for c := t.arena.blocks[b].parent; c != protocol.NoBlock; c = t.arena.blocks[c].parent {
+			if t.arena.blocks[c].told != untold {
+				break
+			}
 			chain = append(chain, c)
 		}
 		slices.Reverse(chain)

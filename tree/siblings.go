@@ -185,7 +185,9 @@ func (t *arena) appendChildren(list []protocol.BlockID, s spot) []protocol.Block
 
 // appendSiblings appends the siblings from b down that begin with prefix to list, the last
 // in order first. It recurses as deep as the treap, which is logarithmic.
-func (t *arena) appendSiblings(list []protocol.BlockID, b protocol.BlockID, prefix []messages.Token) []protocol.BlockID {
+func (t *arena) appendSiblings(
+	list []protocol.BlockID, b protocol.BlockID, prefix []messages.Token,
+) []protocol.BlockID {
 	if b == protocol.NoBlock {
 		return list
 	}

@@ -222,7 +222,8 @@ func (t *storer) blockOf(s *protocol.StoreItem) protocol.BlockID {
 		at = t.arena.behind(c.Block)
 	}
 	for first := int(t.arena.depthAt(at)) * t.arena.tpb; first < s.To; first += t.arena.tpb {
-		if at.block = t.arena.child(at, s.Tokens[first:min(first+t.arena.tpb, s.To)]); at.block == protocol.NoBlock {
+		at.block = t.arena.child(at, s.Tokens[first:min(first+t.arena.tpb, s.To)])
+		if at.block == protocol.NoBlock {
 			break
 		}
 	}
