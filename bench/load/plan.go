@@ -37,7 +37,6 @@ type plan struct {
 	copies    bool // fail now and then
 	panics    bool
 	cancel    bool // contexts end
-	keep      bool // give prompts away with KeepTokens
 	chunked   bool // all prompts come in chunks
 	beams     int  // the largest beam width
 }
@@ -66,7 +65,7 @@ func drawPlan(seed uint64, b bounds) (plan, error) {
 		p.room = 1 + r.IntN(4) // a coordinator that fails while calls wait
 	}
 	p.store = r.IntN(6) == 0
-	p.cancel, p.keep, p.chunked = r.IntN(3) == 0, r.IntN(3) == 0, r.IntN(3) == 0
+	p.cancel, p.chunked = r.IntN(3) == 0, r.IntN(3) == 0
 	p.beams = 1
 	if !p.model.Recurrent() && r.IntN(2) == 0 {
 		p.beams = 2 + r.IntN(2)

@@ -53,7 +53,6 @@ func (h *host) admit() {
 // request draws the fields of an admission.
 func (h *host) request(p *prompt) kvactor.AdmitRequest {
 	r := p.request()
-	r.KeepTokens = h.w.keep && h.rand.IntN(2) == 0
 	if h.w.chunked || h.rand.IntN(4) == 0 {
 		r.ChunkTokens = h.w.cache.TokensPerBlock * (1 + h.rand.IntN(3))
 	}
