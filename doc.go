@@ -33,8 +33,8 @@
 //
 //   - ErrBusy: send the same batch again.
 //   - ErrOutOfPages: send it again when pages have been released, unless Never is set.
-//   - ErrInternal: an actor failed and was rebuilt. Send it again; a step that was served
-//     is refused then, or says ErrSequenceLost.
+//   - ErrInternal: an actor failed and was rebuilt. Send it again; a sequence that could not
+//     be proven whole says ErrSequenceLost then.
 //   - ErrSequenceLost: release the sequence and admit it again.
 //   - ErrBadStream: a hand-over was damaged or refused; the source still has the sequence.
 //   - ErrFailed, ErrClosed: close the engine and open another.

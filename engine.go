@@ -241,7 +241,7 @@ func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {
 // sequences are changed accordingly. Call it between steps: no other call may be under way,
 // and every kernel that uses the old numbers must have been launched and its ticket passed on
 // by a Commit or a Release. If a copy fails (ErrInternal), what could not be moved stays where
-// it is, and so do the sizes of the pools.
+// it is, and so do the sizes of the pools. Moved lists what has moved, with an error, too.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (Rebalanced, error) {
 	r, err := e.below.Rebalance(ctx, fractions)
 	e.renumber(r.Moved) // also with an error: pages may have moved

@@ -83,7 +83,7 @@ func TestTheLogger(t *testing.T) {
 	e := open(t, 8, kvactor.WithLogger(slog.New(slog.NewTextHandler(&text, nil))), kvactor.With(enginetest.WithFailpoints(points)))
 	require.NoError(t, points.Arm("tree"))
 	_, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1}})
-	require.NoError(t, err)
+	require.ErrorIs(t, err, kvactor.ErrInternal)
 	shut(t, e)
 	assert.Contains(t, text.String(), "level=ERROR")
 }

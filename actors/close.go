@@ -96,7 +96,8 @@ func (e *Engine) serveRest(ctx context.Context) error {
 	}
 	e.ending.served = true
 	err := error(messages.ErrClosed)
-	for try := 0; try < closeTries && errors.Is(err, messages.ErrClosed) && e.serves(); try++ {
+	again := func() bool { return errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrInternal) }
+	for try := 0; try < closeTries && again() && e.serves(); try++ {
 		r := &protocol.Close{}
 		c := newCall(e, r)
 		e.coordinator.PostUserMessage(c)

@@ -129,9 +129,9 @@
 //
 // A panic of an actor is a bug of the engine. The actor is restarted, and before
 // the next request the coordinator rebuilds all pools and host memory from the
-// owners of their pages: its sequences and pins, and the tree. The round that it
-// happened in is served again, at most twice, unless the coordinator failed in the
-// middle of it. These contents are lost:
+// owners of their pages: its sequences and pins, and the tree. The request under way
+// fails with ErrInternal and the cause; its sequences are as before it, or lost, and the
+// host repeats it. These contents are lost:
 //
 //	pool         none
 //	tree         within a change: all that is stored, and pins; sequences go on

@@ -256,7 +256,8 @@ func TestTheStackOfAPanicIsTold(t *testing.T) {
 		r := newRig(t, setup{}, actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), actors.WithRestartLimit(1, time.Minute))
 		told := r.restarts()
 		require.NoError(t, r.points.Arm("tree"))
-		require.NoError(t, r.lookup(context.Background()))
+		var aborted *messages.Panic
+		require.ErrorAs(t, r.lookup(context.Background()), &aborted)
 		require.Len(t, *told, 1)
 		const frame = "(*treeActor).receive"
 		assert.Contains(t, (*told)[0].Cause.Stack, frame)

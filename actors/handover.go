@@ -381,7 +381,11 @@ func (x *exchange) do(ctx context.Context, request any) error {
 // release and no error to report.
 func (x *exchange) discard(id messages.SequenceID, after messages.Ticket) error {
 	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: id, Discard: true, After: after}}}
-	if err := x.do(context.Background(), m); err != nil {
+	err := x.do(context.Background(), m)
+	for errors.Is(err, messages.ErrInternal) { // an actor failed; the engine ends after too many
+		err = x.do(context.Background(), m)
+	}
+	if err != nil {
 		return err
 	}
 	if err := m.Results[0].Err; err != nil && !errors.Is(err, messages.ErrSequenceLost) {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -253,7 +254,7 @@ func (p *pair) silence(end int) {
 func (p *pair) dropLost(end int) {
 	ctx := context.Background()
 	p.ends[end].sim.Drain()
-	require.NoError(p, p.ends[end].Check(ctx))
+	require.NoError(p, enginetest.Repeat(func() error { return p.ends[end].Check(ctx) }))
 	for _, g := range slices.Clone(p.running[end]) {
 		if _, err := p.ends[end].TablesOf(ctx, g.id); err != nil {
 			require.ErrorIs(p, err, messages.ErrSequenceLost)

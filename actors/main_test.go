@@ -258,7 +258,9 @@ func run(from, n int) []messages.Token {
 
 // start admits a prompt, computes and commits it.
 func (r *rig) start(tokens []messages.Token) (*sequence, error) {
-	a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: tokens})
+	a, err := enginetest.Again(func() (messages.Admitted, error) {
+		return r.Admit(context.Background(), messages.AdmitRequest{Tokens: tokens})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +302,9 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 	if n > s.computed { // else there was no kernel, and nothing has waited
 		s.ready, s.last = nil, ticket
 	}
-	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket}})
+	})
 	if err != nil {
 		return err
 	}
@@ -314,7 +318,9 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 
 // decode appends a sampled token and computes the one before it.
 func (r *rig) decode(w *host.Writer, s *sequence, token messages.Token) error {
-	results, err := r.Append(context.Background(), []messages.AppendStep{{Sequence: s.id, Tokens: []messages.Token{token}}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Append(context.Background(), []messages.AppendStep{{Sequence: s.id, Tokens: []messages.Token{token}}})
+	})
 	if err != nil {
 		return err
 	}
@@ -328,7 +334,9 @@ func (r *rig) decode(w *host.Writer, s *sequence, token messages.Token) error {
 
 // release ends a sequence.
 func (r *rig) release(s *sequence) error {
-	results, err := r.Release(context.Background(), []messages.ReleaseStep{{Sequence: s.id, After: s.last}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Release(context.Background(), []messages.ReleaseStep{{Sequence: s.id, After: s.last}})
+	})
 	if err != nil {
 		return err
 	}

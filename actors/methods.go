@@ -194,7 +194,7 @@ func (e *Engine) SetWeights(ctx context.Context, epoch string) error {
 // Rebalance moves device memory between pools: to fractions by the names of the pools,
 // which add up to 1, or with nil by demand. It waits for the device, so it takes as long
 // as the kernels and copies that use the pages. The answer lists held pages that got
-// other numbers. ErrOutOfPages: a pool would have fewer pages than are held or reserved.
+// other numbers, with an error, too. ErrOutOfPages: a pool would have fewer pages than are held or reserved.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
 	m := &messages.Rebalance{Fractions: fractions}
 	err := first(e.Do(ctx, m), &m.Err)

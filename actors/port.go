@@ -197,14 +197,8 @@ func (p *port) Reply(request, sender any) {
 }
 
 // answer is Reply, for the events actor, too.
-//
-// The new page counts are published before the answer: a caller that has it must not see
-// the old ones.
 func (p *port) answer(request, sender any) {
-	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
-		pools := clonePools(r.Rebalanced.Pools)
-		p.engine.resized.Store(&pools) // whoever has asked for it
-	}
+	p.publishCounts(request)
 	switch to := sender.(type) {
 	case *call:
 		to.finish()
@@ -215,10 +209,21 @@ func (p *port) answer(request, sender any) {
 	}
 }
 
+// publishCounts publishes what a rebalance has made of the pools, whoever has asked for it and
+// also if an actor failed over it. It comes before the answer: a caller that has that must not
+// see the old counts.
+func (p *port) publishCounts(request any) {
+	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
+		pools := clonePools(r.Rebalanced.Pools)
+		p.engine.resized.Store(&pools)
+	}
+}
+
 // Abort tells a caller that its request could not be served. An actor gets the
 // request inside an Aborted.
 func (p *port) Abort(request, sender any, cause error) {
 	p.staged = nil
+	p.publishCounts(request)
 	switch to := sender.(type) {
 	case *call:
 		to.Abort(cause)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -26,7 +27,7 @@ func divided(t *testing.T) *rig {
 // begin admits and computes blocks of a tenant.
 func begin(t *testing.T, r *rig, salt string, from, blocks int) (messages.Prefix, *sequence) {
 	q := messages.AdmitRequest{Namespace: messages.Namespace{Salt: salt}, Tokens: run(from, blocks*tpb)}
-	a, err := r.Admit(context.Background(), q)
+	a, err := enginetest.Again(func() (messages.Admitted, error) { return r.Admit(context.Background(), q) })
 	require.NoError(t, err)
 	s := admitted(q, &a)
 	require.NoError(t, r.compute(r.writer, s, len(q.Tokens)))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -195,7 +196,9 @@ func TestForecastOfCheckpoints(t *testing.T) {
 		})
 		// checkpoint computes a prompt up to the last boundary in front of its end.
 		checkpoint := func(prompt []messages.Token) {
-			s, err := r.Admit(t.Context(), messages.AdmitRequest{Tokens: prompt})
+			s, err := enginetest.Again(func() (messages.Admitted, error) {
+				return r.Admit(t.Context(), messages.AdmitRequest{Tokens: prompt})
+			})
 			require.NoError(t, err)
 			steps, err := r.Commit(t.Context(), []messages.CommitStep{{Sequence: s.Sequence, Computed: len(prompt) - 1}})
 			require.NoError(t, err)

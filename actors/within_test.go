@@ -127,8 +127,7 @@ func (r *rig) endAll() {
 	}
 }
 
-// The answer is complete when the coordinator fails over giving it: it is given
-// after the recovery, and nothing is lost.
+// Whatever the coordinator fails over, every call is answered, and nothing is lost.
 func TestAnAnswerOutlivesItsCoordinator(t *testing.T) {
 	ctx := context.Background()
 	for parts := range 30 {
@@ -156,8 +155,7 @@ func TestAnAnswerOutlivesItsCoordinator(t *testing.T) {
 	}
 }
 
-// A step that the coordinator breaks off in the middle is not served again: what
-// it has done to the sequence cannot be proven.
+// What a step has done that the coordinator breaks off in the middle cannot be proven.
 func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

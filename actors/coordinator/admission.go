@@ -57,8 +57,8 @@ import (
 //     fewer reused tokens, and no error.
 //
 // Nothing here waits for bytes: a copy that the device has taken fails only with the device,
-// and kernels wait for it by the tickets in Ready. An actor that fails in one of these stages
-// undoes the batch: see undo, and recovery.go.
+// and kernels wait for it by the tickets in Ready. When an actor fails in one of these stages
+// the sequences of the whole batch end: see recovery.go.
 type admission struct {
 	*shared
 	batch   *promptBatch
@@ -456,15 +456,6 @@ func (a *admission) end() {
 	if q, waits := a.kernel.park(); waits {
 		a.waiting.put(q)
 	}
-}
-
-// undo ends the sequences of a batch that was not answered: also those that were
-// complete and waited for prompts that were being admitted again.
-func (a *admission) undo(bool) verdict {
-	// Pools are rebuilt without the claims of sequences that have ended, so nothing has to be
-	// given back.
-	a.sequences.EndOpenedBy(a.kernel.stamp)
-	return serveAgain
 }
 
 // check verifies that a batch has prompts as long as something is under way for it.

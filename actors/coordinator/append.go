@@ -342,21 +342,11 @@ func (e *extension) commit() {
 	e.committing.begin()
 }
 
-// undo takes the tokens and pages of a step back that was not committed.
-func (e *extension) undo(broken bool) verdict {
-	if broken {
-		e.sequences.LoseTouchedBy(e.kernel.stamp)
-	}
+// undo takes back what the steps have done to their sequences, which are tokens and tables: they
+// are committed with the answer. The pools are rebuilt from the tables.
+func (e *extension) undo() {
 	e.batch.shareOffered()
-	// After the commit the sequences are as the request leaves them. Before it, all that
-	// the step has done to them is tokens and tables, which are taken back here; pools are
-	// rebuilt from the tables.
-	// A round that is answered now keeps its steps, so they must not be undone.
-	v := e.committing.verdict()
-	if v == serveAgain {
-		e.undoTables()
-	}
-	return v
+	e.undoTables()
 }
 
 // tickets are those of the kernels that the request names.

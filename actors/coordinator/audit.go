@@ -157,9 +157,6 @@ func (a *audit) compareAttached(p int) error {
 // renew takes new records for a new epoch.
 func (a *audit) renew() { a.tree, a.offloader, a.pools = protocol.Audit{}, protocol.Audit{}, nil }
 
-// undo has nothing to take back.
-func (a *audit) undo(bool) verdict { return serveAgain }
-
 // check verifies that every actor is asked in this epoch: an answer to an older record
 // would never come.
 func (a *audit) check() error {

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"slices"
 
-	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -29,9 +28,6 @@ import (
 // are many more in a step of a large batch, and are passed over each time.
 type checkpointMaking struct {
 	steps []checkpointStep // in the order of the steps
-	// stored is what the tree has answered to the offers of all steps, kept because the
-	// change is used again for checkpoints; empty if there are none.
-	stored []sequence.Stored
 	// from and to are the wave in steps that is under way; steps before from are done.
 	from, to int
 }
@@ -53,7 +49,7 @@ type checkpointPage struct {
 }
 
 func (m *checkpointMaking) reset() {
-	m.steps, m.stored, m.from, m.to = m.steps[:0], m.stored[:0], 0, 0
+	m.steps, m.from, m.to = m.steps[:0], 0, 0
 }
 
 // want notes that step i makes a checkpoint of the block that its offer ends with. The
@@ -67,34 +63,6 @@ func (m *checkpointMaking) want(i, pools int, offer *protocol.StoreItem) {
 		w.pages[p].op = -1
 	}
 	offer.FindEnd, offer.End.Lacks = true, w.end.Lacks[:0]
-}
-
-// noteStored keeps what the tree has answered, if the change will be used again.
-func (m *checkpointMaking) noteStored(c *commitStages) {
-	if len(m.steps) == 0 {
-		return
-	}
-	// A step without an offer has an empty entry, so that the list is indexed by step.
-	for i := range c.batch.items {
-		stored := sequence.Stored{}
-		if c.batch.items[i].store >= 0 {
-			stored = c.stored(i)
-		}
-		m.stored = append(m.stored, stored)
-	}
-	for k := range m.steps {
-		w := &m.steps[k]
-		w.end = c.out.change.Stores[c.batch.items[w.step].store].End
-	}
-}
-
-// stored is what the tree has answered to the offer of step i.
-func (c *commitStages) stored(i int) sequence.Stored {
-	if i < len(c.checkpoints.stored) {
-		return c.checkpoints.stored[i]
-	}
-	item := &c.out.change.Stores[c.batch.items[i].store]
-	return sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor, Settled: item.Settled}
 }
 
 // pending tells whether steps are left that no wave has had.

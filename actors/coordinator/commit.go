@@ -154,16 +154,10 @@ func unstored(op *protocol.PoolOp) []messages.PageID {
 	return pages
 }
 
-// undo leaves what was offered to the tree shared. Until the sequences are
-// committed they are as they were, and the request is served again. What the tree has stored
-// without an answer is offered a second time, and the tree keeps the block that it has.
-func (c *commit) undo(broken bool) verdict {
-	if broken {
-		c.sequences.LoseTouchedBy(c.kernel.stamp)
-	}
-	c.batch.shareOffered()
-	return c.committing.verdict()
-}
+// undo leaves what was offered to the tree shared. What the tree has stored without an answer
+// is offered a second time when the host repeats the commit, and the tree keeps the block that
+// it has.
+func (c *commit) undo() { c.batch.shareOffered() }
 
 // tickets are those of the kernels that the request names. A recovery waits for them before it
 // relies on pages that those kernels write.

@@ -13,9 +13,8 @@ import (
 // the batch compute is stored, what leaves its window is dropped, and prompts in
 // chunks get the pages of their next chunk.
 //
-// The sequences change in commitAll and nowhere else. Before it a failure leaves them as they
-// were, and the request is served again; behind it the request can only be answered. So
-// everything that asks another actor for something that may be missing comes before it.
+// The sequences change in commitAll and nowhere else. It is the last stage and asks no one, so
+// a failure of an actor leaves them as they were.
 type commitStages struct {
 	*shared
 	batch *stepBatch
@@ -23,9 +22,6 @@ type commitStages struct {
 	// checkpoints are those that the steps make. They are made before next chunks take
 	// pages, which could evict the blocks that they belong to.
 	checkpoints checkpointMaking
-	// committed: the sequences are as the request leaves them. A failure cannot take
-	// that back; the request is answered.
-	committed bool
 }
 
 // commitStage is what the commit waits for.
@@ -50,7 +46,7 @@ func (s commitStage) String() string {
 }
 
 func (c *commitStages) reset() {
-	c.stage, c.committed = commitIdle, false
+	c.stage = commitIdle
 	c.checkpoints.reset()
 }
 
@@ -263,7 +259,7 @@ func (c *commitStages) nextChunk(it *step) {
 		end := c.config.blocks(int(s.NextChunkEnd(sequence.TokenCount(it.computed))))
 		if n := end - len(table); n > 0 {
 			// The operation gets the table as it is, with what leaves the window now; commitOne
-			// puts the answer into the table when that has left.
+			// takes that out of the answer.
 			it.pools[p].fresh = c.out.pools.add(p, protocol.PoolOp{
 				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: true,
 			})
@@ -272,13 +268,12 @@ func (c *commitStages) nextChunk(it *step) {
 }
 
 // resume does the stage that follows. It returns true when the commit is done.
-func (c *commitStages) resume() bool {
+func (c *commitStages) resume() (done bool) {
 	switch c.stage {
 	case commitStoring:
 		c.out.applied()
-		c.checkpoints.noteStored(c)
+		c.noteStored()
 		c.follow()
-		return false
 	case commitFollowing:
 		c.out.followed()
 		// This stage is passed for each wave of checkpoints, and a last time for the next
@@ -287,61 +282,67 @@ func (c *commitStages) resume() bool {
 			c.copyCheckpoints()
 			return false
 		}
-		return c.commitAll()
+		return c.moveVictims()
 	case commitCopying:
 		c.attachCheckpoints()
-		return false
 	case commitAttaching:
 		c.out.applied()
 		c.finishWave()
-		return false
 	case commitMoving:
-		// The answer of the Move says what has become of the victims, so the assumption that all of
-		// them are gone is replaced by the moves themselves.
-		c.out.unackedMoves = nil
 		c.out.resetChange()
 		c.out.moved()
 		c.batch.copyTickets()
 		if !c.out.changeNeeded() {
-			return true
+			return c.commitAll()
 		}
 		c.stage = commitApplying
 		c.out.apply()
-		return false
 	case commitApplying:
 		c.stage = commitFollowingMoves
 		c.out.applied()
 		c.out.followUp()
-		return false
 	case commitFollowingMoves:
 		c.out.followed()
+		return c.commitAll()
 	case commitIdle, commitInspecting:
 	}
-	return true
+	return false
 }
 
-// commitAll changes the sequences. It returns true if nothing is left to do: the
-// pages that next chunks took had no victims to be moved.
-func (c *commitStages) commitAll() bool {
-	// The pools have answered, so nothing can fail any more: first all sequences change,
-	// then the rest of the round only brings their new pages in order.
-	took := false
+// noteStored keeps what the tree has answered to the offers: the change may be used again
+// before the sequences are committed.
+func (c *commitStages) noteStored() {
+	stores := c.out.change.Stores
 	for i := range c.batch.items {
-		if c.batch.items[i].computed > 0 {
-			took = c.commitOne(i) || took
+		it := &c.batch.items[i]
+		if it.store >= 0 {
+			m := &stores[it.store]
+			it.stored = sequence.Stored{Blocks: sequence.BlockIndex(m.To / c.config.TokensPerBlock), Cursor: m.Cursor, Settled: m.Settled}
+		}
+		if it.input >= 0 {
+			it.inputCursor = stores[it.input].Cursor
 		}
 	}
-	// Set behind the loop, which sends nothing and cannot break off but for a bug: then the
-	// coordinator itself has failed, and the sequences that the request has touched are lost.
-	c.committed = true
+	for k := range c.checkpoints.steps {
+		w := &c.checkpoints.steps[k]
+		w.end = stores[c.batch.items[w.step].store].End
+	}
+}
+
+// moveVictims brings the pages that next chunks took in order. Without any the sequences are
+// committed at once, and it returns true.
+func (c *commitStages) moveVictims() (done bool) {
+	took := false
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
+			took = c.noteNext(it) || took
+		}
+	}
 	if !took {
-		return true
+		return c.commitAll()
 	}
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
-	// Should the round break off now, the sequences keep the pages of the victims, and the
-	// tree must be told that the victims are gone.
-	c.out.unackVictims()
 	// Where nothing was ever ordered on the device every page may be written to at once.
 	if c.out.move.ordered {
 		for i := range c.batch.items {
@@ -355,52 +356,52 @@ func (c *commitStages) commitAll() bool {
 	return false
 }
 
-// commitOne changes the sequence of a step. It tells whether pages of a next chunk
-// were taken.
-func (c *commitStages) commitOne(i int) bool {
-	it := &c.batch.items[i]
-	s := it.sequence
-	var stored *sequence.Stored
-	if it.store >= 0 {
-		answer := c.stored(i)
-		stored = &answer
-	}
-	// Without an offer the cursor and the blocks that the tree knows of the sequence stay as
-	// they were.
-	s.Commit(sequence.TokenCount(it.computed), stored)
-	if s.Input.Pending() {
-		c.commitInput(it)
-	}
-	// Asked behind Commit: a prompt that is computed is no longer in chunks, and took no pages.
-	if !s.Chunked() {
-		return false
-	}
-	took := false
+// noteNext notes the pages of the next chunk of a step, and tells whether there are any.
+func (c *commitStages) noteNext(it *step) (took bool) {
 	for p := range c.config.Pools {
-		op := it.pools[p].fresh
-		if op < 0 {
+		pages := &it.pools[p]
+		if pages.fresh < 0 {
 			continue
 		}
-		old := s.Table(p)
-		table := c.out.pools.op(p, op).Pages
-		copy(table, old) // the operation began with the blocks that have left since
-		s.SetTable(p, table)
-		it.noteNew(p, 0, len(old), table[len(old):])
-		c.stats.allocated(p, len(table)-len(old))
+		pages.next = c.out.pools.op(p, pages.fresh).Pages
+		it.noteNew(p, 0, pages.before, pages.next[pages.before:])
+		c.stats.allocated(p, len(pages.next)-pages.before)
 		took = true
 	}
 	return took
 }
 
-// commitInput makes the encoder's input of a sequence computed: no layer of the decoder
-// could have computed anything without it. Without an offer it gives the zero cursor, which
-// leaves the cursor of the input as it is.
-func (c *commitStages) commitInput(it *step) {
-	var cursor protocol.Cursor
-	if it.input >= 0 {
-		cursor = c.out.change.Stores[it.input].Cursor
+// commitAll changes the sequences. All actors have answered, so nothing can fail any more.
+func (c *commitStages) commitAll() (done bool) {
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 {
+			c.commitOne(it)
+		}
 	}
-	it.sequence.Input.Commit(cursor)
+	return true
+}
+
+// commitOne changes the sequence of a step.
+func (c *commitStages) commitOne(it *step) {
+	s := it.sequence
+	// Without an offer the cursor and the blocks that the tree knows of the sequence stay as
+	// they were.
+	var stored *sequence.Stored
+	if it.store >= 0 {
+		stored = &it.stored
+	}
+	s.Commit(sequence.TokenCount(it.computed), stored)
+	// No layer of the decoder could have computed anything without the encoder's input, so all
+	// of it is computed. The zero cursor leaves that of the input as it is.
+	if s.Input.Pending() {
+		s.Input.Commit(it.inputCursor)
+	}
+	for p := range it.pools {
+		if table := it.pools[p].next; table != nil {
+			copy(table, s.Table(p)) // it began with the blocks that have left now
+			s.SetTable(p, table)
+		}
+	}
 }
 
 // askWrites asks what the new pages of a step wait for. Pools in which the step took nothing
@@ -411,13 +412,4 @@ func (c *commitStages) askWrites(it *step) {
 	for p := range c.config.Pools {
 		q.Write = append(q.Write, it.result.NewPages[p])
 	}
-}
-
-// verdict says how a recovery ends the round. Behind commitAll the pools are rebuilt from
-// tables that have the new pages, and the tree is told of the victims by unackedMoves.
-func (c *commitStages) verdict() verdict {
-	if c.committed {
-		return answerNow
-	}
-	return serveAgain
 }

@@ -116,7 +116,7 @@ func New(config Config, port Port) *Coordinator {
 }
 
 // transactionFor opens the transaction that serves a request. No other place chooses what
-// serves a request; undo and recovery ask the transaction. The cases are in four functions; the
+// serves a request. The cases are in four functions; the
 // last of them refuses what none of them knows.
 func (c *Coordinator) transactionFor(request any) transaction {
 	switch r := request.(type) {
@@ -296,7 +296,7 @@ func (c *Coordinator) run() {
 		// All answers have come, or none was asked for: the stage that follows runs at once.
 		case k.active != nil:
 			k.active.resume()
-		case k.round.request != nil: // opened, or undone by a recovery
+		case k.round.request != nil: // opened
 			c.startRound()
 		case !c.next():
 			return
@@ -336,7 +336,7 @@ func (c *Coordinator) next() bool {
 	}
 	// Those that wait for pages come first, but only when they may find some.
 	// A batch that waits would otherwise lose its turn to every request that came after it.
-	if q := &k.handoff.queued; c.waiting.next(q) || k.queue.pop(q) {
+	if q := &k.round.queued; c.waiting.next(q) || k.queue.pop(q) {
 		// A request whose caller has gone is dropped here, before it costs anything.
 		if k.begin() {
 			c.stats.Rounds++

@@ -142,9 +142,6 @@ func (d *describe) resume() {
 	}
 }
 
-// undo has nothing to take back: the sequence was only read.
-func (d *describe) undo(bool) verdict { return serveAgain }
-
 // check verifies that the sequence which is described runs.
 func (d *describe) check() error {
 	if d.stage != describeIdle && !d.sequence.Running() {

@@ -7,8 +7,8 @@
 // # How to read it
 //
 // A request is served by a transaction: one type for each kind, in a file of its own,
-// with a picture of its stages at the top. Its stage is an enum; start, resume, undo
-// and check stand side by side. transactionFor in coordinator.go chooses the
+// with a picture of its stages at the top. Its stage is an enum; start, resume and check
+// stand side by side, and undo where there is one. transactionFor in coordinator.go chooses the
 // transaction of a request.
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
@@ -73,11 +73,10 @@
 //
 // # Failures
 //
-// A failure ends the epoch: answers that still come are dropped. The transaction of the
-// round undoes what it has changed in the sequences and says how the round ends (see
-// verdict). Pools and host memory are then rebuilt from the owners of their pages: the
-// sequences, which are the coordinator's own and therefore changed last, the pins, and
-// the tree.
+// A failure ends the epoch: answers that still come are dropped. What the round has changed
+// in the sequences is undone. Pools and host memory are then rebuilt from the owners of
+// their pages: the sequences, which are the coordinator's own and therefore changed last, the
+// pins, and the tree. The request of the round is answered with the failure.
 //
 // # What is seen
 //

@@ -38,10 +38,6 @@ type fetch struct {
 	room    protocol.HostRoom
 	load    protocol.LoadPages
 	length  int // blocks
-	// came are the pages, by pool and block, that this request has brought in and that are
-	// there still, those before a failure of an actor included: the answer counts them when the
-	// request is served again.
-	came [][]bool
 }
 
 // fetchStage is what the fetch waits for.
@@ -63,7 +59,7 @@ func (s fetchStage) String() string {
 }
 
 // open begins a request.
-func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage, f.came = r, fetchIdle, nil }
+func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage = r, fetchIdle }
 
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start() {
@@ -91,9 +87,6 @@ func (f *fetch) start() {
 	if !f.config.Reuse || len(f.tokens) < f.config.TokensPerBlock {
 		f.kernel.reply()
 		return
-	}
-	if f.came == nil {
-		f.came = f.grid()
 	}
 	// The tokens are a copy, because the tree writes symbols into them in place and the request
 	// stays the host's. The tree keeps the symbols beyond the match: the store of attach names
@@ -198,46 +191,30 @@ func (f *fetch) attach() {
 	if f.isInput() {
 		item.Prompt = len(f.request.Prefix.Encoder) // events leave the padding out
 	}
-	stores := false
+	came := make([]bool, f.length)
 	for p := range f.config.Pools {
 		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
 		next := 0
 		for b := range f.length {
 			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
-				table[b], f.came[p][b], stores = f.load.Pages[p][next], true, true
+				table[b], came[b] = f.load.Pages[p][next], true
 				next++
 			}
 		}
 		item.Tables = append(item.Tables, table)
 	}
-	f.countFetched()
-	if stores {
+	for _, b := range came {
+		if b {
+			f.request.Fetched++
+		}
+	}
+	if f.request.Fetched > 0 {
 		f.out.change.Stores = append(f.out.change.Stores, item)
 	}
 	// In the change that stores, since the tree stores before it releases symbols.
 	f.releaseSymbols()
 	f.stage = fetchApplying
 	f.out.apply()
-}
-
-// forgetMissing leaves in came what the tree has answered. What the tree or host memory has lost
-// since, or was never told of, did not come.
-func (f *fetch) forgetMissing() {
-	for p := range f.came {
-		for b := range f.came[p] {
-			f.came[p][b] = f.came[p][b] && f.at(p, b) != protocol.Nowhere
-		}
-	}
-}
-
-// countFetched answers the number of blocks of which a page came in any pool.
-func (f *fetch) countFetched() {
-	f.request.Fetched = 0
-	for b := range f.blocks() {
-		if slices.ContainsFunc(f.came, func(pool []bool) bool { return pool[b] }) {
-			f.request.Fetched++
-		}
-	}
 }
 
 // addDisplaced tells the tree what host memory has dropped. It is part of the change that
@@ -315,7 +292,7 @@ func (f *fetch) releaseSymbols() {
 
 // undo says what the tree must be told of: contents that were dropped for pages that
 // the tree has not attached.
-func (f *fetch) undo(bool) verdict {
+func (f *fetch) undo() {
 	// Only then has the offloader displaced anything without a change on its way to the tree:
 	// from attach on the moves are kept by outgoing.
 	if f.stage == fetchLoading {
@@ -323,7 +300,6 @@ func (f *fetch) undo(bool) verdict {
 		f.addDisplaced()
 		f.out.unackedMoves = f.out.change.Moves
 	}
-	return serveAgain
 }
 
 // renew takes new records for a new epoch.

@@ -143,8 +143,6 @@ func (f *fetch) longest() int {
 func (f *fetch) measured() {
 	f.length = f.longest()
 	f.request.Length = f.length
-	f.forgetMissing()
-	f.countFetched()
 	if f.length == 0 || f.request.Count {
 		f.finish()
 		return

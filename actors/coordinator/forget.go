@@ -34,8 +34,7 @@ type forget struct {
 // forgetStage is what the request waits for.
 type forgetStage uint8
 
-// The stages. From forgetFollowing on the tree has forgotten, and the request only
-// has to be answered.
+// The stages.
 const (
 	forgetIdle       forgetStage = iota // nothing has been sent
 	forgetListing                       // a reset: pools list the blocks that sequences hold
@@ -240,16 +239,6 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 
 // renew takes a new record for a new epoch.
 func (f *forget) renew() { f.record = protocol.Forget{} }
-
-// undo has nothing to take back: to forget twice is to forget once.
-func (f *forget) undo(bool) verdict {
-	// The tree has forgotten, and the sequences know: the rebuilt pools are made from both, so
-	// only the answer is missing.
-	if f.stage == forgetFollowing {
-		return answerNow
-	}
-	return serveAgain
-}
 
 // check verifies that what the tree is asked to forget is named: all, or what a selector names.
 func (f *forget) check() error {

@@ -26,7 +26,7 @@ const MaxForks = 1 << 16
 // The pages of blocks are copied when one of the sequences writes to them. A working
 // page cannot wait for that: each kernel writes it. So a fork of a model with recurrent
 // layers takes pages, and may find too few. The new sequences are made when they have
-// all their pages; until then a failure leaves nothing to take back.
+// all their pages.
 type fork struct {
 	*shared
 	request *messages.Fork
@@ -212,8 +212,6 @@ func (f *fork) claim() {
 		}
 		f.forkOne(it)
 	}
-	// From here on a failure leaves the forks as they are: pools are rebuilt from their
-	// tables, and the request is answered.
 	f.stage = forkClaiming
 	f.out.followUp()
 }
@@ -288,21 +286,6 @@ func (f *fork) resume() {
 		f.kernel.reply()
 	case forkIdle:
 	}
-}
-
-// undo has nothing to take back: pools are rebuilt with the references of forks
-// that are complete, and without pages that no sequence holds. A broken coordinator may
-// have made half of a fork.
-func (f *fork) undo(broken bool) verdict {
-	if f.stage == forkClaiming {
-		return answerNow
-	}
-	if broken {
-		f.sequences.LoseTouchedBy(f.kernel.stamp)
-	}
-	// Only a coordinator that failed in the middle of claim has opened any.
-	f.sequences.EndOpenedBy(f.kernel.stamp)
-	return serveAgain
 }
 
 // check verifies that the forks which the answer names run. Before forkClaiming no fork has

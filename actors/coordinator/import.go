@@ -350,15 +350,6 @@ func (m *importing) finish() {
 	m.kernel.reply()
 }
 
-// undo ends the sequence, which no host knows.
-//
-// The caller has no id yet, so it cannot miss the sequence. Claims and takes need no
-// message: a recovery rebuilds the pools from the sequences that are left.
-func (m *importing) undo(bool) verdict {
-	m.sequences.EndOpenedBy(m.kernel.stamp)
-	return serveAgain
-}
-
 // check verifies that every page which is carried has a place in a table.
 func (m *importing) check() error {
 	if m.stage < importClaiming {

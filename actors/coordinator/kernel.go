@@ -59,14 +59,14 @@ type kernel struct {
 	pending int // answers that are still to come; > 0 only with an active task
 
 	now   time.Duration // of the round
-	stamp uint64        // of the round, and of each time that it is served again
+	stamp uint64        // of the round
 }
 
-// round is the request being served.
+// round is the request being served. Its transaction is nil until it is opened, and again
+// after a recovery has undone it.
 type round struct {
 	queued
 	transaction transaction
-	attempts    int // how often it has been served again after a failure
 }
 
 // task is work that goes on in stages: it sends messages, waits for all answers and
@@ -82,37 +82,25 @@ type task interface {
 }
 
 // transaction serves one kind of request. There is one of each kind, used again for
-// every request of its kind. One that needs answers of other actors is a task, too.
+// every request of its kind. One that needs answers of other actors is a task, too; one that
+// changes more than the sequences that it opens is an undoer, or changes them where it ends.
 type transaction interface {
-	// start does the first stage. It is called again when a recovery has undone the
-	// transaction and the request is served once more.
+	// start does the first stage.
 	start()
-	// undo takes back what the transaction has changed in the sequences, after an
-	// actor has failed, and says how the recovery ends the round. With broken the
-	// coordinator itself failed in the middle of a stage, and the scratch state of
-	// the transaction may be inconsistent. Undo may be called more than once.
-	undo(broken bool) verdict
 }
 
-// verdict says what a recovery does with the round that it has interrupted.
-type verdict uint8
+// undoer is a transaction that has something to take back when an actor fails.
+type undoer interface {
+	// undo leaves the sequences as they were before the request. When the coordinator failed
+	// in the middle of a stage, it comes after the sequences of the request were marked lost.
+	undo()
+}
 
-const (
-	// serveAgain: nothing of the request has happened; it is started once more.
-	serveAgain verdict = iota
-	// answerNow: the sequences are as the request leaves them; it only has to be
-	// answered, and the rebuilt pools are as the answer says.
-	answerNow
-	// carryOn: the request cannot be taken back any more; resume goes on.
-	carryOn
-)
-
-// handoff is the request that the kernel has taken from one place and not yet put
-// into another. Should the coordinator fail then, the request is neither in the
-// queue nor in the round, and its caller would wait for ever.
+// handoff is the request whose round has ended and which has not yet reached its
+// destination. Should the coordinator fail then, it is delivered by the recovery.
 type handoff struct {
 	queued
-	to destination // nil: the queue, as its first
+	to destination
 }
 
 // destination is where a request goes when its round ends. It may be delivered a
@@ -131,22 +119,21 @@ type aborted struct{ cause error }
 
 func (a aborted) deliver(port Port, request, sender any) { port.Abort(request, sender, a.cause) }
 
-// begin takes the request in handoff into a round; false if its caller has gone.
+// begin tells the caller that its request, the round's, is being served; false if the caller
+// has gone.
 func (k *kernel) begin() bool {
-	// Begin calls the sender, which may panic: the request goes back to the queue then.
-	begun := k.port.Begin(k.handoff.sender)
-	if begun {
-		k.round.queued = k.handoff.queued
+	begun := k.port.Begin(k.round.sender)
+	if !begun {
+		k.round = round{}
 	}
-	k.handoff = handoff{}
 	return begun
 }
 
 // open makes the request of the round the one that is served, by a transaction.
 func (k *kernel) open(t transaction) {
-	k.round.transaction, k.round.attempts = t, 0
-	// Each round has its own stamp, and each time that it is served again, too: sequences
-	// that it opens or touches are told from those of all others by it.
+	k.round.transaction = t
+	// Each round has its own stamp: sequences that it opens or touches are told from those of
+	// all others by it.
 	k.stamp++
 	k.now = k.port.Now()
 }
@@ -155,26 +142,16 @@ func (k *kernel) open(t transaction) {
 func (k *kernel) serve() {
 	// Active before start sends anything, so that String and Check see what is under way.
 	// A request that is answered where it starts has no stages and is no task.
-	k.continueRound()
+	k.active, _ = k.round.transaction.(task)
 	k.round.transaction.start()
-}
-
-// continueRound resumes the transaction of the round next, where it was broken off.
-func (k *kernel) continueRound() { k.active, _ = k.round.transaction.(task) }
-
-// takeRequest ends the round and takes its request, which is about to go somewhere, into
-// handoff.
-func (k *kernel) takeRequest(to destination) {
-	// In handoff before it leaves the round: it is in one of the two at every moment.
-	k.handoff.queued, k.handoff.to = k.round.queued, to
-	k.round, k.active = round{}, nil
 }
 
 // deliver ends the round: its request goes to the destination.
 func (k *kernel) deliver(to destination) {
-	k.takeRequest(to)
-	to.deliver(k.port, k.handoff.request, k.handoff.sender)
-	k.handoff = handoff{}
+	// In handoff before it leaves the round: it is in one of the two at every moment.
+	k.handoff = handoff{k.round.queued, to}
+	k.round, k.active = round{}, nil
+	k.finishHandoff()
 }
 
 // reply ends the round: its request is answered.
@@ -184,28 +161,20 @@ func (k *kernel) reply() { k.deliver(answered{}) }
 func (k *kernel) abort(cause error) { k.deliver(aborted{cause}) }
 
 // park ends the round without an answer, for a request that is to wait outside of the
-// queue. It returns the request, and false if its caller has gone. Until then a
-// failure puts it back into the queue, from where it is tried again.
+// queue. It returns the request, and false if its caller has gone.
 func (k *kernel) park() (queued, bool) {
-	k.takeRequest(nil)
-	q := k.handoff.queued
+	q := k.round.queued
 	waits := k.port.Park(q.sender)
-	k.handoff = handoff{}
+	k.round, k.active = round{}, nil
 	return q, waits
 }
 
-// finishHandoff does what the kernel was about to do with a request when the
-// coordinator failed. The request stays in handoff until that is done: should it
-// fail again, it is tried again, until the engine is given up and stop answers.
+// finishHandoff delivers the request in handoff, if there is one. The request stays there
+// until that is done: should the coordinator fail, it is tried again, until the engine is
+// given up and stop answers.
 func (k *kernel) finishHandoff() {
-	h := k.handoff
-	switch {
-	case h.request == nil:
-	case h.to != nil:
+	if h := &k.handoff; h.to != nil {
 		h.to.deliver(k.port, h.request, h.sender)
-	default:
-		// It was the first, and will be again.
-		k.queue.pushFirst(h.queued)
 	}
 	k.handoff = handoff{}
 }

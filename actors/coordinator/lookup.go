@@ -194,13 +194,6 @@ func (l *lookup) end() {
 	l.kernel.reply()
 }
 
-// undo ends the sequence. The request begins from its first stage, because its answer may
-// depend on what the failure has changed.
-func (l *lookup) undo(bool) verdict {
-	l.sequences.EndOpenedBy(l.kernel.stamp)
-	return serveAgain
-}
-
 // check verifies the batch, the only thing that a lookup holds between its stages.
 func (l *lookup) check() error { return l.batch.check() }
 
@@ -359,14 +352,6 @@ func (f *prefetch) drop() {
 	f.lost = f.lost[:0]
 	f.stage = prefetchDropping
 	f.out.followUp()
-}
-
-// undo ends the sequence.
-// Blocks that the tree knows on the device stay there: pools are rebuilt without the
-// references of the sequence, so they are cached.
-func (f *prefetch) undo(bool) verdict {
-	f.sequences.EndOpenedBy(f.kernel.stamp)
-	return serveAgain
 }
 
 // check verifies the batch, the only thing that a prefetch holds between its stages.

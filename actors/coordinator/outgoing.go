@@ -223,17 +223,6 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	o.moveBlock(pool, v.Block, protocol.OnHost(what.Host))
 }
 
-// unackVictims notes what the tree must be told if the round breaks off now: the
-// sequences keep the victims' pages for good.
-func (o *outgoing) unackVictims() {
-	o.unackedMoves = nil
-	for p := range o.move.record.Pools {
-		for _, v := range o.move.pool(p).Victims {
-			o.unackedMoves = append(o.unackedMoves, protocol.BlockMove{Pool: messages.PoolID(p), Block: v.Block, To: protocol.Nowhere})
-		}
-	}
-}
-
 // storeInput offers the encoder's input of a sequence to the cross pools, up to a
 // block boundary. It returns the index of what is offered, −1 if there is nothing.
 func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {

@@ -136,9 +136,6 @@ func (v *overview) age(u protocol.Use) uint64 {
 // renew drops the records of an older epoch, or of the last request.
 func (v *overview) renew() { v.tree, v.host, v.pools = nil, nil, nil }
 
-// undo has nothing to take back.
-func (v *overview) undo(bool) verdict { return serveAgain }
-
 // check verifies that the actors are asked in this epoch: an answer to an older record
 // would never come.
 func (v *overview) check() error {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -57,7 +58,7 @@ func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 	s.SetTable(0, []messages.PageID{0, 2, 3})
 	sent := s.Table(0)[:2]
 
-	assert.Equal(t, serveAgain, c.extension.undo(false))
+	c.extension.undo()
 
 	assert.Equal(t, []messages.PageID{0, 1}, s.Table(0))
 	assert.Equal(t, []messages.PageID{0, 2}, sent)
@@ -126,10 +127,9 @@ func TestFractionsRefuseTheFirstWrongName(t *testing.T) {
 	}
 }
 
-// A coordinator that breaks off between two messages may have changed any of the sequences that
-// the request has touched, and may have made some of its forks: the former are lost, the latter
-// end.
-func TestABrokenForkAndRewind(t *testing.T) {
+// After a failure the sequences that a request has opened end. A coordinator that broke off in
+// the middle of a stage may have changed any of those that the request names, which are lost.
+func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 	c := twoPools()
 	c.kernel.stamp = 7
 	of := func(opened, touched uint64) *sequence.Sequence {
@@ -137,26 +137,19 @@ func TestABrokenForkAndRewind(t *testing.T) {
 		s.Stamps.Touch(touched)
 		return s
 	}
-	forked, other := of(1, 7), of(1, 6)
-	assert.Equal(t, serveAgain, c.fork.undo(false))
-	assert.False(t, forked.IsLost())
-	half := of(7, 0)
-	assert.Equal(t, serveAgain, c.fork.undo(true))
-	assert.True(t, forked.IsLost())
-	assert.False(t, other.IsLost())
-	assert.False(t, half.Running(), "no host knows it")
-
-	rewound := of(1, 7)
-	assert.Equal(t, serveAgain, c.rewind.undo(false))
-	assert.False(t, rewound.IsLost())
-	assert.Equal(t, serveAgain, c.rewind.undo(true))
-	assert.True(t, rewound.IsLost())
-	assert.False(t, other.IsLost())
+	for _, broken := range []bool{false, true} {
+		named, other, opened := of(1, 7), of(1, 6), of(7, 0)
+		c.kernel.round = round{queued: queued{request: &messages.Fork{}}, transaction: c.fork}
+		c.recovery.undoRound(Failure{Actor: "coordinator", Dirty: broken, Cause: errors.New("a panic")})
+		assert.Equal(t, broken, named.IsLost())
+		assert.False(t, other.IsLost())
+		assert.False(t, opened.Running(), "no host knows it")
+		assert.Nil(t, c.kernel.round.transaction, "it is undone once")
+	}
 }
 
-// Undo returns the symbols that a release has given up, and returns them once: a tree that is
-// emptied between two failures knows none.
-func TestUndoReturnsSymbolsOnce(t *testing.T) {
+// Undo returns the symbols that a release has given up.
+func TestUndoReturnsSymbols(t *testing.T) {
 	c := twoPools()
 	s := c.sequences.Open(1)
 	s.Begin(sequence.Origin{Prompt: 2}, []messages.Token{-1, 5}, 0)
@@ -165,13 +158,9 @@ func TestUndoReturnsSymbolsOnce(t *testing.T) {
 	r.items, r.to, r.stage = []releaseItem{{sequence: s, symbols: sequence.SymbolsOf(s)}}, 1, releaseStoring
 	assert.Equal(t, []messages.Token{-1, 5}, s.ReleaseSymbols())
 
-	assert.Equal(t, serveAgain, r.undo(false))
+	r.undo()
 	assert.True(t, sequence.HoldsSymbols(s))
 	assert.True(t, s.Stores())
-	s.ForgetTree()
-	assert.Equal(t, serveAgain, r.undo(false))
-	assert.False(t, sequence.HoldsSymbols(s))
-	assert.False(t, s.Stores())
 }
 
 // A recovery lists the symbols of each prompt once, however many sequences share them, and all

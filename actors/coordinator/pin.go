@@ -16,20 +16,20 @@ import (
 //	                   └─ too few ─▶ unclaiming ─▶ answer
 //
 // Only the reserve of a prompt in chunks can stand against a pin: then the pages are
-// claimed first, to see how many of them had no holder. The claims are of pages alone and in no
-// table, so a failure that rebuilds the pools ends them.
+// claimed first, to see how many of them had no holder. The claims are in no table, and the pin
+// is opened with the answer, so a failure that rebuilds the pools ends both.
 type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
 	request *messages.PinPrefix
 	stage   pinStage
+	blocks  [][]protocol.BlockID // by pool, what is pinned
 }
 
 // pinStage is what the pin waits for.
 type pinStage uint8
 
-// The stages. From pinPinning on the pin is there and the request only has to be
-// answered.
+// The stages.
 const (
 	pinIdle       pinStage = iota // nothing has been sent
 	pinMatching                   // the tree finds the prefix
@@ -77,7 +77,7 @@ func (n *pin) resume() {
 		n.kernel.reply()
 	case pinPinning:
 		n.out.followed()
-		n.kernel.reply()
+		n.openPin()
 	case pinIdle:
 	}
 }
@@ -106,8 +106,8 @@ func (n *pin) matched() {
 	n.out.pools.send()
 }
 
-// blocks is the number of whole blocks of the prefix that are stored.
-func (n *pin) blocks() int { return n.batch.matchOf(0).Blocks }
+// found is the number of whole blocks of the prefix that are stored.
+func (n *pin) found() int { return n.batch.matchOf(0).Blocks }
 
 // pools are those that the prefix is about.
 func (n *pin) pools() poolRange { return n.batch.items[0].pools }
@@ -115,7 +115,7 @@ func (n *pin) pools() poolRange { return n.batch.items[0].pools }
 // onDevice lists the device pages that an admission of the prefix would claim. In a state pool
 // that is the page of the checkpoint at the end of the prefix.
 func (n *pin) onDevice(p int) []messages.PageID {
-	if n.blocks() == 0 {
+	if n.found() == 0 {
 		return nil
 	}
 	var pages []messages.PageID
@@ -168,12 +168,12 @@ func (n *pin) claimed() {
 // tier of a pool, because they have left its window, have no pin there.
 func (n *pin) addPins() {
 	n.out.move.reset()
-	blocks := make([][]protocol.BlockID, len(n.config.Pools))
+	n.blocks = make([][]protocol.BlockID, len(n.config.Pools))
 	for p := n.pools().first; p < n.pools().end; p++ {
 		if pages := n.onDevice(p); len(pages) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: pages, N: 1})
 		}
-		if n.blocks() == 0 {
+		if n.found() == 0 {
 			continue
 		}
 		// Of a state pool that is the checkpoint where the prefix ends.
@@ -185,47 +185,31 @@ func (n *pin) addPins() {
 			if !ok {
 				continue
 			}
-			blocks[p] = append(blocks[p], found[b])
+			n.blocks[p] = append(n.blocks[p], found[b])
 			if tier == messages.Secondary {
 				q := n.out.move.pool(p)
 				q.Pins = append(q.Pins, found[b])
 			}
 		}
 	}
-	tokens := n.blocks() * n.config.TokensPerBlock
-	// The last block of an encoder's input may end with padding, which is no token of the host.
-	if s := n.batch.items[0].sequence; s.Input.Given() {
-		tokens = min(tokens, int(s.Input.Length()))
-	}
-	// The pin exists before pools and host memory know of it. Should one of them fail now, the
-	// recovery rebuilds both from the pins, and the answer is true.
-	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: tokens}
-	n.batch.end()
 	n.stage = pinPinning
 	n.out.followUp()
 }
 
-// undo ends the sequence of a prefix that is not pinned yet.
-func (n *pin) undo(bool) verdict {
-	if n.stage == pinPinning {
-		return answerNow
+// openPin opens the pin and answers.
+func (n *pin) openPin() {
+	tokens := n.found() * n.config.TokensPerBlock
+	// The last block of an encoder's input may end with padding, which is no token of the host.
+	if s := n.batch.items[0].sequence; s.Input.Given() {
+		tokens = min(tokens, int(s.Input.Length()))
 	}
-	// Claims need not be given back: the pools are rebuilt from tables and pins, and this
-	// request is in neither.
-	n.sequences.EndOpenedBy(n.kernel.stamp)
-	return serveAgain
+	n.request.Pinned = messages.Pinned{Pin: n.pins.open(n.blocks), Tokens: tokens}
+	n.batch.end()
+	n.kernel.reply()
 }
 
-// check verifies that the pin is there exactly from pinPinning on.
-func (n *pin) check() error {
-	if n.stage != pinPinning {
-		return n.batch.check()
-	}
-	if _, ok := n.pins.blocks[n.request.Pinned.Pin]; !ok {
-		return fmt.Errorf("pin: pools add the pins of pin %d, which does not exist", n.request.Pinned.Pin)
-	}
-	return nil
-}
+// check verifies the batch, which has the prefix up to the answer.
+func (n *pin) check() error { return n.batch.check() }
 
 // String names the stage.
 func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
@@ -234,8 +218,7 @@ func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
 //
 //	start ─▶ locating ─▶ unpinning ─▶ answer
 //
-// The pin is in force until endPins. A failure before it serves the request again; behind it
-// the pools are rebuilt without the pin.
+// The pin is in force until the answer: a failure before that rebuilds the pools with it.
 type unpin struct {
 	*shared
 	request *messages.UnpinPrefix
@@ -246,8 +229,7 @@ type unpin struct {
 // unpinStage is what the unpin waits for.
 type unpinStage uint8
 
-// The stages. From unpinUnpinning on the pin is gone and the request only has to be
-// answered.
+// The stages.
 const (
 	unpinIdle      unpinStage = iota // nothing has been sent
 	unpinLocating                    // the tree says where the blocks of the pin are
@@ -289,6 +271,7 @@ func (n *unpin) resume() {
 		n.endPins()
 	case unpinUnpinning:
 		n.out.followed()
+		n.pins.end(n.request.Pin)
 		n.kernel.reply()
 	case unpinIdle:
 	}
@@ -320,9 +303,6 @@ func (n *unpin) endPins() {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
 		}
 	}
-	// Ended before pools and host memory have answered: after a failure they are rebuilt
-	// without the pin, which is what the answer says.
-	n.pins.end(n.request.Pin)
 	n.stage = unpinUnpinning
 	n.out.followUp()
 }
@@ -330,18 +310,10 @@ func (n *unpin) endPins() {
 // renew takes a new record for a new epoch.
 func (n *unpin) renew() { n.locate = protocol.Locate{} }
 
-// undo has nothing to take back.
-func (n *unpin) undo(bool) verdict {
-	if n.stage == unpinUnpinning {
-		return answerNow
-	}
-	return serveAgain
-}
-
-// check verifies that the pin is there exactly until unpinUnpinning.
+// check verifies that the pin is there until the answer.
 func (n *unpin) check() error {
-	if _, ok := n.pins.blocks[n.request.Pin]; ok != (n.stage == unpinLocating) {
-		return fmt.Errorf("unpin: %v, pin %d exists: %v", n.stage, n.request.Pin, ok)
+	if _, ok := n.pins.blocks[n.request.Pin]; !ok {
+		return fmt.Errorf("unpin: %v, and pin %d does not exist", n.stage, n.request.Pin)
 	}
 	return nil
 }

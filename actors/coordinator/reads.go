@@ -9,13 +9,6 @@ import (
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
-// oneStage is a transaction that is answered where it starts: it needs no other
-// actor, so it is no task and is never resumed. All that can break it off is a failure
-// of the coordinator itself, and then nothing has changed.
-type oneStage struct{}
-
-func (oneStage) undo(bool) verdict { return serveAgain }
-
 // toEvents sends a request on to the events actor, which answers it. Keys are those
 // of the tree, of which a snapshot is made; nil if the request is no snapshot.
 type toEvents struct{ keys []*protocol.Changes }
@@ -24,7 +17,6 @@ func (t toEvents) deliver(port Port, request, sender any) { port.Events(request,
 
 // readStats serves ReadStats: it copies the counters.
 type readStats struct {
-	oneStage
 	*shared
 	request *inspect.ReadStats
 }
@@ -52,7 +44,6 @@ func (t *readStats) start() {
 
 // readTables serves ReadTables: it copies the page tables of sequences.
 type readTables struct {
-	oneStage
 	*shared
 	request *messages.ReadTables
 }
@@ -82,7 +73,6 @@ func (t *readTables) start() {
 // readEvents serves ReadEvents, OpenReader and CloseReader, whose answers are the
 // events actor's.
 type readEvents struct {
-	oneStage
 	*shared
 }
 
@@ -92,7 +82,6 @@ func (t *readEvents) start() { t.kernel.deliver(toEvents{}) }
 
 // readScales serves ReadScales: it copies the scales.
 type readScales struct {
-	oneStage
 	*shared
 	request *messages.ReadScales
 }
@@ -106,7 +95,6 @@ func (t *readScales) start() {
 // writeScales serves WriteScales: all scales are checked before any is set. They are
 // the coordinator's own and outlive the failure of any actor.
 type writeScales struct {
-	oneStage
 	*shared
 	request *messages.WriteScales
 }
@@ -129,7 +117,6 @@ func (t *writeScales) start() {
 
 // closing serves Close: it counts what sequences still hold.
 type closing struct {
-	oneStage
 	*shared
 	request *protocol.Close
 }
@@ -143,7 +130,6 @@ func (t *closing) start() {
 // unknown refuses what is no request. The actor has refused what embeds no messages.Request
 // before; here it is a type that no transaction serves.
 type unknown struct {
-	oneStage
 	*shared
 	request any
 }
@@ -208,9 +194,6 @@ func (t *readTree) resume() {
 
 // renew takes new records for a new epoch.
 func (t *readTree) renew() { t.snapshot, t.blocks = protocol.Snapshot{}, protocol.Contents{} }
-
-// undo has nothing to take back.
-func (t *readTree) undo(bool) verdict { return serveAgain }
 
 // check verifies that a request which waits is of this epoch: the answer to an older
 // record would never come.

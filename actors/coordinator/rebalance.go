@@ -20,8 +20,8 @@ import (
 //	                     pages       failed: the                            │           pools that grew
 //	                     are         pools get their                        │           get their old
 //	                     copied      old counts                             │           counts
-//	         before the tables have the new numbers │ after it the request is carried through
-//	         a failure takes everything back        │
+//	         before the tables have the new numbers │ after it the pools get their old counts, or
+//	         a failure takes everything back        │ those after a refusal if the device was asked
 //
 // From start to the answer pages and before have an entry for each pool. Pools with the same
 // count in both are asked as well, so that every pool answers its counts.
@@ -31,8 +31,6 @@ type rebalance struct {
 	request *messages.Rebalance
 	stage   rebalanceStage
 
-	// pages are also what a recovery gives the pools once the tables are renumbered, so they
-	// are the counts that can be kept: takeBack lowers those of pools that grew.
 	pages  []int // by pool, the new counts
 	before []int // by pool, the old counts
 	resize []protocol.ResizePool
@@ -40,12 +38,8 @@ type rebalance struct {
 	device *protocol.ResizeDevice
 	waits  []messages.Ticket // that must have passed before memory may shrink
 	// renumbered: the tables have the new numbers. Before that a failure takes the
-	// round back to the old counts; after it, the rest is carried through.
+	// round back to the old counts; after it the host is told of the new numbers.
 	renumbered bool
-	done       bool // only the answer is left
-	// refusal is what the device said of the memory that pools were to grow by. It is kept
-	// here because a recovery asks the device once more, for the counts that it can have.
-	refusal error
 	// failed: a page could not be moved. All pools have their old counts again, and the page
 	// its old number, where its bytes still are.
 	failed bool
@@ -64,17 +58,16 @@ const (
 	rebalanceFollowing                        // pools and host memory follow
 	rebalanceDevice                           // the device gives the pools their memory
 	rebalanceTakingBack                       // the device has refused: pools that grew shrink again
-	rebalanceRecovered                        // a recovery has rebuilt the pools, and the device's part is left
 )
 
 // String names the stage.
 func (s rebalanceStage) String() string {
-	return [...]string{"idle", "resizing", "moving", "returning", "applying", "following", "device", "taking back", "recovered"}[s]
+	return [...]string{"idle", "resizing", "moving", "returning", "applying", "following", "device", "taking back"}[s]
 }
 
 // open begins a request.
 func (r *rebalance) open(m *messages.Rebalance) {
-	r.request, r.stage, r.renumbered, r.done, r.failed = m, rebalanceIdle, false, false, false
+	r.request, r.stage, r.renumbered, r.failed = m, rebalanceIdle, false, false
 	r.before = r.before[:0]
 }
 
@@ -93,8 +86,7 @@ func (r *rebalance) start() {
 		r.kernel.reply()
 		return
 	}
-	r.pages, r.renumbered, r.done, r.failed, r.refusal = pages, false, false, false, nil
-	r.before = r.before[:0]
+	r.pages, r.waits = pages, nil
 	for p := range r.counts.device {
 		r.before = append(r.before, r.counts.device[p].Total)
 	}
@@ -134,19 +126,14 @@ func (r *rebalance) resume() {
 		r.out.followUp()
 	case rebalanceFollowing:
 		r.out.followed()
-		r.resizeDevice(r.waits)
+		r.resizeDevice()
 	case rebalanceDevice:
-		if r.device.Err != nil {
-			r.refusal = r.device.Err
-		}
 		if r.device.Err == nil || !r.takeBack() {
 			r.end()
 		}
 	case rebalanceTakingBack:
 		r.tookBack()
 		r.end()
-	case rebalanceRecovered:
-		r.resizeDevice(nil) // the device is at rest
 	case rebalanceIdle:
 	}
 }
@@ -215,8 +202,9 @@ func (r *rebalance) moved() {
 	// that.
 	r.waits = slices.Clone(r.out.move.tickets(0))
 	back := make([][]messages.PageMove, len(r.config.Pools))
+	renumber := make([]map[messages.PageID]messages.PageID, len(r.config.Pools))
 	for p := range r.resize {
-		renumber := map[messages.PageID]messages.PageID{}
+		renumber[p] = map[messages.PageID]messages.PageID{}
 		z := &r.resize[p]
 		copies := r.out.move.pool(p).Copies
 		done := z.Moves[:0]
@@ -226,17 +214,18 @@ func (r *rebalance) moved() {
 				continue
 			}
 			done = append(done, m)
-			renumber[m.Old] = m.New
+			renumber[p][m.Old] = m.New
 			if m.Block != protocol.NoBlock {
 				r.out.moveBlock(p, m.Block, protocol.OnDevice(m.New))
 			}
 		}
 		z.Moves = done
 		r.failed = r.failed || len(back[p]) > 0
-		r.sequences.Renumber(p, renumber)
 	}
-	// Tables have the new numbers: there is no way back from here.
 	r.renumbered = true
+	for p := range renumber {
+		r.sequences.Renumber(p, renumber[p])
+	}
 	if r.failed {
 		r.giveBack(back)
 		return
@@ -271,9 +260,9 @@ func (r *rebalance) giveBack(back [][]messages.PageMove) {
 
 // resizeDevice moves the memory itself. The tables are right whatever it answers: with a
 // refusal pools that grew give back what they were to get.
-func (r *rebalance) resizeDevice(waits []messages.Ticket) {
+func (r *rebalance) resizeDevice() {
 	// A new record: after a failure the offloader may still have the last one.
-	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: waits}
+	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: r.waits}
 	r.stage = rebalanceDevice
 	r.kernel.toOffloader(r.device)
 }
@@ -309,17 +298,24 @@ func (r *rebalance) tookBack() {
 	}
 }
 
-// end answers. It ends renumbered: from here on a failure only leaves the answer to be given,
-// see undo.
+// end answers.
 func (r *rebalance) end() {
 	m := r.request
 	switch {
 	case r.failed:
 		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: a page could not be copied")
-	case r.refusal != nil:
-		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.refusal)
+	case r.device.Err != nil:
+		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.device.Err)
 	}
-	// Also with a refusal: pages have moved and counts have changed, and the host must follow.
+	r.tellMoves()
+	r.kernel.reply()
+}
+
+// tellMoves tells the host of the pages that have moved and of the counts. It does so with an
+// error, too: the host must follow.
+func (r *rebalance) tellMoves() {
+	m := r.request
+	m.Rebalanced = messages.Rebalanced{}
 	for p := range r.resize {
 		moved := []messages.PageMove{}
 		for i := range r.resize[p].Moves {
@@ -335,34 +331,27 @@ func (r *rebalance) end() {
 	if m.Pages != nil {
 		r.pressure.budget = r.pressure.total()
 	}
-	r.done, r.renumbered = true, false
 	// Before the next answer goes out, so that no host uses an old number behind it.
 	r.auto.announce(m)
-	r.kernel.reply()
 }
 
-// undo goes back to the old counts, unless the tables have the new numbers: then the
-// rest is the device's, and is carried through.
-func (r *rebalance) undo(bool) verdict {
-	switch {
-	case r.done:
-		return answerNow
-	// No way back: the tables have the new numbers, and the old pages may be overwritten. The
-	// pools are rebuilt with the new counts, and then only the device is left to be told.
-	case r.renumbered:
-		for p, n := range r.pages { // fewer than the pools say if they are about to be taken back
-			r.counts.device[p].Total = n
-		}
-		r.stage = rebalanceRecovered
-		return carryOn
-	}
-	// Tables still have the old numbers, so the pools are rebuilt with the old counts. Copies
-	// that were made have written only to pages that were free.
+// undo goes back to the old counts: copies have been written only to pages that were free. When
+// the tables have the new numbers, they keep those, and the host is told of them. When the
+// device was asked, it may have taken the memory of pools that shrink, which stay small.
+func (r *rebalance) undo() {
 	for p, n := range r.before {
-		r.counts.device[p].Total = n
+		if r.stage >= rebalanceDevice {
+			n = min(n, r.pages[p])
+		}
+		r.pages[p], r.counts.device[p].Total = n, n
 	}
-	return serveAgain
+	if r.renumbered {
+		r.tellMoves()
+	}
 }
+
+// tickets are those that must have passed before the memory of a pool may go.
+func (r *rebalance) tickets() []messages.Ticket { return r.waits }
 
 // check verifies that there is a count for every pool.
 func (r *rebalance) check() error {

@@ -20,19 +20,14 @@ type Failure struct {
 // broken tells whether the coordinator itself failed in the middle of a stage.
 func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
 
-// maxAttempts is how often a request is served again after the actors that
-// served it failed: twice, so that two accidents in a row abort nothing, and a
-// request that breaks an actor each time is given up before the engine is.
-const maxAttempts = 2
-
 // recovery makes pools and host memory again after an actor has failed, from what
 // the owners of their pages know: sequences and pins, which are the coordinator's
 // own, and the tree.
 //
 //	begin ─▶ quiescing ─▶ listing ─▶ telling ─▶ listing ─▶ forgetting ─▶ listing ─▶ rebuilding ─▶ end
-//	undo     the device   the tree   moves that the        what cannot              pools and     answer, serve
-//	the      comes to     lists its  tree may not          be trusted               host memory   again, carry
-//	round    rest         blocks     have applied          leaves the tree                        on, or abort
+//	undo     the device   the tree   moves that the        what cannot              pools and     abort
+//	the      comes to     lists its  tree may not          be trusted               host memory   the
+//	round    rest         blocks     have applied          leaves the tree                        round
 //
 // Telling and forgetting are left out when there is nothing to tell or to forget;
 // after each of them the tree lists its blocks once more, since an Apply ends
@@ -45,7 +40,8 @@ type recovery struct {
 	stage    recoveryStage
 	records  []lender // all that send records which are used again
 	failures []Failure
-	verdict  verdict // what to do with the round
+	cause    error             // of the end of the round
+	waits    []messages.Ticket // that must pass before pages are relied on or memory shrinks
 
 	quiesce *protocol.Quiesce
 	list    *protocol.ListLocations
@@ -98,16 +94,11 @@ func (r *recovery) begin(f Failure) {
 	// From here on answers of the old epoch are dropped; what they would have said is found
 	// out from the owners of the pages.
 	r.kernel.cancel()
-	// What the coordinator was about to do with a request is done first: a complete answer is
-	// given, and a request that had not begun goes back to the queue.
-	// Only then can there be one: a handoff is over before the coordinator waits for anyone.
-	if f.broken() {
-		r.kernel.finishHandoff()
-	}
+	// An answer that was complete is given first. Only a coordinator that failed as it gave the
+	// answer can have one.
+	r.kernel.finishHandoff()
 	// The sequences are the truth from which everything is rebuilt, so they go back first.
-	if t := r.kernel.round.transaction; t != nil {
-		r.verdict = t.undo(f.broken())
-	}
+	r.undoRound(f)
 	r.noteDoubts()
 	// After noteDoubts, which reads the records.
 	for _, l := range r.records {
@@ -115,6 +106,32 @@ func (r *recovery) begin(f Failure) {
 	}
 	r.kernel.active = r
 	r.quiesceDevice()
+}
+
+// undoRound takes the round back. A coordinator that failed in the middle of a stage may have
+// changed any of the sequences that the request names, which are lost then. Those that the
+// request has opened end: no host knows them.
+func (r *recovery) undoRound(f Failure) {
+	round := &r.kernel.round
+	if round.request != nil && r.cause == nil {
+		r.cause = f.Cause
+	}
+	t := round.transaction
+	if t == nil { // undone before, or not begun
+		return
+	}
+	stamp := r.kernel.stamp
+	if f.broken() {
+		r.sequences.LoseTouchedBy(stamp)
+	}
+	if t, ok := t.(undoer); ok {
+		t.undo()
+	}
+	r.sequences.EndOpenedBy(stamp)
+	if t, ok := t.(interface{ tickets() []messages.Ticket }); ok {
+		r.waits = append(r.waits, slices.DeleteFunc(t.tickets(), messages.Ticket.IsZero)...)
+	}
+	round.transaction = nil
 }
 
 // noteDoubts remembers what the records of the failed round say before they are
@@ -132,22 +149,12 @@ func (r *recovery) noteDoubts() {
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
 	r.stage = recoveryQuiescing
-	// A resize to the same counts does nothing but wait.
 	// The offloader may have been told of these kernels, or its failure may have come first.
-	if waits := r.tickets(); len(waits) > 0 {
-		r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: waits})
-	}
+	// A resize to the same counts does nothing but wait. The device has other counts only after
+	// a rebalance that broke off.
+	r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: slices.Clone(r.waits)})
 	r.quiesce = &protocol.Quiesce{Header: header}
 	r.kernel.toOffloader(r.quiesce)
-}
-
-// tickets are those that the request of the round names.
-func (r *recovery) tickets() []messages.Ticket {
-	t, ok := r.kernel.round.transaction.(interface{ tickets() []messages.Ticket })
-	if !ok {
-		return nil
-	}
-	return slices.DeleteFunc(t.tickets(), messages.Ticket.IsZero)
 }
 
 // resume does the stage that follows.
@@ -374,9 +381,7 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool { return k.References == 0 && k.Block == protocol.NoBlock })
 }
 
-// end takes over the counts and ends the round: what had finished is answered, what
-// had not is served once more. If that fails too often, or if the coordinator has
-// failed over it, it is answered as aborted.
+// end takes over the counts and answers the request of the round with the failure.
 func (r *recovery) end() {
 	for p := range r.config.Pools {
 		r.counts.device[p] = r.pools[p].Counts
@@ -384,34 +389,12 @@ func (r *recovery) end() {
 	copy(r.counts.host, r.host.Counts)
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
 	r.report()
-	cause := r.cause()
+	cause := r.cause
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
-	r.written, r.moveUnanswered, r.stage = r.written[:0], false, recoveryIdle
-
-	k := r.kernel
-	k.active = nil
-	switch round := &k.round; {
-	case round.request == nil:
-	case r.verdict == answerNow:
-		k.reply()
-	case r.verdict == carryOn:
-		k.continueRound()
-	case round.attempts == maxAttempts || cause.broken():
-		k.abort(cause.Cause)
-	default:
-		round.attempts++
-		k.stamp++ // the coordinator starts the round again
+	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, recoveryIdle, nil
+	if r.kernel.active = nil; r.kernel.round.request != nil {
+		r.kernel.abort(cause)
 	}
-}
-
-// cause is the failure that decides how the round ends: one of the coordinator itself if there
-// was any, else the last one. Another actor that fails in the recovery takes nothing back of
-// what the coordinator may have left half done.
-func (r *recovery) cause() Failure {
-	if i := slices.IndexFunc(r.failures, func(f Failure) bool { return f.broken() }); i >= 0 {
-		return r.failures[i]
-	}
-	return r.failures[len(r.failures)-1]
 }
 
 // report tells what the recovery has lost and kept.

@@ -26,8 +26,8 @@ import (
 // lie in one page go one after the other, in waves: the first offered block stays.
 //
 // items[:from] are stored and dropped, items[from:to] are the wave under way, and items[to:]
-// wait. All of the sequences run until the answer, so a failure in any wave can begin the
-// request from its first step.
+// wait. All of the sequences run until the answer, so after a failure in any wave the host
+// can repeat the request.
 type release struct {
 	*shared
 	request *messages.Release
@@ -83,8 +83,6 @@ func (r *release) open(m *messages.Release) {
 func (r *release) start() {
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
-	// Begins with the first step, also after a failure that came when some waves had been
-	// stored already.
 	r.items, r.from, r.to, r.symbols = r.items[:0], 0, 0, r.symbols[:0]
 	for i := range m.Steps {
 		request, result := &m.Steps[i], &m.Results[i]
@@ -408,13 +406,9 @@ func (r *release) end() {
 	r.kernel.reply()
 }
 
-// undo leaves what was offered to the tree shared. The sequences run until the
-// answer, so the request is served again. A shared page is asked about before it is offered, so
-// the next attempt leaves out what this one has stored.
-func (r *release) undo(broken bool) verdict {
-	if broken {
-		r.sequences.LoseTouchedBy(r.kernel.stamp)
-	}
+// undo leaves what was offered to the tree shared: such a page is asked about before it is
+// offered, so when the host repeats the release it leaves out what this one has stored.
+func (r *release) undo() {
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
 			s.MarkShared()
@@ -426,10 +420,8 @@ func (r *release) undo(broken bool) verdict {
 		for i := range r.current() {
 			it := &r.current()[i]
 			it.symbols.ReturnTo(it.sequence)
-			it.symbols = sequence.Symbols{} // another failure must not return what has been lost since
 		}
 	}
-	return serveAgain
 }
 
 // tickets are those of the kernels that the request names.

@@ -14,20 +14,26 @@ import (
 //	start ─▶ dropping ─▶ answer
 //	         pools drop the pages of blocks that are left
 //
-// The sequences change in start, in one piece; after that the request only has to be
-// answered.
+// The sequences change with the answer, so a failure leaves them as they were.
 type rewind struct {
 	*shared
 	request *messages.Rewind
 	stage   rewindStage
+	items   []rewindItem
+}
+
+// rewindItem is a sequence that loses its last n tokens.
+type rewindItem struct {
+	sequence *sequence.Sequence
+	n        sequence.TokenCount
 }
 
 // rewindStage is what the rewind waits for.
 type rewindStage uint8
 
-// The stages. From rewindDropping on the sequences are as the request leaves them.
+// The stages.
 const (
-	rewindIdle     rewindStage = iota // no sequence has changed
+	rewindIdle     rewindStage = iota // nothing has been sent
 	rewindDropping                    // pools drop the pages of the blocks that are left
 )
 
@@ -37,14 +43,13 @@ func (s rewindStage) String() string { return [...]string{"idle", "dropping"}[s]
 // open begins a request.
 func (r *rewind) open(m *messages.Rewind) { r.request, r.stage = m, rewindIdle }
 
-// start rewinds the sequences whose steps are right.
+// start drops the pages of the sequences whose steps are right.
 func (r *rewind) start() {
 	m := r.request
-	// All steps change their sequences here and now. Each pool gets one message for all of
-	// them, and only the answer waits for it.
+	// Each pool gets one message for all steps.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.out.reset()
-	served := false
+	r.items = r.items[:0]
 	for i := range m.Steps {
 		step, result := &m.Steps[i], &m.Results[i]
 		result.Sequence = step.Sequence
@@ -54,12 +59,12 @@ func (r *rewind) start() {
 			err = r.validate(s, n)
 		}
 		if result.Err = err; err == nil {
-			r.rewindOne(s, n)
-			served = true
+			r.dropTail(s, n)
+			r.items = append(r.items, rewindItem{s, n})
 		}
 	}
 	// Every step was refused: no pool has anything to do.
-	if !served {
+	if len(r.items) == 0 {
 		r.kernel.reply()
 		return
 	}
@@ -67,21 +72,17 @@ func (r *rewind) start() {
 	r.out.followUp()
 }
 
-// rewindOne drops the last n tokens of a sequence, and the pages of its last blocks.
-func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
-	// Touched before it changes: a coordinator that breaks off here finds the sequence by it and
-	// gives it up.
+// dropTail drops the pages of the blocks that a rewind of n tokens leaves.
+func (r *rewind) dropTail(s *sequence.Sequence, n sequence.TokenCount) {
 	s.Stamps.Touch(r.kernel.stamp)
 	s.Usage.SetUse(r.uses.next())
-	// The pages are read from the table before it is cut. Slices of it go to the pools;
-	// nothing is written behind its new end until they have answered.
+	// The pools get slices of the tables, which are cut when they have answered.
 	blocks := s.RewindBlocks(n)
 	for p := range r.self.end {
 		pages := s.Table(p)[blocks:]
 		r.out.move.markRead(s, p, pages)
 		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
 	}
-	s.Rewind(n)
 }
 
 // validate refuses what no rewind can do: to enter the prompt, or to come back to
@@ -111,22 +112,13 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	return nil
 }
 
-// resume answers when the pages are dropped.
+// resume rewinds the sequences and answers when the pages are dropped.
 func (r *rewind) resume() {
 	r.out.followed()
+	for _, it := range r.items {
+		it.sequence.Rewind(it.n)
+	}
 	r.kernel.reply()
-}
-
-// undo has nothing to take back: before the change nothing has happened, after it
-// the request is answered. A broken coordinator may have changed half of it.
-func (r *rewind) undo(broken bool) verdict {
-	if r.stage == rewindDropping {
-		return answerNow
-	}
-	if broken {
-		r.sequences.LoseTouchedBy(r.kernel.stamp)
-	}
-	return serveAgain
 }
 
 // check verifies that a rewind which waits has an answer for every step.

@@ -385,7 +385,6 @@ func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 // to be saved has been ordered before, since saving goes before the next request. Only the
 // sequence is looked for here, because the store's actor knows none.
 type flush struct {
-	oneStage
 	*shared
 	request *protocol.Flush
 }

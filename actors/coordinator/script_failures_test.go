@@ -28,8 +28,9 @@ import (
 // For each first failure all answers are printed that came of that.
 //
 // "as without" is the answer that the request gives when nothing fails. Behind the
-// answer are the sequences that are lost. After each failure everything is checked, all
-// sequences are released, and another one is served.
+// answer are the sequences that are lost. A request that was aborted is repeated, and what it
+// answers then is printed as well. After each failure everything is checked, all sequences are
+// released, and another one is served.
 
 // ways are the ways to fail over a message.
 var ways = []struct {
@@ -64,8 +65,8 @@ func (s *script) failures(d *datadriven.TestData) string {
 				ends = s.disturbedTwice(request, way.injection)
 			}
 			for i := range ends {
-				if ends[i] == withoutFailures {
-					ends[i] = "as without"
+				if before, ok := strings.CutSuffix(ends[i], withoutFailures); ok {
+					ends[i] = before + "as without"
 				}
 			}
 			end := strings.Join(ends, " | ")
@@ -150,6 +151,13 @@ func (s *script) disturbed(request *datadriven.TestData, n injection) string {
 	require.True(s.t, n.replied != n.aborted || waits && !n.replied, "answered once")
 	end := r.outcome()
 	r.world.t = failing{s.t, fmt.Sprintf("message %d, dirty %v, after %v, own %v", n.at, n.dirty, n.after, n.own)}
+	if n.aborted { // the host repeats it, but no kernel that has run
+		r.out.Reset()
+		r.kernelsRan = request.Cmd != "import" // which writes pages that it has just got
+		r.request(request)
+		r.kernelsRan = false
+		end += "; again: " + r.outcome()
+	}
 	r.unchecked = false
 	r.mustGoOn(end)
 	return end

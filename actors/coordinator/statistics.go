@@ -7,8 +7,8 @@ import (
 
 // statistics counts what happened since the engine started.
 // Counters change where the answer of an actor is taken over, so work that never reached
-// its actor is not counted. A request that is served once more after a failure counts what
-// it does each time: the counters say what the engine has done, not what hosts have asked.
+// its actor is not counted. A request that is repeated after a failure counts what it does
+// each time: the counters say what the engine has done, not what hosts have asked.
 type statistics struct {
 	inspect.Stats
 	pageBytes []int64 // by pool

@@ -45,7 +45,10 @@ type step struct {
 	use      protocol.Use // that the sequence had before
 	refused  bool
 	extended bool // the sequence has the step's tokens and pages
-	pools    []stepPages
+	// stored and inputCursor are what the tree has answered to what store and input offer.
+	stored      sequence.Stored
+	inputCursor protocol.Cursor
+	pools       []stepPages
 	// offered, of a fork whose pages others hold, are by pool the pages that it
 	// offers to the tree: those that cache nothing yet.
 	offered [][]messages.PageID
@@ -59,6 +62,7 @@ type stepPages struct {
 	fresh  int                 // the operation that takes new pages, −1: none
 	before int                 // length of the table before the step
 	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
+	next   []messages.PageID   // the table with the pages of the next chunk; nil: it takes none
 }
 
 func newStepBatch(parts *shared) *stepBatch {
@@ -212,8 +216,8 @@ func mergeTickets(list, more []messages.Ticket) []messages.Ticket {
 }
 
 // shareOffered notes after a failure that the round may have offered pages to the
-// tree: they may cache blocks now, though no answer will tell their sequences so. Served again,
-// such a sequence asks the pools what each page caches before it offers the page once more.
+// tree: they may cache blocks now, though no answer will tell their sequences so. Such a
+// sequence asks the pools what each page caches before it offers the page once more.
 func (b *stepBatch) shareOffered() {
 	for i := range b.items {
 		if it := &b.items[i]; it.store >= 0 && it.sequence.Running() && !it.sequence.IsLost() {

@@ -221,7 +221,6 @@ func (e *extension) undoTables() {
 		s.ShareAll()
 		s.Usage.SetUse(it.use)
 	}
-	e.batch.items = e.batch.items[:0] // another failure must not undo it again
 }
 
 // copiedOver tells whether a page that a step copied and dropped is one that

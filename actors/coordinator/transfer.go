@@ -76,10 +76,6 @@ func (t *transfer) resume() {
 	t.kernel.reply()
 }
 
-// undo has nothing to take back. Copies that were made are made again: they read what no
-// one changes, or write pages that only this sequence holds.
-func (t *transfer) undo(bool) verdict { return serveAgain }
-
 // check verifies that every page of the request is copied.
 func (t *transfer) check() error {
 	if t.stage == transferCopying && t.copies.Epoch != t.kernel.epoch {

@@ -32,25 +32,33 @@ func (w *world) serveBroken(request any) {
 	require.False(w.t, n.breaks(w.Recover))
 }
 
-// A request goes back to the queue when the coordinator fails as it takes it out.
+// A request is aborted when the coordinator fails as it takes it out of the queue.
 func TestACoordinatorThatFailsOverTheBeginOfARequest(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
-	fail, answered := brokenOnce(), 0
+	fail := brokenOnce()
 	w.Sender = func(question string) {
 		if question == "begin" {
 			fail()
 		}
 	}
 	m := &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 8)}}
-	w.Answered = func(request any) {
-		if request == m {
-			answered++
-		}
+	assert.Equal(t, 1, w.aborts(m))
+	w.check()
+}
+
+// aborts serves a request over which the coordinator fails, and counts its answers, which are
+// all errors.
+func (w *world) aborts(m any) (aborted int) {
+	w.t.Helper()
+	w.Answered = func(request any) { assert.NotEqual(w.t, m, request) }
+	w.Aborted = func(request any, err error) {
+		assert.Equal(w.t, m, request)
+		assert.ErrorIs(w.t, err, errBroken)
+		aborted++
 	}
 	w.serveBroken(m)
-	w.Answered = nil
-	assert.Equal(t, 1, answered)
-	w.check()
+	w.Answered, w.Aborted, w.Sender = nil, nil, nil
+	return aborted
 }
 
 // An answer is given, perhaps twice, when the coordinator fails as it gives it.
@@ -74,7 +82,7 @@ func TestACoordinatorThatFailsOverAnAnswer(t *gotesting.T) {
 	w.release(l)
 }
 
-// A batch that was about to wait for pages is tried once more, and waits then.
+// A batch that was about to wait for pages is aborted, and waits when it is sent again.
 func TestACoordinatorThatFailsOverABatchThatIsToWait(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4}}, waiting: 2})
 	l := w.start(run(0, 13))
@@ -85,8 +93,8 @@ func TestACoordinatorThatFailsOverABatchThatIsToWait(t *gotesting.T) {
 		}
 	}
 	m := &messages.Admit{Requests: []messages.AdmitRequest{request(run(100, 8))}}
-	w.serveBroken(m)
-	w.Sender = nil
+	assert.Equal(t, 1, w.aborts(m))
+	w.Do(m)
 	assert.Contains(t, w.Engine.String(), "1 batches wait")
 	var answered bool
 	w.Answered = func(request any) { answered = answered || request == m }
@@ -99,14 +107,17 @@ func TestACoordinatorThatFailsOverABatchThatIsToWait(t *gotesting.T) {
 	w.check()
 }
 
-// The rebalance is made and told once when the coordinator fails as it tells the host of it.
+// When the coordinator fails as it tells the host of a rebalance, the rebalance ends as if the
+// device had refused the memory of the pool that grows, and the host is told of that.
 func TestACoordinatorThatFailsOverTheNewsOfARebalance(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24}, {Primary: 8}}, every: 1})
 	l := w.start(run(0, 8))
 	w.store(run(100, 20))
 	w.store(run(200, 20))
 	fail, told := brokenOnce(), 0
-	w.moved = func(messages.Rebalanced) {
+	var last messages.Rebalanced
+	w.moved = func(m messages.Rebalanced) {
+		last = m
 		told++
 		fail()
 	}
@@ -121,7 +132,10 @@ func TestACoordinatorThatFailsOverTheNewsOfARebalance(t *gotesting.T) {
 	w.After, w.moved = nil, nil
 	require.NoError(t, m.Results[0].Err)
 	w.extend(l, run(50, 1))
-	assert.Equal(t, 1, told)
+	assert.Equal(t, 2, told)
+	for i, p := range w.stats().Pools {
+		assert.Equal(t, last.Pools[i].PrimaryPages, p.Primary.Total)
+	}
 	assert.Equal(t, 2, resized, "both pools, once")
 	w.check()
 	w.release(l)

@@ -204,7 +204,9 @@ func ask(encoder, tokens []messages.Token) messages.AdmitRequest {
 // admit takes a sequence in and computes nothing.
 func (r *rig) admit(request messages.AdmitRequest) (*hostSequence, error) {
 	r.t.Helper()
-	a, err := r.Admit(context.Background(), request)
+	a, err := enginetest.Again(func() (messages.Admitted, error) {
+		return r.Admit(context.Background(), request)
+	})
 	if err != nil {
 		assert.Zero(r.t, a.Sequence)
 		return nil, err
@@ -254,7 +256,9 @@ func (r *rig) compute(l *hostSequence, n int) {
 	if !after.IsZero() {
 		l.after, l.ready = after, nil
 	}
-	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Commit(context.Background(), []messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after}})
+	})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
 	l.computed, l.ready = n, append(l.ready, results[0].Ready...)
@@ -299,7 +303,9 @@ func (r *rig) attend(l *hostSequence) {
 // decode appends a sampled token and computes the one before it.
 func (r *rig) decode(l *hostSequence, token messages.Token) error {
 	r.t.Helper()
-	results, err := r.Append(context.Background(), []messages.AppendStep{{Sequence: l.id, Tokens: []messages.Token{token}}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Append(context.Background(), []messages.AppendStep{{Sequence: l.id, Tokens: []messages.Token{token}}})
+	})
 	require.NoError(r.t, err)
 	if results[0].Err != nil {
 		return results[0].Err
@@ -329,7 +335,9 @@ func (r *rig) fork(l *hostSequence, n int) []*hostSequence {
 // release ends a sequence.
 func (r *rig) release(l *hostSequence) {
 	r.t.Helper()
-	results, err := r.Release(context.Background(), []messages.ReleaseStep{{Sequence: l.id, After: l.after}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Release(context.Background(), []messages.ReleaseStep{{Sequence: l.id, After: l.after}})
+	})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
 	r.forget(l)

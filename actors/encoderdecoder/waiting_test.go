@@ -89,7 +89,7 @@ func TestWaitingOutlivesAFailure(t *testing.T) {
 			first := r.start(ask(run(100, 8), run(0, 8)))
 			waiting := r.submit(ask(run(300, 16), run(0, 16)))
 			require.NoError(t, r.points.Arm(name))
-			require.NoError(t, r.Check(context.Background()))
+			require.ErrorIs(t, r.Check(context.Background()), messages.ErrInternal)
 			stats, err := r.Stats(context.Background())
 			require.NoError(t, err)
 			require.EqualValues(t, 1, stats.Restarts)

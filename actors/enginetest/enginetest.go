@@ -4,6 +4,8 @@
 package enginetest
 
 import (
+	"errors"
+
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/internal/settings"
@@ -64,4 +66,20 @@ func WithFirstGeneration(generation uint32) actors.Option {
 // each of them missing: an engine without it gives wrong bytes sooner or later.
 func WithoutWait(name string) actors.Option {
 	return func(s *settings.Settings) { s.SkipWait = name }
+}
+
+// Again makes a call until no actor fails over it, as a host does.
+func Again[T any](call func() (T, error)) (T, error) {
+	for {
+		answer, err := call()
+		if panicked := (*messages.Panic)(nil); !errors.As(err, &panicked) || errors.Is(err, messages.ErrFailed) {
+			return answer, err
+		}
+	}
+}
+
+// Repeat is Again for a call that answers nothing but an error.
+func Repeat(call func() error) error {
+	_, err := Again(func() (struct{}, error) { return struct{}{}, call() })
+	return err
 }

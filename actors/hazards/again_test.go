@@ -14,7 +14,7 @@ import (
 
 // Two steps of one batch copy a page on write, the second onto the page that the
 // first released. If the tree fails then, the first has nothing to go back to: it is
-// lost, and must not be served again on another's bytes.
+// lost, and must not go on with another's bytes.
 func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, setup{pages: windows.PageCounts{Primary: 5}})
@@ -32,9 +32,12 @@ func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 		// the steps.
 		synctest.Wait()
 		require.NoError(t, w.points.Arm("tree"))
-		results, err := w.Append(context.Background(), []messages.AppendStep{
+		steps := []messages.AppendStep{
 			{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
-		})
+		}
+		_, err := w.Append(context.Background(), steps)
+		require.ErrorIs(t, err, messages.ErrInternal)
+		results, err := w.Append(context.Background(), steps)
 		require.NoError(t, err)
 		stats, err := w.Stats(context.Background())
 		require.NoError(t, err)

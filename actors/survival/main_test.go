@@ -145,7 +145,9 @@ func prompt(from, n int) messages.AdmitRequest { return messages.AdmitRequest{To
 // admit takes a sequence in that must fit.
 func (r *rig) admit(q messages.AdmitRequest) messages.Admitted {
 	r.t.Helper()
-	a, err := r.Admit(ctx, q)
+	a, err := enginetest.Again(func() (messages.Admitted, error) {
+		return r.Admit(ctx, q)
+	})
 	require.NoError(r.t, err)
 	return a
 }
@@ -153,7 +155,9 @@ func (r *rig) admit(q messages.AdmitRequest) messages.Admitted {
 // compute commits the first n tokens of a sequence.
 func (r *rig) compute(id messages.SequenceID, n int) {
 	r.t.Helper()
-	results, err := r.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: n}})
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: n}})
+	})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
 }
@@ -164,7 +168,9 @@ func (r *rig) release(ids ...messages.SequenceID) {
 	for _, id := range ids {
 		steps = append(steps, messages.ReleaseStep{Sequence: id})
 	}
-	results, err := r.Release(ctx, steps)
+	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
+		return r.Release(ctx, steps)
+	})
 	require.NoError(r.t, err)
 	for _, result := range results {
 		require.NoError(r.t, result.Err)
@@ -181,7 +187,9 @@ type answer struct {
 func (r *rig) later(c context.Context, q messages.AdmitRequest) chan answer {
 	done := make(chan answer, 1)
 	go func() {
-		a, err := r.Admit(c, q)
+		a, err := enginetest.Again(func() (messages.Admitted, error) {
+			return r.Admit(c, q)
+		})
 		done <- answer{a, err}
 	}()
 	return done

@@ -46,8 +46,8 @@ func TestSim(t *testing.T) {
 func TestSimOnceFailed(t *testing.T) {
 	for what, plans := range map[string][]plan{
 		// A look ahead that began again without end, messages of a recovery that were
-		// sent twice, a rebalance cut short, admissions that leaked when they were
-		// served once more, copies on write that came before the kernel whose rows
+		// sent twice, a rebalance cut short, admissions that leaked when an actor
+		// failed, copies on write that came before the kernel whose rows
 		// they copy.
 		"of the first days": of(2000, 3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460, 722),
 		// No one was told where its victims went.
@@ -56,8 +56,8 @@ func TestSimOnceFailed(t *testing.T) {
 		"a rebalance cannot move a cached block": of(7000, 50071),
 		// The kernel before a step reads all their pages, not only the last.
 		"beams that no one follows": of(2000, 51122),
-		// What expires must do so before the pools choose their victims, also when the
-		// round is served again.
+		// What expires must do so before the pools choose their victims, also after a
+		// recovery.
 		"a tree fails as retention ends": of(12_000, 51238),
 		// The messages of a step must not come behind the recovery that undoes it.
 		"a pool reads what a step sent after it was taken back": of(9000, 800_513),

@@ -184,13 +184,17 @@ func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, err
 	return out, nil
 }
 
-// Release ends sequences; what is computed of them stays for others.
+// Release ends sequences; what is computed of them stays for others. A release over which an
+// actor fails is repeated: the sequences would keep their pages.
 func (r *Runner) Release(ctx context.Context, batch ...*Sequence) error {
 	list := steps(batch)
 	for i, s := range batch {
 		list[i].After, list[i].Discard = s.last, s.checkState("release", s.cached.Computed()) != nil
 	}
 	err := r.Engine.Release(ctx, list)
+	for errors.Is(err, messages.ErrInternal) {
+		err = r.Engine.Release(ctx, list)
+	}
 	for _, s := range batch {
 		if s.private != "" {
 			_, gone := r.Engine.Invalidate(ctx, messages.Selector{Salt: s.private})
