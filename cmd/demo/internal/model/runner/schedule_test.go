@@ -208,7 +208,7 @@ func (p *player) refused(err error) bool {
 // step runs a step of some of a host's sequences: a chunk of a prompt or a token.
 func (p *player) step(host *runner.Runner) {
 	var batch []*member
-	for _, m := range p.running {
+	for _, m := range slices.Clone(p.running) { // grow may drop some
 		if m.host == host && p.rng.IntN(4) > 0 && p.grow(m) {
 			batch = append(batch, m)
 		}
