@@ -75,7 +75,7 @@ func TestPanicsWithoutEnd(t *testing.T) {
 	lines := []string{openFive}
 	for i := range 10 {
 		for _, actor := range []string{"pool:wfullh1", "tree", "offloader", "coordinator"} {
-			lines = append(lines, fmt.Sprintf(`{"op":"fault","kind":"panic","actor":%q}`, actor),
+			lines = append(lines, fmt.Sprintf(`{"op":"fault","kind":"panic","actor":%q}`, actor), `{"op":"verify"}`,
 				fmt.Sprintf(`{"op":"admit","seq":"%d-%s","tokens":{"from":%d,"count":9}}`, i, actor, i),
 				fmt.Sprintf(`{"op":"release","seq":"%d-%s"}`, i, actor))
 		}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -72,13 +73,19 @@ func decodeVerify(*object) request {
 		if err := p.rig.drain(p.ctx); err != nil {
 			return nil, err
 		}
+		// First, because it asks every actor: one that was to panic does so here, and not over
+		// what is compared.
+		wrong := p.engine.Check(p.ctx)
+		for errors.Is(wrong, messages.ErrInternal) {
+			wrong = p.engine.Check(p.ctx)
+		}
 		pages, problems, err := p.checkBytes()
 		if err != nil {
 			return nil, err
 		}
-		if err := p.engine.Check(p.ctx); err != nil {
+		if wrong != nil {
 			// Joined errors stand one a line.
-			problems = append(problems, strings.Split(err.Error(), "\n")...)
+			problems = append(problems, strings.Split(wrong.Error(), "\n")...)
 		}
 		if p.rig.Hazards != nil {
 			problems = append(problems, p.rig.Hazards()...)

@@ -231,6 +231,9 @@ func (p *player) commit(label string, works []work, continues continuation) ([]m
 		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last, SeparateRequest: continues != sameRequest}
 	}
 	results, err := p.engine.Commit(p.ctx, steps)
+	for errors.Is(err, messages.ErrInternal) { // the kernels have run, and must not run again
+		results, err = p.engine.Commit(p.ctx, steps)
+	}
 	p.waitForStore()
 	if err != nil {
 		return nil, err
