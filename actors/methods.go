@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -149,10 +150,17 @@ func (e *Engine) Pin(ctx context.Context, p messages.Prefix) (messages.Pinned, e
 	return m.Pinned, err
 }
 
-// Unpin ends a pin. ErrUnknownPin: it has ended before, or never was.
+// Unpin ends a pin, also if an actor fails over it. ErrUnknownPin: it has ended before, or never
+// was.
 func (e *Engine) Unpin(ctx context.Context, pin messages.PinID) error {
 	m := &messages.UnpinPrefix{Pin: pin}
-	return first(e.Do(ctx, m), &m.Err)
+	err := first(e.Do(ctx, m), &m.Err)
+	// A host that took the error for the end would leave the pages pinned. The engine ends after
+	// too many failures.
+	for errors.Is(err, messages.ErrInternal) {
+		err = first(e.Do(ctx, m), &m.Err)
+	}
+	return err
 }
 
 // Invalidate forgets what a selector selects and returns the number of blocks. Running sequences that it selects keep their pages, and

@@ -316,9 +316,9 @@ func (c *Coordinator) startRound() {
 	c.kernel.serve()
 }
 
-// next begins what comes next: a rebalance that is due before the next step, the
-// first batch that waits for pages, the next request, then what is done when nothing
-// waits. It returns false if there is nothing.
+// next begins what comes next: the first batch that waits for pages, the next request or a
+// rebalance that is due before it, then what is done when nothing waits. It returns false if
+// there is nothing.
 func (c *Coordinator) next() bool {
 	k := c.kernel
 	// Before anything is evicted that the round before has stored or reused.
@@ -326,22 +326,23 @@ func (c *Coordinator) next() bool {
 		c.saving.begin()
 		return true
 	}
-	// It is served before the step that waits: hosts are told of the new page numbers
-	// before they get the answer of that step.
-	if c.auto.due() {
-		c.auto.request = messages.Rebalance{}
-		k.round.request = &c.auto.request
-		c.open()
-		return true
-	}
 	// Those that wait for pages come first, but only when they may find some.
 	// A batch that waits would otherwise lose its turn to every request that came after it.
 	if q := &k.round.queued; c.waiting.next(q) || k.queue.pop(q) {
 		// A request whose caller has gone is dropped here, before it costs anything.
-		if k.begin() {
-			c.stats.Rounds++
-			c.open()
+		if !k.begin() {
+			return true
 		}
+		// It is served before the step that has begun: hosts are told of the new page numbers
+		// before they get the answer of that step.
+		if !k.round.parked && c.auto.due(k.round.request) {
+			k.queue.pushFirst(k.round.queued)
+			c.auto.request = messages.Rebalance{}
+			k.round.queued = queued{request: &c.auto.request}
+		} else {
+			c.stats.Rounds++
+		}
+		c.open()
 		return true
 	}
 	// Never due in a build without the tag invariants.

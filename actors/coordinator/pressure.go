@@ -280,20 +280,17 @@ type autoRebalance struct {
 	next    int64     // the round from which on demand is measured once more
 }
 
-// due tells whether a rebalance is to be made now: it is time, demand asks for one,
-// and the next request begins a step. A split that cannot be reached now, since too
-// much is held, is tried later.
-func (a *autoRebalance) due() bool {
+// due tells whether a rebalance is to be made before a request: it is time, demand asks for
+// one, and the request begins a step. A split that cannot be reached now, since too much is
+// held, is tried later. The request has begun: before that its record is the caller's, who may
+// give it up and use it again.
+func (a *autoRebalance) due(request any) bool {
 	every := a.config.RebalanceEvery
 	if every == 0 || a.stats.Rounds < a.next {
 		return false
 	}
-	first := a.kernel.queue.first()
-	if first == nil {
-		return false
-	}
 	movable := map[messages.SequenceID]bool{}
-	switch r := first.request.(type) {
+	switch r := request.(type) {
 	case *messages.Append:
 		for i := range r.Steps {
 			movable[r.Steps[i].Sequence] = true
