@@ -14,6 +14,9 @@ func (m Model) problems() []string {
 		// for it.
 		ps = slices.Concat(m.sharingProblems(), m.stateProblems(), m.contentProblems())
 	}
+	if len(ps) == 0 && m.OnlyStates() {
+		return m.encoderProblems() // no layer has a shape
+	}
 	return slices.Concat(ps, m.shapeProblems(), m.encoderProblems())
 }
 
@@ -111,10 +114,9 @@ func (m Model) contentProblems() []string {
 		}
 		empty[l] = true
 	}
-	stated, any := m.stated(), false
+	stated := m.stated()
 	for i := range m.Layers {
 		_, cached := m.KVLayer(i)
-		any = any || cached
 		switch {
 		case empty[i] && (cached || stated[i]):
 			ps = append(ps, fmt.Sprintf("no_cache names layer %d, which has keys and values or a state", i))
@@ -122,7 +124,7 @@ func (m Model) contentProblems() []string {
 			ps = append(ps, fmt.Sprintf("layer %d has neither keys and values (kv_heads) nor a state", i))
 		}
 	}
-	if !any {
+	if m.OnlyStates() && !m.Recurrent() {
 		ps = append(ps, "kv_heads is 0 in every layer: at least one must have keys and values")
 	}
 	return ps

@@ -83,7 +83,7 @@ func Fractions(pools []Pool, tokens int, others ...int) map[string]float64 {
 // fractions at least half as many longest sequences fit as by need, and half as many short
 // ones as with expected_seq_len 1024.
 func (c Config) ForMixedLengths(m Model) Config {
-	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.Validate(m) != nil {
+	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.check(m) != nil {
 		return c
 	}
 	pools, err := Pools(m, c)
@@ -116,7 +116,7 @@ const shortSequence = 1024
 // ForMixedLengths, as Open of the root package does.
 func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 	var ws []string
-	if prompt := LongestPrompt(pools, counts); prompt.Tokens < m.MaxSeqLen {
+	if prompt := LongestPrompt(pools, counts); prompt.Pool != "" && prompt.Tokens < m.MaxSeqLen {
 		ws = append(ws, fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens))
 	}
 	short := min(shortSequence, m.MaxSeqLen)

@@ -138,6 +138,17 @@ func (m Model) chunk(i int) int {
 // Recurrent reports whether the model has recurrent layers.
 func (m Model) Recurrent() bool { return len(m.States) > 0 }
 
+// OnlyStates reports whether no layer has keys and values. Memory can be planned for
+// such a model, but no engine opened: Config.Validate refuses it.
+func (m Model) OnlyStates() bool {
+	for i := range m.Layers {
+		if m.heads(i) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // KVLayer returns the layer whose keys and values layer i of a valid model
 // reads: i itself, or the layer with which it shares them. It is false for a
 // layer without keys and values.

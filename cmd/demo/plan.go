@@ -27,7 +27,7 @@ type planFlags struct {
 	tp, seqLen, maxSeqLen  int
 	tokensPerBlock, number int
 	parameters             float64
-	json                   bool
+	json, strict           bool
 }
 
 // defaultMemory is the memory of the devices that most people plan for.
@@ -72,6 +72,7 @@ Nothing is allocated and no device is needed.`,
 	flags.IntVar(&f.number, "sequences", 1, "say what so many `sequences` of --seq-len tokens need")
 	flags.StringVar(&f.link, "link", sim.DefaultProfile, "device whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
 	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
+	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
 	return c
 }
@@ -156,7 +157,7 @@ func (f *planFlags) cache(files []string) (windows.Config, error) {
 // model reads the geometry: of a preset if there is one of that name, else of a
 // file.
 func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, error) {
-	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen}
+	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict}
 	if preset, ok := windows.Presets()[name]; ok {
 		if f.maxSeqLen > 0 {
 			preset.MaxSeqLen = f.maxSeqLen

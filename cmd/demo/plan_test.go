@@ -115,7 +115,7 @@ func TestPlanMistakes(t *testing.T) {
 		"no such link":     {[]string{"plan", "Llama-3.1-8B", "--link", "rope"}, 2, `no profile "rope"`},
 		"no such dtype":    {[]string{"plan", "Llama-3.1-8B", "--dtype", "int3"}, 1, `dtype "int3" is not one of`},
 		"key not read":     {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","sliding_window":9,"max_position_embeddings":99,"dtype":"float16"}`)}, 1, "sliding_window"},
-		"no attention":     {[]string{"plan", written(t, "c.json", `{"model_type":"mamba2","torch_dtype":"bfloat16"}`)}, 1, "a sequence takes 138149888 bytes of states"},
+		"unknown key":      {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","ssm_size":1}`)}, 1, "ssm_size"},
 		"not a GGUF file":  {[]string{"plan", written(t, "m.gguf", "text")}, 1, "is not a GGUF file"},
 		"options not read": {[]string{"plan", "Llama-3.1-8B", written(t, "o.yaml", "kv_cache_config: {nope: 1}")}, 1, "unknown name nope"},
 	}

@@ -20,13 +20,14 @@
 //
 // A cache that is planned for the wrong geometry loses contents or wastes most of
 // its memory, so a key that the package cannot interpret is an error with its
-// name. A model type that the package does not know is read if it has only the
-// common keys. If one of its other keys says that layers differ, have windows,
-// latent vectors or states, the error names that key.
+// name. families.txt has the rules of the model types that are known, one line each. A
+// model type that is not there is read as plain attention, with a note, if all its keys
+// are those of plain attention or listed in harmless.txt; else the error names the keys.
+// Options.Strict refuses every model type that is not known.
 //
-// A model without attention (mamba, mamba2, falcon_mamba) is refused too, because a
-// cache needs a layer with keys and values. The error has the bytes of states that a
-// sequence of the model takes.
+// A model without attention (mamba, mamba2, falcon_mamba, rwkv7) is read, and memory can
+// be planned for it, but windows.Config.Validate refuses it: an engine needs a layer with
+// keys and values. Types whose caches no pool holds (deepseek_v4, xlstm) are refused.
 //
 // # What is assumed
 //

@@ -45,6 +45,9 @@ type Options struct {
 	// ConvDType is the element type of the states of convolutions; "": that of the
 	// model.
 	ConvDType string
+	// Strict refuses a model type that the package does not know, although all its keys
+	// are those of plain attention. Without it such a model is read, with a note.
+	Strict bool
 	// MaxSeqLen replaces the longest sequence of the file; 0: the file's.
 	MaxSeqLen int
 }
@@ -83,27 +86,30 @@ func ReadValues(values map[string]any, o Options) (Model, error) {
 	return read(&config{values: values, problems: new([]string)}, nil, o)
 }
 
-// read is what Read and ReadValues share. The order matters: the kind chooses the defaults,
-// and all readers of layers need the element type and the longest sequence.
+// read is what Read and ReadValues share. The order matters: the kind chooses the rules and
+// defaults, and layers need the element type and the longest sequence.
 func read(top *config, defaults map[string]map[string]any, o Options) (Model, error) {
 	c := textPart(top)
-	rd := &reading{config: c, kind: kindOf(c, top), tp: max(1, o.TensorParallel), stateDType: o.StateDType, convDType: o.ConvDType}
-	c.defaults = defaults[rd.kind]
-	rd.dtype = rd.elements(top)
-	rd.model.MaxSeqLen = o.MaxSeqLen
-	if o.MaxSeqLen == 0 && !unbounded[rd.kind] {
-		rd.model.MaxSeqLen = c.need(lengthKeys...)
-	}
+	r := &reading{config: c, kind: kindOf(c, top), tp: max(1, o.TensorParallel), stateDType: o.StateDType, convDType: o.ConvDType}
+	c.defaults = defaults[r.kind]
+	r.dtype = r.elements(top)
 	if o.TensorParallel < 0 {
 		c.say("tensor parallelism over %d devices", o.TensorParallel)
 	}
-	rd.readLayers()
+	r.readLayers(o)
+	if r.model.MaxSeqLen = o.MaxSeqLen; o.MaxSeqLen == 0 && len(r.layers) > 0 {
+		r.model.MaxSeqLen = r.size("length")
+	}
+	r.encoder(top)
+	if q := top.part("quantization_config"); q != nil && q.has("kv_cache_scheme") {
+		r.note("the file asks for a cache of fewer bits (kv_cache_scheme): it is planned with " + string(r.dtype) + "; set dtype for another")
+	}
 	// Not before all layers are read, so that one error has every problem of the file.
 	if err := c.err(); err != nil {
 		return Model{}, err
 	}
-	m := rd.finish()
-	m.Type = rd.kind
+	m := r.finish()
+	m.Type = r.kind
 	return m, m.valid()
 }
 
@@ -115,7 +121,8 @@ func (m Model) valid() error {
 	if m.Encodes() {
 		c.CrossKVCacheFraction = 0.5 // any fraction serves here, but one there must be
 	}
-	return c.Validate(m.Model)
+	_, err := windows.Pools(m.Model, c)
+	return err
 }
 
 // A model that reads images or sound has a part for each encoder beside the
@@ -147,16 +154,6 @@ func kindOf(c, top *config) string {
 	return top.text("model_type")
 }
 
-// The keys that stand for one thing, in the order in which they are tried.
-var (
-	layerKeys  = []string{"num_hidden_layers", "n_layer", "n_layers", "num_layers"}
-	queryKeys  = []string{"num_attention_heads", "n_head", "n_heads", "num_heads"}
-	widthKeys  = []string{"hidden_size", "n_embd", "d_model", "model_dim"}
-	kvKeys     = []string{"n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups"}
-	lengthKeys = []string{"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx", "max_target_positions"}
-	dimKeys    = []string{"head_dim", "attention_head_dim", "hidden_size_per_head", "kv_channels"}
-)
-
 // layer is what one layer keeps. A layer without heads and state keeps nothing.
 // The readers of model types fill a list of layers; finish turns the list into the
 // fields of windows.Model, in which what all layers share is written once.
@@ -182,6 +179,9 @@ type reading struct {
 	stateDType string
 	convDType  string
 	dtype      windows.DType
+	rules      *family
+	layer      int // that is being read
+	count      int // of layers; 0 until it is known
 	layers     []layer
 	model      windows.Model
 	notes      []string

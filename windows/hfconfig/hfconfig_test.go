@@ -2,7 +2,6 @@ package hfconfig
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,38 +24,29 @@ func with(keys string) string {
 const codestral = `{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers":64,"num_heads":128,"head_dim":64,"state_size":128,"n_groups":8,"conv_kernel":4,"expand":2,"intermediate_size":8192,
 	"time_step_limit":[0.0,Infinity],"torch_dtype":"bfloat16"}`
 
-// onlyStates is the refusal of a model without attention.
-func onlyStates(kind string, bytes, layers int) string {
-	return fmt.Sprintf("model_type %q has no attention, and a cache needs a layer with keys and values: a sequence takes %d bytes of states, in %d layers", kind, bytes, layers)
-}
-
 // TestRefused: what cannot be read is refused with the name of the key.
 func TestRefused(t *testing.T) {
 	cases := []struct{ json, want string }{
-		{with(`"sliding_window":512`), `model_type "wonder" is not known, and sliding_window says that its cache is not that of plain attention`},
-		{with(`"kv_lora_rank":512`), `model_type "wonder" is not known, and kv_lora_rank says that its cache is not that of plain attention`},
-		{with(`"mamba_d_state":16`), `model_type "wonder" is not known, and mamba_d_state says that its cache is not that of plain attention`},
-		{with(`"is_encoder_decoder":true`), `model_type "wonder" is not known, and is_encoder_decoder says that its cache is not that of plain attention`},
-		{with(`"layer_types":["full_attention","dreaming"]`), `model_type "wonder" is not known, and layer_types says that its cache is not that of plain attention`},
+		{with(`"sliding_window":512`), `model_type "wonder" is not known, nor what these keys mean for its cache: sliding_window`},
+		{with(`"kv_lora_rank":512`), `model_type "wonder" is not known, nor what these keys mean for its cache: kv_lora_rank`},
+		{with(`"mamba_d_state":16`), `model_type "wonder" is not known, nor what these keys mean for its cache: mamba_d_state`},
+		{with(`"is_encoder_decoder":true`), `model_type "wonder" is not known, nor what these keys mean for its cache: is_encoder_decoder`},
+		{with(`"layer_types":["full_attention","dreaming"]`), `layer_types: "dreaming" of layer 1 is not known`},
 		{with(`"layer_types":["full_attention"]`), "layer_types has 1 entries for 2 layers"},
-		{with(`"attention_chunk_size":8192`), `model_type "wonder" is not known, and attention_chunk_size says that its cache is not that of plain attention`},
+		{with(`"attention_chunk_size":8192`), `model_type "wonder" is not known, nor what these keys mean for its cache: attention_chunk_size`},
 		{with(`"num_key_value_heads":"eight"`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":8.5`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":1e12`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":-1`), "num_key_value_heads -1 is not 1 or more"},
-		{with(`"head_dim":[1]`), "head_dim is not an integer"},
+		{with(`"head_dim":[1]`), "head_dim has 1 entries for 2 layers"},
 		{with(`"layer_types":["sliding_attention","full_attention"]`), "sliding_window is missing"},
 		{`{"model_type":"llama4_text","num_hidden_layers":2,"no_rope_layers":[1,0,1],"dtype":"bfloat16"}`, "no_rope_layers has 3 entries for 2 layers"},
-		{`{"model_type":"wonder","dtype":"fp8"}`, "dtype fp8 is not one of bfloat16, float16, float32; max_position_embeddings is missing; " +
-			"hidden_size is missing; num_attention_heads is missing; num_attention_heads is missing; num_hidden_layers is missing"},
-		{codestral, onlyStates("mamba2", 138149888, 64)},
-		{`{"model_type":"mamba2","dtype":"bfloat16"}`, onlyStates("mamba2", 138149888, 64)},
-		{`{"model_type":"mamba","n_layer":64,"num_hidden_layers":64,"hidden_size":2560,"intermediate_size":5120,"state_size":16,"conv_kernel":4,"torch_dtype":"float16"}`, onlyStates("mamba", 64*(3+16)*5120*2, 64)},
-		{`{"model_type":"falcon_mamba","num_hidden_layers":64,"hidden_size":4096,"expand":2,"state_size":16,"conv_kernel":4,"torch_dtype":"bfloat16"}`, onlyStates("falcon_mamba", 64*(3+16)*8192*2, 64)},
-		{`{"model_type":"falcon_mamba","num_hidden_layers":1,"hidden_size":4096,"conv_kernel":4,"torch_dtype":"bfloat16"}`, "state_size is missing; " + onlyStates("falcon_mamba", (3+1)*8192*2, 1)},
+		{`{"model_type":"wonder","dtype":"fp8"}`, "dtype fp8 is not one of bfloat16, float16, float32; num_hidden_layers is missing; " +
+			"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; max_position_embeddings is missing"},
 		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
 			`hybrid_override_pattern: "?" of layer 1 is not known`},
-		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "linear_attn_config is missing"},
+		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "num_hidden_layers is missing; linear_attn_config.num_heads is missing; " +
+			"linear_attn_config.head_dim is missing; linear_attn_config.short_conv_kernel_size is missing"},
 		{`{"model_type":"gemma3n_text","num_kv_shared_layers":35,"dtype":"float16"}`, "num_kv_shared_layers 35 is not less than the 35 layers"},
 		{`{"model_type":"gemma3_text","use_bidirectional_attention":true,"dtype":"float16"}`, "use_bidirectional_attention: an encoder has no cache"},
 	}
@@ -75,15 +65,30 @@ func TestRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "longer than 4194304 bytes")
 }
 
+// Models of states alone can be planned for; no engine is opened for them.
+func TestOnlyStates(t *testing.T) {
+	m, err := Read(strings.NewReader(codestral), Options{})
+	require.NoError(t, err)
+	assert.Equal(t, "state 64 138149888", drawn(t, m))
+	assert.ErrorContains(t, windows.DefaultConfig().Validate(m.Model), "kv_heads is 0 in every layer")
+	_, err = Read(strings.NewReader(with(`"unheard_of":1`)), Options{})
+	assert.ErrorContains(t, err, "unheard_of")
+	_, err = Read(strings.NewReader(with(`"rope_theta":1`)), Options{Strict: true})
+	assert.EqualError(t, err, `model_type "wonder" is not known`)
+	m, err = Read(strings.NewReader(with(`"rope_theta":1`)), Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{`model_type "wonder" is not known: read as plain attention`}, m.Notes)
+}
+
 // What is off does not count, and an unknown type may say by layer_types what its
 // layers are.
 func TestUnknownTypes(t *testing.T) {
 	for keys, want := range map[string]string{
-		`"sliding_window":null,"use_sliding_window":false`:                                             "wfullh8 2 8192",
-		`"sliding_window":4096,"use_sliding_window":false`:                                             "wfullh8 2 8192",
-		`"kv_lora_rank":null,"attn_layer_offset":0,"note":"Infinity \" NaN","a":-Infinity,"b":[NaN,1]`: "wfullh8 2 8192",
-		`"layer_types":["sliding_attention","full_attention"],"sliding_window":128`:                    "w128h8 1 4096, wfullh8 1 4096",
-		`"layer_types":["chunked_attention","full_attention"],"attention_chunk_size":128`:              "c128h8 1 4096, wfullh8 1 4096",
+		`"sliding_window":null,"use_sliding_window":false`:                                                             "wfullh8 2 8192",
+		`"sliding_window":4096,"use_sliding_window":false`:                                                             "wfullh8 2 8192",
+		`"kv_lora_rank":null,"attn_layer_offset":0,"note":"Infinity \" NaN","id2label":[NaN,1],"rope_theta":-Infinity`: "wfullh8 2 8192",
+		`"layer_types":["sliding_attention","full_attention"],"sliding_window":128`:                                    "w128h8 1 4096, wfullh8 1 4096",
+		`"layer_types":["chunked_attention","full_attention"],"attention_chunk_size":128`:                              "c128h8 1 4096, wfullh8 1 4096",
 	} {
 		m, err := Read(strings.NewReader(with(keys)), Options{})
 		require.NoError(t, err, keys)

@@ -155,7 +155,7 @@ var published = []struct {
 	{"Command-R", `{"model_type":"cohere","hidden_size":8192,"num_hidden_layers":40,"num_attention_heads":64,"num_key_value_heads":64,"max_position_embeddings":8192,"torch_dtype":"float16"}`,
 		"wfullh64 40 1310720"},
 	{"Command-R7B", `{"model_type":"cohere2","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,"max_position_embeddings":132096,"torch_dtype":"bfloat16"}`,
-		"w4097h8 24 98304, wfullh8 8 32768"},
+		"w4096h8 24 98304, wfullh8 8 32768"},
 	{"aya-23-8B", `{"model_type":"cohere","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":8192,"use_qk_norm":false,"torch_dtype":"float16"}`,
 		"wfullh8 32 131072"},
 	{"Falcon-H1-7B", `{"model_type":"falcon_h1","hidden_size":3072,"num_hidden_layers":44,"num_attention_heads":12,"num_key_value_heads":2,"head_dim":128,"mamba_d_ssm":3072,"mamba_n_heads":24,"mamba_d_head":128,

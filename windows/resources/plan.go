@@ -65,6 +65,9 @@ func (c *Collection) Plan(o Options) (*Plan, error) {
 		// A prefix that is reused would begin without its local contents.
 		p.Cache.EnableBlockReuse = false
 	}
+	if err := p.Cache.Validate(p.Model); err != nil {
+		return nil, err
+	}
 	pools, err := windows.Pools(p.Model, p.Cache)
 	if err != nil {
 		return nil, err

@@ -239,7 +239,10 @@ func (p *planner) fits() {
 	}
 	// More tokens never need fewer pages, so the lengths that fit are the first.
 	p.plan.LongestAlone = sort.Search(p.Model.MaxSeqLen, func(n int) bool { return p.fit(n+1).Sequences == 0 })
-	p.plan.LongestPrompt = min(p.Model.MaxSeqLen, windows.LongestPrompt(p.self(), p.counts).Tokens)
+	p.plan.LongestPrompt = p.Model.MaxSeqLen
+	if prompt := windows.LongestPrompt(p.self(), p.counts); prompt.Pool != "" {
+		p.plan.LongestPrompt = min(p.Model.MaxSeqLen, prompt.Tokens)
+	}
 }
 
 // needs computes what the number of sequences takes that was asked for.

@@ -1,0 +1,107 @@
+package hfconfig
+
+import (
+	_ "embed" // of the table
+	"path"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed families.txt
+var familiesText string
+
+//go:embed harmless.txt
+var harmlessText string
+
+// family is the rules for some model types.
+type family struct {
+	parents []*family
+	rules   map[string]*expression
+	note    string // for the reader of a model; a refusal begins with "!"
+}
+
+// find is a rule of the family or of its parents, of which the last that has it
+// counts; nil without one.
+func (f *family) find(name string) *expression {
+	if e := f.rules[name]; e != nil {
+		return e
+	}
+	for _, p := range slices.Backward(f.parents) {
+		if e := p.find(name); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// keys are the keys that the rules of the family read, and those of its parents.
+func (f *family) keys() []string {
+	var keys []string
+	for _, e := range f.rules {
+		keys = e.keys(keys)
+	}
+	for _, p := range f.parents {
+		keys = append(keys, p.keys()...)
+	}
+	return keys
+}
+
+// families are the families of the table by model type.
+var families = sync.OnceValue(func() map[string]*family {
+	all := make(map[string]*family)
+	for line := range strings.Lines(familiesText) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		line, note, _ := strings.Cut(line, " || ")
+		line, rules, _ := strings.Cut(line, " |")
+		names, parents, _ := strings.Cut(line, ":")
+		f := &family{rules: make(map[string]*expression), note: note}
+		for _, p := range strings.Fields(parents) {
+			if all[p] == nil {
+				panic("hfconfig: no family " + p + " before: " + line)
+			}
+			f.parents = append(f.parents, all[p])
+		}
+		for _, rule := range strings.Fields(rules) {
+			name, text, _ := strings.Cut(rule, "=")
+			f.rules[name] = compile(text)
+		}
+		for _, name := range strings.Fields(names) {
+			all[name] = f
+		}
+	}
+	return all
+})
+
+// harmless reports whether a key of any model type has no bearing on its cache.
+func harmless(key string) bool {
+	return slices.ContainsFunc(harmlessPatterns(), func(pattern string) bool {
+		ok, _ := path.Match(pattern, key)
+		return ok
+	})
+}
+
+var harmlessPatterns = sync.OnceValue(func() []string { return strings.Fields(harmlessText) })
+
+// unread lists the keys that are on and that no rule of the family reads. Nobody has
+// said that they have no bearing on the cache.
+func (r *reading) unread() []string {
+	known := r.rules.keys()
+	var unread []string
+	for _, key := range r.config.keys() {
+		if r.config.has(key) && !slices.Contains(known, key) && !harmless(key) {
+			unread = append(unread, key)
+		}
+	}
+	// A window could be of all layers or of some.
+	if r.config.has("sliding_window") && r.config.flag("use_sliding_window", true) && !r.config.has("layer_types") &&
+		slices.Contains(known, "sliding_window") && r.rules == families()["plain"] {
+		unread = append(unread, "sliding_window")
+	}
+	if r.config.has("attention_chunk_size") && !r.config.has("layer_types") && r.rules == families()["plain"] {
+		unread = append(unread, "attention_chunk_size")
+	}
+	return unread
+}
