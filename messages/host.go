@@ -4,8 +4,8 @@ import "time"
 
 // AdmitRequest starts one sequence.
 type AdmitRequest struct {
-	Namespace Namespace
-	Tokens    []Token // the prompt, not empty
+	Namespace  Namespace
+	Tokens     []Token          // the prompt, not empty
 	Multimodal []MultimodalItem // in any order
 	Retention  *Retention       // nil: none
 	Session    string           // empty: none

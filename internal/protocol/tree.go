@@ -151,7 +151,7 @@ type StoreItem struct {
 	// read. Tokens and Namespace are those of a Cross match. Prompt is the length of
 	// the encoder's input without the padding, which events leave out. Without Cross
 	// the offer is to all other pools.
-	Cross bool
+	Cross  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 
 	// Settled is answered: every page that was offered of the blocks [From, To) is their page
