@@ -179,11 +179,11 @@ func (c *storeClient) probe(ctx context.Context) {
 			return
 		case <-c.tripped:
 		}
-		for n := time.Duration(1); c.refuses(); n = min(2*n, maxPauses) {
+		for pause := c.config.BreakerPause; c.refuses(); pause = min(2*pause, maxPauses*c.config.BreakerPause) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(n * c.config.BreakerPause):
+			case <-time.After(pause):
 			}
 			_, err := callStore(ctx, c, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, c.config.Store.Has(ctx, []stores.Key{{}}, []bool{false})

@@ -14,10 +14,6 @@ type sessions struct {
 	free  []int32
 }
 
-// none tells that no block belongs to a session, so that most work on sessions can
-// be left out.
-func (s *sessions) none() bool { return len(s.index) == 0 }
-
 // find returns the number of a name that some block belongs to, else none.
 func (s *sessions) find(name string) int32 {
 	if n, ok := s.index[name]; ok && name != "" {

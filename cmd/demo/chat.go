@@ -126,12 +126,13 @@ func (t *talk) say(ctx context.Context, said string, out, notes io.Writer) error
 		if err != nil {
 			return err
 		}
-		var text, note string
-		if refused := error(messages.ErrTooLong); len(prompt)+room <= t.runner.Config.MaxLen {
-			if text, note, refused = t.answer(ctx, prompt, out); refused == nil {
+		if len(prompt)+room <= t.runner.Config.MaxLen {
+			text, note, err := t.answer(ctx, prompt, out)
+			if err == nil {
 				return t.told(ctx, prompt, text, note, notes)
-			} else if !errors.Is(refused, messages.ErrOutOfPages) {
-				return refused
+			}
+			if !errors.Is(err, messages.ErrOutOfPages) {
+				return err
 			}
 		}
 		if len(t.chat) == 1 {

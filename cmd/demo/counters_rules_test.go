@@ -207,6 +207,7 @@ func (h *held) stores() {
 	h.within(0, many, "kvactor_store_misses_total")
 	h.within(0, many, "kvactor_store_dropped_total")
 	h.is(0, "kvactor_store_rejected_total")
+	h.is(0, "kvactor_store_replaced_total")
 	h.is(0, "kvactor_store_errors_total")
 	h.is(0, "kvactor_store_breaker_opened_total")
 	h.within(1, many, "kvactor_store_call_duration_seconds_count")

@@ -60,7 +60,6 @@ unless --listen says otherwise; there are no passwords.`,
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			f.store.notes = c.ErrOrStderr()
 			s, err := openService(c.Context(), &f, c.ErrOrStderr())
 			if err != nil {
 				return statusError{err, statusUsage}
@@ -106,6 +105,7 @@ type service struct {
 
 // openService opens everything that can be wrong.
 func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *service, err error) {
+	f.store.notes = notes
 	if l := f.limits; l.Running < 1 || l.Waiting < 1 || l.StepTokens < 1 || l.Draft < 0 {
 		return nil, fmt.Errorf("--running %d, --waiting %d, --step-tokens %d and --draft %d: the first three must be positive, the last not negative",
 			l.Running, l.Waiting, l.StepTokens, l.Draft)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -124,11 +125,17 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// reply is what an answer says beside its text.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // While what runs ends, the listener is open and everyone else is told to come again.
 func TestServeDrains(t *testing.T) {
 	url, stop, errs := startServe(t, "--grace", "5m")
 	kept := &http.Client{Transport: &http.Transport{}}
-	ask := func(c *http.Client, path string) *http.Response {
+	ask := func(c *http.Client, path string) reply {
 		var answer *http.Response
 		var err error
 		if path == "/completions" {
@@ -140,7 +147,7 @@ func TestServeDrains(t *testing.T) {
 		_, err = io.Copy(io.Discard, answer.Body)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
-		return answer
+		return reply{answer.StatusCode, answer.Header}
 	}
 	require.Equal(t, 200, ask(kept, "/health").StatusCode)
 	long, err := http.Post(url+"/completions", "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":2000,"ignore_eos":true}`))
@@ -148,7 +155,7 @@ func TestServeDrains(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- stop() }()
 	require.Eventually(t, func() bool { return strings.Contains(errs.text(), "stopping") }, time.Minute, time.Millisecond)
-	require.Eventually(t, func() bool { return ask(kept, "/health").StatusCode == 503 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return ask(kept, "/health").StatusCode == http.StatusServiceUnavailable }, time.Minute, time.Millisecond)
 	for _, c := range []*http.Client{kept, {Transport: &http.Transport{}}} {
 		answer := ask(c, "/completions")
 		assert.Equal(t, 503, answer.StatusCode)
@@ -162,7 +169,7 @@ func TestServeDrains(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	assert.Zero(t, <-ended, errs.text())
 	assert.Contains(t, errs.text(), "stopped")
-	_, err = kept.Get(url)
+	_, err = net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/v1"))
 	assert.Error(t, err, "the listener is closed")
 }
 
@@ -190,7 +197,7 @@ func TestServeFindsChats(t *testing.T) {
 // name of its own, CORS needs a flag, and so does a reset.
 func TestServeDoors(t *testing.T) {
 	body := `{"model":"kvactor-tiny","prompt":"My name is Anna and I live in Rome.","max_tokens":1}`
-	send := func(url, method, path, host, origin string) (*http.Response, string) {
+	send := func(url, method, path, host, origin string) (reply, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, strings.TrimSuffix(url, "/v1")+path, strings.NewReader(body))
 		require.NoError(t, err)
 		if host != "" {
@@ -206,7 +213,7 @@ func TestServeDoors(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
-		return answer, string(text)
+		return reply{answer.StatusCode, answer.Header}, string(text)
 	}
 	url, stop, errs := startServe(t, "--max-len", "128")
 	for path, status := range map[string]int{"/v1/completions": 421, "/tokenize": 421} {

@@ -178,7 +178,7 @@ func TestFoundBlocksAreNotNew(t *testing.T) {
 	for _, c := range []struct{ cached, found, want int }{{2, 0, 6}, {2, 4, 4}, {4, 2, 4}, {0, 9, 0}, {0, 0, 8}} {
 		p := New(1000, 1, 1)
 		p.Begin(&Request{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13, 15}, Blocks: 8, Prompt: 8, Tokens: 8, Cached: c.cached, Found: c.found})
-		assert.EqualValues(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).Values[featureNew], "%+v", c)
+		assert.Equal(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).Values[featureNew], "%+v", c)
 	}
 }
 

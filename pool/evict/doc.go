@@ -42,7 +42,7 @@
 //
 // A policy that learns is told what requests did: Release gives the path of a request that
 // ends with its times, Await what a request that waits will use. One that does not embeds
-// Indifferent, and is a file with two methods for the policy and six for its queue. Its name
+// indifferent, and is a file with two methods for the policy and six for its queue. Its name
 // goes into policies. Every policy is held by TestModel: whatever it prefers, priorities and
 // quotas hold, and it has each page once.
 //

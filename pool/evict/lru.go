@@ -9,7 +9,7 @@ import (
 
 // lru is the policy that evicts the pages that were used least recently, see Core.before.
 type lru struct {
-	Indifferent
+	indifferent
 	core *Core
 }
 

@@ -311,7 +311,8 @@ func (m *machine) agree(t *rapid.T) {
 		require.Equal(t, g.stored, p.Stored)
 		require.Equal(t, g.waits, m.core.Waits(int32(i)))
 		if g.stored {
-			require.Equal(t, g.Contents, Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Until, p.Copy})
+			held := Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Until, p.Copy}
+			require.Equal(t, g.Contents, held)
 			require.Equal(t, g.tenant, p.Tenant)
 		}
 	}

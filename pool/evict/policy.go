@@ -29,7 +29,7 @@ type Queue interface {
 }
 
 // Policy makes queues, and is told what requests did. A policy that learns nothing embeds
-// Indifferent.
+// indifferent.
 type Policy interface {
 	NewQueue() Queue
 	// NewCopies makes a queue for contents that are elsewhere too, which need no forecast.
@@ -65,25 +65,25 @@ type Policy interface {
 	String() string
 }
 
-// Indifferent is a Policy, but for NewQueue and NewCopies, that learns nothing.
-type Indifferent struct{}
+// indifferent is a Policy, but for NewQueue and NewCopies, that learns nothing.
+type indifferent struct{}
 
 // Advance does nothing, as do the other methods.
-func (Indifferent) Advance(time.Duration)                              {}
-func (Indifferent) Release([]messages.PageID, *protocol.RequestFacts)  {}
-func (Indifferent) Await([]messages.PageID)                            {}
-func (Indifferent) Follow([]messages.PageID)                           {}
-func (Indifferent) Used(int32)                                         {}
-func (Indifferent) Note(int32, *protocol.EvictedPiece)                 {}
-func (Indifferent) Noted(int32) (known protocol.EvictedPiece, ok bool) { return known, false }
-func (Indifferent) RankBy(protocol.Ranking)                            {}
-func (Indifferent) Ranking() protocol.Ranking                          { return nil }
-func (Indifferent) Forget(int32)                                       {}
-func (Indifferent) Move(_, _ int32)                                    {}
-func (Indifferent) Resize(int)                                         {}
-func (Indifferent) Check() error                                       { return nil }
-func (Indifferent) Draw(int32) string                                  { return "" }
-func (Indifferent) String() string                                     { return "" }
+func (indifferent) Advance(time.Duration)                              {}
+func (indifferent) Release([]messages.PageID, *protocol.RequestFacts)  {}
+func (indifferent) Await([]messages.PageID)                            {}
+func (indifferent) Follow([]messages.PageID)                           {}
+func (indifferent) Used(int32)                                         {}
+func (indifferent) Note(int32, *protocol.EvictedPiece)                 {}
+func (indifferent) Noted(int32) (known protocol.EvictedPiece, ok bool) { return known, false }
+func (indifferent) RankBy(protocol.Ranking)                            {}
+func (indifferent) Ranking() protocol.Ranking                          { return nil }
+func (indifferent) Forget(int32)                                       {}
+func (indifferent) Move(_, _ int32)                                    {}
+func (indifferent) Resize(int)                                         {}
+func (indifferent) Check() error                                       { return nil }
+func (indifferent) Draw(int32) string                                  { return "" }
+func (indifferent) String() string                                     { return "" }
 
 // Options say which policy a Core has, and what the policy needs to know.
 type Options struct {

@@ -154,47 +154,6 @@ func (c *config) find(keys ...string) (string, any) {
 	return "", nil
 }
 
-// number returns the first of several keys that is there, as an integer; 0 if
-// none is. Integers may be written with a fraction of 0.
-// The problem names the key that the file has, not the first of the list.
-func (c *config) number(keys ...string) int {
-	key, v := c.find(keys...)
-	if key == "" {
-		return 0
-	}
-	n, ok := integer(v)
-	if !ok {
-		c.say("%s is not an integer", key)
-	}
-	return n
-}
-
-// need is number for a value that must be 1 or more. It returns 1 for one that is
-// missing or wrong, so that the caller can divide by it.
-func (c *config) need(keys ...string) int {
-	key, _ := c.find(keys...)
-	if key == "" {
-		c.say("%s is missing", keys[0])
-		return 1
-	}
-	// A value that number has refused already is not refused twice.
-	problems := len(*c.problems)
-	n := c.number(key)
-	if n < 1 && len(*c.problems) == problems {
-		c.say("%s %d is not 1 or more", key, n)
-	}
-	return max(1, n)
-}
-
-// or is number with a value for none.
-// Unlike need it takes any integer, also 0 and those below.
-func (c *config) or(otherwise int, keys ...string) int {
-	if key, _ := c.find(keys...); key == "" {
-		return otherwise
-	}
-	return c.number(keys...)
-}
-
 // integer converts a value. Numbers beyond 2³¹ are refused, because no shape has
 // them and their products could overflow.
 func integer(v any) (int, bool) {
@@ -242,9 +201,6 @@ func (c *config) flag(key string, otherwise bool) bool {
 func (c *config) texts(key string) []string {
 	return list(c, key, "strings", func(v any) (string, bool) { s, ok := v.(string); return s, ok })
 }
-
-// numbers returns a list of integers, nil if the key is absent.
-func (c *config) numbers(key string) []int { return list(c, key, "integers", integer) }
 
 // list returns the elements of a list, nil if the key is absent.
 // One wrong element makes the whole list a problem: a shorter list would shift the layers

@@ -10,8 +10,8 @@ import (
 
 // readLayers fills in the layers by the rules of the model type.
 func (r *reading) readLayers(o Options) {
-	known := true
-	if r.rules, known = families()[r.kind]; !known {
+	rules, known := families()[r.kind]
+	if r.rules = rules; !known {
 		r.rules = families()["plain"]
 	}
 	if why, refused := strings.CutPrefix(r.rules.note, "!"); refused {

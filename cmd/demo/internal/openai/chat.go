@@ -16,10 +16,10 @@ func (q *request) readMessages(path string, value []byte) *apiError {
 		var m token.Message
 		e := o.fill(path, []field{
 			{"role", &m.Role, nil},
-			{"content", reader(func(path string, value []byte) (e *apiError) {
+			{"content", func(path string, value []byte) (e *apiError) {
 				m.Text, e = readContent(path, value)
 				return e
-			}), nil},
+			}, nil},
 			{"refusal", unserved{}, nil},
 			{"audio", unserved{}, nil},
 			{"annotations", unserved{"[]"}, nil},

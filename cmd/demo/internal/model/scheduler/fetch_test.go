@@ -58,7 +58,7 @@ func prompt(n int) []messages.Token {
 }
 
 // submit submits a request for some tokens.
-func submit(t *testing.T, ctx context.Context, s *Scheduler, prompt []messages.Token, n int) *record {
+func submit(ctx context.Context, t *testing.T, s *Scheduler, prompt []messages.Token, n int) *record {
 	t.Helper()
 	sink := newRecord(1)
 	require.NoError(t, s.Submit(ctx, Request{Tokens: prompt, New: n, Sink: sink}))
@@ -69,9 +69,9 @@ func submit(t *testing.T, ctx context.Context, s *Scheduler, prompt []messages.T
 func TestAStoreThatHangsHoldsUpNoOther(t *testing.T) {
 	s, store := openHanging(t)
 	run(t, s)
-	running := submit(t, t.Context(), s, prompt(3), 40) // less than a block: not asked for
+	running := submit(t.Context(), t, s, prompt(3), 40) // less than a block: not asked for
 	<-running.first
-	late := submit(t, t.Context(), s, prompt(10), 2)
+	late := submit(t.Context(), t, s, prompt(10), 2)
 	<-store.asked
 	running.open.Wait()
 	assert.Len(t, running.tokens[0], 40)
@@ -88,13 +88,13 @@ func TestTheEndOfAFetch(t *testing.T) {
 	whole, giveUp := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(whole) }()
-	first := submit(t, ctx, s, prompt(9), 2)
+	first := submit(ctx, t, s, prompt(9), 2)
 	<-store.asked
 	cancel()
 	first.open.Wait()
 	assert.Equal(t, []Reason{Cancelled}, first.reasons)
 
-	second := submit(t, t.Context(), s, prompt(10), 2)
+	second := submit(t.Context(), t, s, prompt(10), 2)
 	<-store.asked
 	s.Stop() // who is accepted is served
 	giveUp()
