@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's conversation is testdata/readme.jsonl and what the engine
+// The conversation of docs/script.md is testdata/readme.jsonl and what the engine
 // answers to it: requests and remarks at the margin, answers indented.
-func TestReadmeConversation(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+func TestScriptConversation(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "script.md"))
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "```json\n")
-	require.True(t, found, "the README has a block of json")
+	require.True(t, found, "the page has a block of json")
 	shown, _, found := strings.Cut(rest, "```\n")
 	require.True(t, found)
 	var requests, answers []string
