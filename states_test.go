@@ -1,12 +1,16 @@
 package kvactor_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 )
 
@@ -66,4 +70,51 @@ func requireTables(t *testing.T, e *kvactor.Engine, s *kvactor.Sequence) {
 	tables, err := e.Actors().TablesOf(ctx, s.ID())
 	require.NoError(t, err)
 	require.Equal(t, tables, s.Tables())
+}
+
+// With no state page left an admission keeps its match, is refused for that pool, and waits for
+// it: as a prompt without reuse it would need more pages of keys and values than there are.
+func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+		require.NoError(t, err)
+		cache := kvactor.DefaultCache()
+		cache.TokensPerBlock = 4
+		e, err := kvactor.Open(kvactor.Config{
+			Model: kvactor.Model{
+				Layers: 2, KVHeads: []int{1, 0}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+				States: []kvactor.State{{Layers: []int{1}, Bytes: 256}},
+			},
+			Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 8, Secondary: 2}, {Primary: 2, Secondary: 2}},
+		}, kvactor.With(actors.WithWaitingRoom(1)))
+		require.NoError(t, err)
+		defer shut(t, e)
+		prompt := make([]kvactor.Token, 21)
+		s, err := e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: prompt})
+		require.NoError(t, err)
+		for _, n := range append(s.Admitted().Checkpoints, 21) {
+			require.NoError(t, s.Commit(t.Context(), n, kvactor.Ticket{}))
+		}
+		forks, err := s.Fork(t.Context(), 1) // takes the page of the checkpoint, which goes to host memory
+		require.NoError(t, err)
+		found, err := e.Lookup(t.Context(), kvactor.Prefix{Tokens: append(prompt, 1)})
+		require.NoError(t, err)
+		require.Equal(t, 20, found.MatchedTokens)
+
+		served := make(chan *kvactor.Sequence, 1)
+		go func() {
+			limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			w, err := e.Admit(limited, kvactor.AdmitRequest{Tokens: append(prompt, 1)})
+			assert.NoError(t, err)
+			served <- w
+		}()
+		synctest.Wait()
+		require.NoError(t, e.Release(t.Context(), []kvactor.Step{{Sequence: forks[0], Discard: true}}))
+		w := <-served
+		require.NotNil(t, w)
+		assert.Equal(t, 20, w.Reused())
+		require.NoError(t, w.Release(t.Context(), kvactor.Ticket{}))
+		require.NoError(t, s.Release(t.Context(), kvactor.Ticket{}))
+	})
 }
