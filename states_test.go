@@ -2,6 +2,7 @@ package kvactor_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +90,7 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 		}, kvactor.With(actors.WithWaitingRoom(1)))
 		require.NoError(t, err)
 		defer shut(t, e)
-		prompt := make([]kvactor.Token, 21)
+		prompt := slices.Repeat([]kvactor.Token{7}, 21)
 		s, err := e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: prompt})
 		require.NoError(t, err)
 		for _, n := range append(s.Admitted().Checkpoints, 21) {
@@ -97,7 +98,7 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 		}
 		forks, err := s.Fork(t.Context(), 1) // takes the page of the checkpoint, which goes to host memory
 		require.NoError(t, err)
-		found, err := e.Lookup(t.Context(), kvactor.Prefix{Tokens: append(prompt, 1)})
+		found, err := e.Lookup(t.Context(), kvactor.Prefix{Tokens: append(prompt[:21:21], 1)})
 		require.NoError(t, err)
 		require.Equal(t, 20, found.MatchedTokens)
 
@@ -105,7 +106,7 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 		go func() {
 			limited, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			w, err := e.Admit(limited, kvactor.AdmitRequest{Tokens: append(prompt, 1)})
+			w, err := e.Admit(limited, kvactor.AdmitRequest{Tokens: append(prompt[:21:21], 1)})
 			assert.NoError(t, err)
 			served <- w
 		}()
