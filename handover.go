@@ -87,8 +87,9 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 	}
 	s := &Sequence{
 		engine: e, id: m.Sequence, admitted: Admitted{Sequence: m.Sequence, ReusedTokens: m.Computed},
-		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables, ready: m.Ready,
+		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables,
 	}
+	s.await(m.Ready, 0)
 	if len(m.Encoder) > 0 {
 		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder), Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
 	}

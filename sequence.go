@@ -21,6 +21,7 @@ type Sequence struct {
 	computed int
 	tables   Tables
 	ready    []Ticket
+	until    []int // by ticket: a commit of so many tokens shows that a kernel has waited
 }
 
 // Admission is one request of AdmitBatch, and its answer.
@@ -74,11 +75,12 @@ func (e *Engine) AdmitBatch(ctx context.Context, batch []Admission) error {
 func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 	s := &Sequence{
 		engine: e, id: a.Sequence, admitted: *a, prompt: len(r.Tokens), length: len(r.Tokens), computed: a.ReusedTokens,
-		tables: a.Tables, ready: a.Ready,
+		tables: a.Tables,
 	}
+	s.await(a.Ready, 0)
 	s.admitted.Tables, s.admitted.Ready = nil, nil
 	if a.Cross != nil {
-		s.ready = append(s.ready, a.Cross.Ready...)
+		s.await(a.Cross.Ready, 0)
 	}
 	e.mu.Lock()
 	e.running[s.id] = s
@@ -109,9 +111,9 @@ func (s *Sequence) Computed() int { return s.computed }
 // calls change them.
 func (s *Sequence) Tables() Tables { return s.tables }
 
-// Ready are the tickets that a kernel which uses the sequence's pages must wait for. They
-// are those since the last commit: a host commits what a kernel computes that has waited
-// for them. The slice is valid until the next call.
+// Ready are the tickets that a kernel which uses the sequence's pages must wait for. A commit
+// removes those that the kernel has waited for that computed its tokens; the tickets of an
+// append stay until its tokens are committed. The slice is valid until the next call.
 func (s *Sequence) Ready() []Ticket { return s.ready }
 
 // Append adds sampled tokens and takes pages for them. With ErrOutOfPages the sequence is
@@ -151,7 +153,8 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 	list := make([]*Sequence, len(r.Forks))
 	for i, id := range r.Forks {
 		f := *s
-		f.id, f.ready, f.tables = id, slices.Clone(s.ready), make(Tables, len(s.tables))
+		f.id, f.tables = id, make(Tables, len(s.tables))
+		f.ready, f.until = slices.Clone(s.ready), slices.Clone(s.until)
 		for p, beams := range s.tables {
 			f.tables[p] = make([][]PageID, len(beams))
 			for b, table := range beams {
@@ -232,13 +235,28 @@ func (s *Sequence) follow(beams []BeamStep) {
 	}
 }
 
+// await adds tickets. They stay until a commit of so many tokens, and at least until the next.
+func (s *Sequence) await(tickets []Ticket, until int) {
+	for _, t := range tickets {
+		s.ready, s.until = append(s.ready, t), append(s.until, until)
+	}
+}
+
 // commit notes that tokens are computed: the kernel that did has waited for Ready, and
 // blocks that no later token attends to are not the sequence's any more.
 func (s *Sequence) commit(computed int) {
 	if computed <= s.computed {
 		return
 	}
-	s.computed, s.ready = computed, s.ready[:0]
+	s.computed = computed
+	n := 0
+	for i, t := range s.ready {
+		if s.until[i] > computed {
+			s.ready[n], s.until[n] = t, s.until[i]
+			n++
+		}
+	}
+	s.ready, s.until = s.ready[:n], s.until[:n]
 	for p := range s.tables {
 		pool := &s.engine.pools[p]
 		if pool.Kind != windows.KindAttention || pool.Full() {
@@ -256,6 +274,9 @@ func (s *Sequence) commit(computed int) {
 func (s *Sequence) shorten(tokens int) {
 	s.length -= tokens
 	s.computed = min(s.computed, s.length)
+	for i := range s.until {
+		s.until[i] = min(s.until[i], s.length)
+	}
 	for p := range s.tables {
 		if s.engine.pools[p].Kind != windows.KindAttention {
 			continue

@@ -114,7 +114,7 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 		results[i].Err = m.Results[i].Err
 		// Also of forks that were refused: copies may still read the page of a state.
 		if s := steps[i].Sequence; s != nil {
-			s.ready = append(s.ready, m.Results[i].Ready...)
+			s.await(m.Results[i].Ready, 0)
 		}
 	}
 	next := 0
@@ -208,7 +208,11 @@ func (e *Engine) answer(steps []Step, results []messages.StepResult, apply func(
 		if st.Err == nil {
 			apply(st)
 		}
-		st.Sequence.ready = append(st.Sequence.ready, r.Ready...)
+		until := 0
+		if len(st.Tokens)+len(st.Beams) > 0 {
+			until = st.Sequence.length // an earlier kernel may be committed before that of these tokens
+		}
+		st.Sequence.await(r.Ready, until)
 		all.addOf(st.Sequence, st.Err)
 	}
 	return all.err()

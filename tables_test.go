@@ -220,6 +220,24 @@ func TestTheAutomaticRebalanceMovesOnlyPagesOfItsAppend(t *testing.T) {
 	}
 }
 
+// A commit that accepts what an earlier kernel has computed leaves the tickets of the pages
+// that the next kernel writes.
+func TestTicketsStayUntilTheirTokensAreCommitted(t *testing.T) {
+	e := open(t, 12)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
+	_, err = s.Fork(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, s.Append(ctx, 6, 7)) // copies the page that the fork holds, too
+	require.NotEmpty(t, s.Ready())
+	require.NoError(t, s.Commit(ctx, 6, kvactor.Ticket{}))
+	assert.NotEmpty(t, s.Ready())
+	require.NoError(t, s.Commit(ctx, 7, kvactor.Ticket{}))
+	assert.Empty(t, s.Ready())
+}
+
 // A device that refuses to copy a page leaves every sequence with its pages.
 func TestTablesFollowARebalanceThatFails(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
