@@ -116,12 +116,15 @@ func TestAnActorMayFailInEveryRequest(t *testing.T) {
 					if err := call(r, s); err != nil {
 						assert.ErrorIs(t, err, messages.ErrInternal)
 					}
-					// The failpoint may not have been hit yet: it is in one of these.
+					// The failpoint may not have been hit yet: it is in one of these. An actor
+					// on a goroutine of its own may fail after the answer.
 					_ = r.Check(ctx)
+					synctest.Wait()
 					other, err := r.start(run(200, 9))
 					require.NoError(t, err)
 					require.NoError(t, r.release(other))
 					r.sim.Drain()
+					synctest.Wait()
 					require.NoError(t, r.Check(ctx))
 					r.verify()
 					r.close()

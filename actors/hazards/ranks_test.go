@@ -124,6 +124,7 @@ func TestStalledRank(t *testing.T) {
 	s.ranks = 4
 	w := newWorld(t, s)
 	w.leave(stored)
+	w.right() // all its copies are queued
 	w.sim.Drain()
 	for lane := range gpu.Stream(4) {
 		on, err := w.group.Group().StreamOf(2, lane+1)
