@@ -257,9 +257,10 @@ func (e *Engine) Resize(ctx context.Context, pages []int) (Rebalanced, error) {
 	return r, err
 }
 
-// SetScales sets what the keys and values of layers with 8-bit elements are divided by,
-// all or none of the layers. It changes no page: set scales before the first admission,
-// or after a Reset.
+// SetScales sets what the keys and values of layers with 8-bit elements are divided by, all or
+// none of the layers. Scales belong to the bytes that were divided by them: if one changes, blocks
+// computed with the former scales are never matched again, neither here nor in a store.
+// ErrNotSupported: a layer has no 8-bit elements, or sequences run.
 func (e *Engine) SetScales(ctx context.Context, scales []LayerScale) error {
 	return e.below.SetScales(ctx, scales)
 }

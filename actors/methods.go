@@ -305,9 +305,7 @@ func (e *Engine) Check(ctx context.Context) error {
 }
 
 // SetScales sets what keys and values of layers with 8-bit elements were
-// divided by, all or none. Scales that were never set are 1. It touches no page:
-// set scales before the first admission, or after a Reset, since what is cached
-// was quantised with those before.
+// divided by, all or none: see messages.WriteScales. Scales that were never set are 1.
 func (e *Engine) SetScales(ctx context.Context, scales []messages.LayerScale) error {
 	m := &messages.WriteScales{Scales: scales}
 	return first(e.Do(ctx, m), &m.Err)

@@ -212,8 +212,9 @@ type LayerScale struct {
 	K, V  float32
 }
 
-// WriteScales sets the scales of layers, all or none of them. It changes no page:
-// cached elements were divided by the scales of before.
+// WriteScales sets the scales of layers, all or none of them. Scales belong to the bytes that were
+// divided by them: if one changes, all that is stored is forgotten as by SetWeights, and scales that
+// come back find again what a store has of them. ErrNotSupported: sequences run.
 type WriteScales struct {
 	Scales []LayerScale
 

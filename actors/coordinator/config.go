@@ -1,6 +1,9 @@
 package coordinator
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
 
@@ -34,6 +37,8 @@ type Config struct {
 	EncoderMaxLen int
 	// Scales are those of the layers that have some, as they start.
 	Scales []messages.LayerScale
+	// identity is made of Weights and Scales: see identify.
+	identity string
 	// WaitingRoom is how many batches of admissions may wait for pages; 0: a
 	// batch that finds none is refused.
 	WaitingRoom int
@@ -173,6 +178,32 @@ func (c *Config) validateScales(scales []messages.LayerScale) *messages.Refusal 
 		seen[i] = true
 	}
 	return nil
+}
+
+// scaled tells whether the layers have these scales already.
+func (c *Config) scaled(scales []messages.LayerScale) bool {
+	return !slices.ContainsFunc(scales, func(s messages.LayerScale) bool { return c.Scales[c.scaleOf(s)] != s })
+}
+
+// setScales sets scales that are valid.
+func (c *Config) setScales(scales []messages.LayerScale) {
+	for _, s := range scales {
+		c.Scales[c.scaleOf(s)] = s
+	}
+	c.identify()
+}
+
+// identify names what the bytes of a page depend on besides its tokens: the epoch of the weights,
+// and the scales if a layer has one that is not 1.
+func (c *Config) identify() {
+	c.identity = c.Weights
+	h := sha256.New()
+	for _, s := range c.Scales {
+		fmt.Fprintln(h, s.Layer, s.Cross, math.Float32bits(s.K), math.Float32bits(s.V))
+	}
+	if slices.ContainsFunc(c.Scales, func(s messages.LayerScale) bool { return s.K != 1 || s.V != 1 }) {
+		c.identity += " scales " + hex.EncodeToString(h.Sum(nil)[:16])
+	}
 }
 
 // validScale is false for NaN too, which is not greater than anything.

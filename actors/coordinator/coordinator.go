@@ -23,33 +23,32 @@ import (
 type Coordinator struct {
 	*shared
 
-	admission   *admission
-	commit      *commit
-	extension   *extension
-	release     *release
-	rewind      *rewind
-	fork        *fork
-	lookup      *lookup
-	prefetch    *prefetch
-	pin         *pin
-	unpin       *unpin
-	forget      *forget
-	rebalance   *rebalance
-	audit       *audit
-	readTree    *readTree
-	readStats   *readStats
-	overview    *overview
-	readTables  *readTables
-	readEvents  *readEvents
-	readScales  *readScales
-	writeScales *writeScales
-	closing     *closing
-	fetch       *fetch
-	flush       *flush
-	describe    *describe
-	transfer    *transfer
-	importing   *importing
-	unknown     *unknown
+	admission  *admission
+	commit     *commit
+	extension  *extension
+	release    *release
+	rewind     *rewind
+	fork       *fork
+	lookup     *lookup
+	prefetch   *prefetch
+	pin        *pin
+	unpin      *unpin
+	forget     *forget
+	rebalance  *rebalance
+	audit      *audit
+	readTree   *readTree
+	readStats  *readStats
+	overview   *overview
+	readTables *readTables
+	readEvents *readEvents
+	readScales *readScales
+	closing    *closing
+	fetch      *fetch
+	flush      *flush
+	describe   *describe
+	transfer   *transfer
+	importing  *importing
+	unknown    *unknown
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
@@ -64,6 +63,7 @@ type Coordinator struct {
 func New(config Config, port Port) *Coordinator {
 	// A rebalance and WriteScales change these; the caller's configuration stays as it is.
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
+	config.identify()
 	parts := newShared(&config, port)
 	// One batch of prompts and one of steps serve all transactions that need them: only one
 	// transaction is under way at a time.
@@ -73,39 +73,38 @@ func New(config Config, port Port) *Coordinator {
 	// Shared with the rebalance that it asks for, which takes the move from it.
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
-		shared:      parts,
-		admission:   &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}},
-		commit:      &commit{shared: parts, batch: steps, committing: committing},
-		extension:   &extension{shared: parts, batch: steps, committing: committing},
-		release:     &release{shared: parts},
-		rewind:      &rewind{shared: parts},
-		fork:        &fork{shared: parts},
-		lookup:      &lookup{shared: parts, batch: prompts},
-		prefetch:    &prefetch{shared: parts, batch: prompts, taking: promptTaking{prompts}},
-		pin:         &pin{shared: parts, batch: prompts},
-		unpin:       &unpin{shared: parts},
-		forget:      &forget{shared: parts},
-		rebalance:   &rebalance{shared: parts, auto: auto},
-		audit:       &audit{shared: parts},
-		readTree:    &readTree{shared: parts},
-		readStats:   &readStats{shared: parts},
-		overview:    &overview{shared: parts},
-		readTables:  &readTables{shared: parts},
-		readEvents:  &readEvents{shared: parts},
-		readScales:  &readScales{shared: parts},
-		writeScales: &writeScales{shared: parts},
-		closing:     &closing{shared: parts},
-		fetch:       &fetch{shared: parts},
-		flush:       &flush{shared: parts},
-		describe:    &describe{shared: parts},
-		transfer:    &transfer{shared: parts},
-		importing:   &importing{shared: parts},
-		unknown:     &unknown{shared: parts},
-		saving:      &saving{shared: parts},
-		expiry:      &expiry{shared: parts},
-		auto:        auto,
-		lookAhead:   newLookAhead(parts),
-		recovery:    &recovery{shared: parts},
+		shared:     parts,
+		admission:  &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}},
+		commit:     &commit{shared: parts, batch: steps, committing: committing},
+		extension:  &extension{shared: parts, batch: steps, committing: committing},
+		release:    &release{shared: parts},
+		rewind:     &rewind{shared: parts},
+		fork:       &fork{shared: parts},
+		lookup:     &lookup{shared: parts, batch: prompts},
+		prefetch:   &prefetch{shared: parts, batch: prompts, taking: promptTaking{prompts}},
+		pin:        &pin{shared: parts, batch: prompts},
+		unpin:      &unpin{shared: parts},
+		forget:     &forget{shared: parts},
+		rebalance:  &rebalance{shared: parts, auto: auto},
+		audit:      &audit{shared: parts},
+		readTree:   &readTree{shared: parts},
+		readStats:  &readStats{shared: parts},
+		overview:   &overview{shared: parts},
+		readTables: &readTables{shared: parts},
+		readEvents: &readEvents{shared: parts},
+		readScales: &readScales{shared: parts},
+		closing:    &closing{shared: parts},
+		fetch:      &fetch{shared: parts},
+		flush:      &flush{shared: parts},
+		describe:   &describe{shared: parts},
+		transfer:   &transfer{shared: parts},
+		importing:  &importing{shared: parts},
+		unknown:    &unknown{shared: parts},
+		saving:     &saving{shared: parts},
+		expiry:     &expiry{shared: parts},
+		auto:       auto,
+		lookAhead:  newLookAhead(parts),
+		recovery:   &recovery{shared: parts},
 	}
 	// Check walks all transactions, so it cannot be made before them.
 	c.audit.own = c.Check
@@ -163,7 +162,7 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 	case *messages.UnpinPrefix:
 		c.unpin.open(r)
 		return c.unpin
-	case *messages.Invalidate, *messages.Reset, *messages.SetWeights:
+	case *messages.Invalidate, *messages.Reset, *messages.SetWeights, *messages.WriteScales:
 		c.forget.open(r)
 		return c.forget
 	case *messages.Rebalance:
@@ -198,9 +197,6 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadScales:
 		c.readScales.request = r
 		return c.readScales
-	case *messages.WriteScales:
-		c.writeScales.request = r
-		return c.writeScales
 	case *protocol.Fetch:
 		c.fetch.open(r)
 		return c.fetch

@@ -89,10 +89,10 @@ func dropPartialInputs(match *protocol.Match) {
 	}
 }
 
-// keyed is a namespace with the epoch of the weights and the key of the encoder's input; models
+// keyed is a namespace with the weights' identity and the key of the encoder's input; models
 // without an encoder have none.
 func (c *Config) keyed(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) messages.Namespace {
-	ns.Weights = c.Weights
+	ns.Weights = c.identity
 	if c.EncoderMaxLen > 0 {
 		ns.Encoder = EncoderKey(tokens, items)
 	}

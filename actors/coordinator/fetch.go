@@ -71,8 +71,8 @@ func (f *fetch) start() {
 		return
 	}
 	if r.Stored == nil {
-		r.Weights = f.config.Weights
-	} else if r.Weights != f.config.Weights {
+		r.Weights = f.config.identity
+	} else if r.Weights != f.config.identity {
 		f.kernel.reply() // the weights have changed since the store was asked
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// forget serves Invalidate, Reset and SetWeights: blocks leave the tree.
+// forget serves Invalidate, Reset, SetWeights and WriteScales: blocks leave the tree.
 //
 //	Invalidate: start ───────────────▶ forgetting ─▶ following ─▶ answer
 //	SetWeights: start ────────────────▶
@@ -26,7 +26,7 @@ import (
 // tree has answered.
 type forget struct {
 	*shared
-	request any // Invalidate, Reset or SetWeights
+	request any // Invalidate, Reset, SetWeights or WriteScales
 	record  protocol.Forget
 	stage   forgetStage
 }
@@ -69,7 +69,26 @@ func (f *forget) start() {
 			return
 		}
 		f.send(protocol.Forget{All: true})
+	case *messages.WriteScales:
+		f.startScales(r)
 	}
+}
+
+// startScales forgets all that was divided by the scales of before. What runs would read its own
+// pages by the new ones, so nothing may run.
+func (f *forget) startScales(r *messages.WriteScales) {
+	r.Err = nil
+	if refusal := f.config.validateScales(r.Scales); refusal != nil {
+		r.Err = refusal
+	} else if f.config.scaled(r.Scales) {
+		// The engine has these scales already.
+	} else if n := f.sequences.Running(); n > 0 {
+		r.Err = refusals.New(messages.ErrNotSupported, "%d sequences run with the scales of before: release them first", n)
+	} else {
+		f.send(protocol.Forget{All: true})
+		return
+	}
+	f.kernel.reply()
 }
 
 // list asks the pools which blocks sequences hold. A sequence knows its pages, and only the pool
@@ -181,7 +200,10 @@ func (f *forget) forgotten() {
 		}
 	case *messages.SetWeights:
 		f.config.Weights = r.Epoch
+		f.config.identify()
 		f.sequences.Each(silenceAll)
+	case *messages.WriteScales:
+		f.config.setScales(r.Scales)
 	}
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.
@@ -257,6 +279,8 @@ func (f *forget) String() string {
 		name = "invalidate"
 	case *messages.SetWeights:
 		name = "set weights"
+	case *messages.WriteScales:
+		name = "write scales"
 	}
 	return fmt.Sprintf("%s: %v", name, f.stage)
 }

@@ -87,8 +87,8 @@ func (m *importing) start() {
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
 	p := &r.Prompt
 	err := m.config.ValidateImport(r)
-	if err == nil && p.Namespace.Weights != m.config.Weights {
-		err = refusals.New(messages.ErrNotSupported, "the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights, m.config.Weights)
+	if err == nil && p.Namespace.Weights != m.config.identity {
+		err = refusals.New(messages.ErrNotSupported, "the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights, m.config.identity)
 	}
 	if err != nil {
 		r.Err = err

@@ -92,29 +92,6 @@ func (t *readScales) start() {
 	t.kernel.reply()
 }
 
-// writeScales serves WriteScales: all scales are checked before any is set. They are
-// the coordinator's own and outlive the failure of any actor.
-type writeScales struct {
-	*shared
-	request *messages.WriteScales
-}
-
-// start sets all of the scales or none.
-func (t *writeScales) start() {
-	r := t.request
-	r.Err = nil
-	if refusal := t.config.validateScales(r.Scales); refusal != nil {
-		r.Err = refusal
-		t.kernel.reply()
-		return
-	}
-	// Validated as a whole, so that a refused request has set none of them.
-	for _, s := range r.Scales {
-		t.config.Scales[t.config.scaleOf(s)] = s
-	}
-	t.kernel.reply()
-}
-
 // closing serves Close: it counts what sequences still hold.
 type closing struct {
 	*shared
