@@ -195,6 +195,22 @@ func ExampleInputs_Fill() {
 	// tables [0 2 0 1] stride 2 slots [8 9 10 5]
 }
 
+// A graph that is captured once for up to two rows and four tokens takes every smaller batch.
+func ExampleInputs_Reserve() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}})
+	must(err)
+	var in kvactor.Inputs
+	in.Reserve(e, 2, 4, 3)
+	in.Fill(e, []kvactor.Query{{Sequence: s}})
+	fmt.Println("lengths", in.SequenceLengths, "query starts", in.QueryStarts)
+	fmt.Println("tables", in.Pools[0].BlockTables, "slots", in.Pools[0].Slots)
+	// Output:
+	// lengths [3 0] query starts [0 3 3]
+	// tables [0 -1 -1 -1 -1 -1] slots [0 1 2 -1]
+}
+
 // On a simulated device a kernel says which pages it uses: here the page of four reused
 // tokens, and the page of the other three.
 func ExampleInputs_Accesses() {

@@ -14,6 +14,8 @@ type Query struct {
 	// To is the number of tokens that are computed when the kernel has run: the end of a
 	// chunk of the prompt. 0 is Sequence.Len, all of them.
 	To int
+	// Slot is the sequence's slot in resources of the host's own, which Inputs repeats by row.
+	Slot int32
 }
 
 // end is To with its default.
@@ -24,15 +26,48 @@ func (q *Query) end() int {
 	return q.To
 }
 
-// Inputs describe a batch as paged attention kernels take it. Rows are the queries in
-// order; one of a sequence with beams has a row for each beam. The slices are used again
-// by the next Fill.
+// context tells whether the query computes tokens of the prompt. All beams share the prompt, so
+// it is computed once.
+func (q *Query) context() bool {
+	s := q.Sequence
+	return s.computed < s.prompt && (s.width() == 1 || q.end() <= s.prompt)
+}
+
+// rows is the number of the query's rows.
+func (q *Query) rows() int {
+	if q.context() {
+		return 1
+	}
+	return q.Sequence.width()
+}
+
+// Inputs describe a batch as paged attention kernels take it. The rows of contexts, which compute
+// tokens of a prompt, come before those of generations; otherwise rows are in the order of the
+// queries. A context has one row, a generation one for each beam. The slices are used again by
+// the next Fill.
+//
+// TensorRT-LLM's attention metadata has the same numbers as num_contexts, num_ctx_tokens, seq_lens
+// (QueryLengths), kv_lens (SequenceLengths), num_cached_tokens_per_seq (CachedTokens), and
+// prompt_lens; vLLM's as query_start_loc, seq_lens (SequenceLengths), block_table, and slot_mapping.
 type Inputs struct {
-	Pools           []PoolInputs // by PoolID
-	SequenceLengths []int32      // [row]: tokens that the last new token sees, itself included: To
-	QueryStarts     []int32      // [row+1]: index of the row's first new token among those of all rows; the last is their number
-	Positions       []int32      // [new token]: its position in its sequence
-	Ready           []Ticket     // what the kernel must wait for
+	Pools            []PoolInputs // by PoolID
+	NumRows          int          // less those that pad
+	NumTokens        int          // new tokens of all rows, less those that pad
+	NumContexts      int          // leading rows that are contexts
+	NumContextTokens int          // new tokens of these
+	Queries          []int32      // [row]: index of its query
+	Beams            []int32      // [row]: its beam, 0 for contexts
+	SequenceLengths  []int32      // [row]: tokens that the last new token sees, itself included: To
+	QueryLengths     []int32      // [row]: new tokens
+	CachedTokens     []int32      // [row]: tokens whose keys and values are in the pages already
+	PromptLengths    []int32      // [row]: tokens of the sequence's prompt
+	LocalSlots       []int32      // [row]: Slot of its query, −1 for rows that pad
+	QueryStarts      []int32      // [row+1]: index of the row's first new token among those of all rows; the last is their number
+	Positions        []int32      // [new token]: its position in its sequence
+	Ready            []Ticket     // what the kernel must wait for
+
+	order    []int32 // indices of the queries in the order of the rows
+	reserved struct{ rows, tokens, blocks int }
 }
 
 // PoolInputs are the page tables of a batch in one pool.
@@ -47,34 +82,135 @@ type PoolInputs struct {
 	// Pools whose pages do not hold the decoder's tokens, of cross attention and of
 	// recurrent states, have none.
 	Slots []int64
+	// PageIndptr, PageIndices and LastPageLengths are the same tables as FlashInfer takes them:
+	// PageIndices[PageIndptr[r]:PageIndptr[r+1]] are the pages of row r that have tokens, without
+	// those that its window has passed, and LastPageLengths[r] is the number of tokens in the last
+	// of them. Pools without Slots have none.
+	PageIndptr      []int32 // [row+1]
+	PageIndices     []int32
+	LastPageLengths []int32 // [row]
+}
+
+// Reserve fixes the shape of what later Fills make, for graphs that are captured once: every slice
+// keeps its address, each row has so many blocks, and rows and tokens that a batch lacks are padded.
+// A row that pads has length 0 and no page, a token that pads has slot −1. Fill panics if a batch
+// is larger.
+func (in *Inputs) Reserve(e *Engine, rows, tokens, blocks int) {
+	in.reserved.rows, in.reserved.tokens, in.reserved.blocks = rows, tokens, blocks
+	for _, of := range in.byRow() {
+		*of = make([]int32, 0, rows)
+	}
+	in.QueryStarts, in.Positions = make([]int32, 0, rows+1), make([]int32, 0, tokens)
+	in.Pools = make([]PoolInputs, len(e.pools))
+	for p := range in.Pools {
+		in.Pools[p] = PoolInputs{BlockTables: make([]int32, 0, rows*blocks)}
+		if e.pools[p].Kind == windows.KindAttention {
+			in.Pools[p].Slots = make([]int64, 0, tokens)
+			in.Pools[p].PageIndptr, in.Pools[p].LastPageLengths = make([]int32, 0, rows+1), make([]int32, 0, rows)
+			in.Pools[p].PageIndices = make([]int32, 0, rows*blocks)
+		}
+	}
+}
+
+// byRow are the slices that have a number for each row.
+func (in *Inputs) byRow() [7]*[]int32 {
+	return [...]*[]int32{
+		&in.Queries, &in.Beams, &in.SequenceLengths, &in.QueryLengths, &in.CachedTokens, &in.PromptLengths, &in.LocalSlots,
+	}
 }
 
 // Fill describes the batch of the given queries. It panics if To of a query is not within
 // its sequence: less than what is computed, or more than there is. It allocates nothing
 // once the slices have grown; the cost is linear in table entries and new tokens.
 func (in *Inputs) Fill(e *Engine, queries []Query) {
-	in.SequenceLengths, in.QueryStarts, in.Positions, in.Ready = in.SequenceLengths[:0], append(in.QueryStarts[:0], 0), in.Positions[:0], in.Ready[:0]
-	for _, q := range queries {
-		from, to := q.Sequence.computed, q.end()
-		if from > to || to > q.Sequence.length {
+	for _, of := range in.byRow() {
+		*of = (*of)[:0]
+	}
+	in.QueryStarts, in.Positions, in.Ready = append(in.QueryStarts[:0], 0), in.Positions[:0], in.Ready[:0]
+	for i := range queries {
+		q := &queries[i]
+		if from, to := q.Sequence.computed, q.end(); from > to || to > q.Sequence.length {
 			panic(fmt.Sprintf("kvactor: query [%d, %d) of sequence %v with %d tokens", from, to, q.Sequence.id, q.Sequence.length))
 		}
 		in.Ready = append(in.Ready, q.Sequence.ready...)
-		for range q.Sequence.width() {
-			in.SequenceLengths = append(in.SequenceLengths, int32(to))
-			for position := from; position < to; position++ {
-				in.Positions = append(in.Positions, int32(position))
-			}
-			in.QueryStarts = append(in.QueryStarts, int32(len(in.Positions)))
+	}
+	in.sort(queries)
+	for _, i := range in.order {
+		in.addRows(&queries[i], i)
+	}
+	in.NumRows, in.NumTokens = len(in.Queries), len(in.Positions)
+	if most := &in.reserved; most.rows > 0 {
+		if in.NumRows > most.rows || in.NumTokens > most.tokens {
+			panic(fmt.Sprintf("kvactor: %d rows and %d tokens in inputs reserved for %d and %d", in.NumRows, in.NumTokens, most.rows, most.tokens))
 		}
+		in.pad()
 	}
 	for len(in.Pools) < len(e.pools) {
 		in.Pools = append(in.Pools, PoolInputs{})
 	}
 	in.Pools = in.Pools[:len(e.pools)]
 	for p := range in.Pools {
-		in.Pools[p].fill(queries, &e.pools[p], p)
+		in.fillPool(queries, &e.pools[p], p)
 	}
+}
+
+// sort puts contexts first, and counts them.
+func (in *Inputs) sort(queries []Query) {
+	in.order, in.NumContexts, in.NumContextTokens = in.order[:0], 0, 0
+	for _, contexts := range []bool{true, false} {
+		for i := range queries {
+			q := &queries[i]
+			if q.context() != contexts {
+				continue
+			}
+			in.order = append(in.order, int32(i))
+			if contexts {
+				in.NumContexts++
+				in.NumContextTokens += q.end() - q.Sequence.computed
+			}
+		}
+	}
+}
+
+// addRows adds the rows of a query.
+func (in *Inputs) addRows(q *Query, index int32) {
+	from, to := q.Sequence.computed, q.end()
+	for beam := range q.rows() {
+		in.Queries, in.Beams = append(in.Queries, index), append(in.Beams, int32(beam))
+		in.SequenceLengths = append(in.SequenceLengths, int32(to))
+		in.QueryLengths = append(in.QueryLengths, int32(to-from))
+		in.CachedTokens = append(in.CachedTokens, int32(from))
+		in.PromptLengths = append(in.PromptLengths, int32(q.Sequence.prompt))
+		in.LocalSlots = append(in.LocalSlots, q.Slot)
+		for position := from; position < to; position++ {
+			in.Positions = append(in.Positions, int32(position))
+		}
+		in.QueryStarts = append(in.QueryStarts, int32(len(in.Positions)))
+	}
+}
+
+// pad fills up what is by row and by token.
+func (in *Inputs) pad() {
+	for range in.reserved.rows - in.NumRows {
+		for _, of := range in.byRow() {
+			*of = append(*of, 0)
+		}
+		in.LocalSlots[len(in.LocalSlots)-1] = -1
+		in.QueryStarts = append(in.QueryStarts, int32(in.NumTokens))
+	}
+	for range in.reserved.tokens - in.NumTokens {
+		in.Positions = append(in.Positions, 0)
+	}
+}
+
+// AppendCacheIndirection appends TensorRT-LLM's cache_indirection of one row for so many tokens.
+// The table of each beam has the pages of its whole history, also where a beam goes on from
+// another, so every token is read from the row's own beam.
+func (in *Inputs) AppendCacheIndirection(to []int32, row, tokens int) []int32 {
+	for range tokens {
+		to = append(to, in.Beams[row])
+	}
+	return to
 }
 
 // Accesses lists the pages that a kernel with these inputs reads, and those that it writes,
@@ -109,30 +245,68 @@ func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 // row is the block table of a row.
 func (in *PoolInputs) row(row int) []int32 { return in.BlockTables[row*in.Stride : (row+1)*in.Stride] }
 
-func (in *PoolInputs) fill(queries []Query, shape *Pool, pool int) {
-	in.Stride = 0
-	for _, q := range queries {
-		for _, table := range q.Sequence.tables[pool] {
-			in.Stride = max(in.Stride, len(table))
+// fillPool describes the batch in one pool.
+func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
+	pool := &in.Pools[p]
+	pool.Stride = in.reserved.blocks
+	for i := range queries {
+		for _, table := range queries[i].Sequence.tables[p] {
+			pool.Stride = max(pool.Stride, len(table))
 		}
 	}
-	in.BlockTables, in.Slots = in.BlockTables[:0], in.Slots[:0]
-	for _, q := range queries {
-		for beam := range q.Sequence.width() {
-			table := q.Sequence.table(pool, beam)
-			for _, page := range table {
-				in.BlockTables = append(in.BlockTables, int32(page))
-			}
-			for range in.Stride - len(table) {
-				in.BlockTables = append(in.BlockTables, int32(NoPage))
-			}
-			if shape.Kind != windows.KindAttention {
-				continue
-			}
-			for position := q.Sequence.computed; position < q.end(); position++ {
-				in.Slots = append(in.Slots, slot(table, position, shape.TokensPerBlock))
-			}
+	if in.reserved.rows > 0 && pool.Stride > in.reserved.blocks {
+		panic(fmt.Sprintf("kvactor: %d blocks in inputs reserved for %d", pool.Stride, in.reserved.blocks))
+	}
+	pool.BlockTables, pool.Slots = pool.BlockTables[:0], pool.Slots[:0]
+	pool.PageIndptr, pool.PageIndices, pool.LastPageLengths = pool.PageIndptr[:0], pool.PageIndices[:0], pool.LastPageLengths[:0]
+	if shape.Kind == windows.KindAttention {
+		pool.PageIndptr = append(pool.PageIndptr, 0)
+	}
+	for row := range in.NumRows {
+		q := &queries[in.Queries[row]]
+		table := q.Sequence.table(p, int(in.Beams[row]))
+		for _, page := range table {
+			pool.BlockTables = append(pool.BlockTables, int32(page))
 		}
+		for range pool.Stride - len(table) {
+			pool.BlockTables = append(pool.BlockTables, int32(NoPage))
+		}
+		if shape.Kind == windows.KindAttention {
+			pool.addRow(table, q.Sequence.computed, q.end(), shape.TokensPerBlock)
+		}
+	}
+	if in.reserved.rows > 0 {
+		pool.pad(in.reserved.rows-in.NumRows, in.reserved.tokens-in.NumTokens, shape.Kind == windows.KindAttention)
+	}
+}
+
+// addRow adds the slots of the tokens in [from, to), and the pages of those before to.
+func (in *PoolInputs) addRow(table []PageID, from, to, tokensPerBlock int) {
+	for position := from; position < to; position++ {
+		in.Slots = append(in.Slots, slot(table, position, tokensPerBlock))
+	}
+	for b, page := range table {
+		if page != NoPage && b*tokensPerBlock < to {
+			in.PageIndices = append(in.PageIndices, int32(page))
+		}
+	}
+	in.PageIndptr = append(in.PageIndptr, int32(len(in.PageIndices)))
+	in.LastPageLengths = append(in.LastPageLengths, int32((to-1)%tokensPerBlock+1))
+}
+
+// pad adds rows without pages and tokens without slots.
+func (in *PoolInputs) pad(rows, tokens int, attention bool) {
+	for range rows * in.Stride {
+		in.BlockTables = append(in.BlockTables, int32(NoPage))
+	}
+	if !attention {
+		return
+	}
+	for range rows {
+		in.PageIndptr, in.LastPageLengths = append(in.PageIndptr, int32(len(in.PageIndices))), append(in.LastPageLengths, 0)
+	}
+	for range tokens {
+		in.Slots = append(in.Slots, -1)
 	}
 }
 
