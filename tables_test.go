@@ -282,3 +282,21 @@ func TestTablesFollowTheEngine(t *testing.T) {
 		})
 	})
 }
+
+// A ticket that no stream has issued is refused at once; the sequence goes on.
+func TestTicketOfNoStream(t *testing.T) {
+	e := open(t, 12)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	require.NoError(t, err)
+	stranger := kvactor.Ticket{Stream: 77, Seq: 5}
+	err = s.Commit(ctx, 5, stranger)
+	require.ErrorIs(t, err, kvactor.ErrBadRequest)
+	assert.ErrorContains(t, err, "no stream 77")
+	assert.Zero(t, s.Computed())
+	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6}, After: stranger}}), kvactor.ErrBadRequest)
+	assert.Equal(t, 5, s.Len())
+	require.ErrorIs(t, s.Release(ctx, stranger), kvactor.ErrBadRequest)
+	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+}

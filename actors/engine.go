@@ -307,7 +307,7 @@ func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := empty(request); err != nil {
+	if err := e.senseless(request); err != nil {
 		return err
 	}
 	if err := e.gate.acquire(ctx); err != nil {
@@ -333,7 +333,7 @@ func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) 
 // ErrBusy over the bound of calls in flight, the record is the caller's again and
 // done is never called.
 func (e *Engine) Submit(request messages.Request, done func(error)) error {
-	if err := empty(request); err != nil {
+	if err := e.senseless(request); err != nil {
 		return err
 	}
 	if done == nil {
@@ -367,6 +367,47 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 func empty(request any) error {
 	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return refusals.New(messages.ErrBadRequest, "a nil %T is no request", request)
+	}
+	return nil
+}
+
+// senseless is the refusal of a request that no actor may see: of an empty one, and of one with a
+// ticket that no stream has issued. Copies that wait for such a ticket would fail.
+func (e *Engine) senseless(request any) error {
+	if err := empty(request); err != nil {
+		return err
+	}
+	// The kernels of a batch are mostly one.
+	known := messages.Ticket{}
+	issued := func(t messages.Ticket) error {
+		if t == known {
+			return nil
+		}
+		if err := gpu.Known(e.config.Device, t); err != nil {
+			return refusals.New(messages.ErrBadRequest, "After: %v", err)
+		}
+		known = t
+		return nil
+	}
+	switch r := request.(type) {
+	case *messages.Append:
+		for i := range r.Steps {
+			if err := issued(r.Steps[i].After); err != nil {
+				return err
+			}
+		}
+	case *messages.Commit:
+		for i := range r.Steps {
+			if err := issued(r.Steps[i].After); err != nil {
+				return err
+			}
+		}
+	case *messages.Release:
+		for i := range r.Steps {
+			if err := issued(r.Steps[i].After); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -189,6 +189,15 @@ type Kernel struct {
 // PageBytes returns the bytes of a page to a kernel.
 type PageBytes func(Slot) []byte
 
+// Known refuses a ticket that no stream of the device has issued: to wait for one would hang, or
+// fail what waits for it. Devices that cannot tell know every ticket.
+func Known(d Device, t Ticket) error {
+	if k, ok := d.(interface{ Known(Ticket) error }); ok && !t.IsZero() {
+		return k.Known(t)
+	}
+	return nil
+}
+
 // Launcher is a device that runs kernels written in Go: gpu/host, gpu/sim, and
 // wrappers around them.
 type Launcher interface {

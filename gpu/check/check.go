@@ -219,6 +219,9 @@ func (d *Device) Done(t gpu.Ticket) bool {
 	return true
 }
 
+// Known refuses tickets that the device inside does not know.
+func (d *Device) Known(t gpu.Ticket) error { return gpu.Known(d.inner, t) }
+
 // Sync blocks until the ticket has passed; then the host knows it.
 func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	// Without the lock: a Sync may last, and the work that it waits for may be submitted meanwhile.

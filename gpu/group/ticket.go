@@ -127,6 +127,12 @@ func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: st.on[rank], Seq: st.tickets.at(t.Seq)[rank]}, nil
 }
 
+// Known refuses tickets that no stream has issued.
+func (d *Device) Known(t gpu.Ticket) error {
+	_, err := d.TicketOf(0, t)
+	return err
+}
+
 // known refuses a ticket of a stream that never was.
 func (d *Device) known(t gpu.Ticket) error {
 	if t.IsZero() || d.streams.Destroyed(t.Stream) {

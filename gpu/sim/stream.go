@@ -96,6 +96,13 @@ func (d *Device) known(t gpu.Ticket) error {
 	return nil
 }
 
+// Known refuses tickets that no stream has issued.
+func (d *Device) Known(t gpu.Ticket) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known(t)
+}
+
 // passed is asked about known tickets; those of a destroyed stream have passed.
 func (d *Device) passed(t gpu.Ticket) bool {
 	if t.IsZero() {
