@@ -3,7 +3,6 @@ package kvactor
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -113,12 +112,6 @@ func Open(config Config, list ...Option) (*Engine, error) {
 				o.moved(r)
 			}
 		}))
-	}
-	if config.Pages == nil {
-		if reflect.ValueOf(config.Cache).IsZero() {
-			config.Cache = DefaultCache()
-		}
-		config.Cache = config.Cache.ForMixedLengths(config.Model)
 	}
 	var err error
 	if e.below, err = actors.Spawn(o.parent, actors.Config(config), o.below...); err != nil {

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // hybrids are models whose pools need memory in different ways: full attention grows with
@@ -71,5 +73,50 @@ func TestTheDefaultSplitOfHybridModels(t *testing.T) {
 			assert.Positive(t, mixed)
 			assert.GreaterOrEqual(t, mixed, most/2)
 		})
+	}
+}
+
+// Engines of both packages and plans divide memory alike.
+func TestOneDivisionOfMemory(t *testing.T) {
+	for name := range hybrids {
+		e := openHybrid(t, name, 0)
+		opened, err := e.Stats(ctx)
+		require.NoError(t, err)
+		shut(t, e)
+
+		device, err := sim.New(sim.Config{MemoryBytes: 36 << 20})
+		require.NoError(t, err)
+		cache := kvactor.DefaultCache()
+		if name == "windows" {
+			cache.MaxAttentionWindow = []int{128, 65536}
+		}
+		system := actors.NewSystem(nil)
+		spawned, err := actors.Spawn(system.Root, actors.Config{Model: hybrids[name], Cache: cache, Device: device})
+		require.NoError(t, err)
+		stats, err := spawned.Stats(ctx)
+		require.NoError(t, err)
+		for p := range opened.Pools {
+			assert.Equal(t, opened.Pools[p].Primary.Total, stats.Pools[p].Primary.Total, "%s, pool %d", name, p)
+		}
+		_, err = spawned.Close(ctx)
+		require.NoError(t, err)
+		system.Shutdown()
+	}
+}
+
+// Chunks are advised where they help: a pool with a window takes the pages of a chunk, one of full
+// attention those of the whole prompt.
+func TestWarningsOnLongPrompts(t *testing.T) {
+	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 65536}
+	cache := kvactor.DefaultCache()
+	for _, tc := range []struct {
+		window int
+		want   string
+	}{{65536, "pool wfullh1 holds 320 tokens: longer prompts are refused"}, {64, "pool w64h1 holds 320 tokens: longer prompts must be admitted in chunks"}} {
+		cache.MaxAttentionWindow = []int{tc.window}
+		pools, err := windows.Pools(model, cache)
+		require.NoError(t, err)
+		warnings := windows.Warnings(pools, model, cache, []windows.PageCounts{{Primary: 10}})
+		assert.Equal(t, tc.want, warnings[0])
 	}
 }

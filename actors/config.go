@@ -17,7 +17,7 @@ type Config struct {
 	Cache windows.Config
 	// Pages are the exact page counts of each pool, by PoolID, the cross pool
 	// last. With nil the engine splits the device's free memory and
-	// Cache.HostCacheSize as Cache says. Otherwise Pages alone decides how many
+	// Cache.HostCacheSize as Cache.ForMixedLengths says. Otherwise Pages alone decides how many
 	// pages each tier has: Cache.HostCacheSize is not looked at, and a pool with
 	// secondary pages offloads even where it is 0.
 	Pages []windows.PageCounts
@@ -42,6 +42,9 @@ func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 	}
 	if reflect.ValueOf(c.Cache).IsZero() {
 		c.Cache = windows.DefaultConfig()
+	}
+	if c.Pages == nil {
+		c.Cache = c.Cache.ForMixedLengths(c.Model)
 	}
 	if err := c.Cache.Validate(c.Model); err != nil {
 		return nil, nil, err

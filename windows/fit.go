@@ -90,7 +90,7 @@ func (c Config) ForMixedLengths(m Model) Config {
 	if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool { return p.Kind == KindState || !p.Full() }) {
 		return c
 	}
-	c.PoolFractions = Fractions(pools, m.MaxSeqLen, min(shortSequence, m.MaxSeqLen))
+	c.PoolFractions = Fractions(pools, m.MaxSeqLen, min(ShortSequence, m.MaxSeqLen))
 	return c
 }
 
@@ -99,28 +99,23 @@ func (p Pool) bytesOf(tokens int) float64 {
 	return float64(p.Need(tokens)) * float64(p.PageBytes())
 }
 
-// shortSequence is the length in tokens at which Warnings looks for a split that
-// serves only long sequences: about that of a chat.
-const shortSequence = 1024
+// ShortSequence is the length in tokens, about that of a chat, that ForMixedLengths and Warnings
+// look at beside the longest.
+const ShortSequence = 1024
 
 // Warnings lists what a host should know about a split that is valid: each
 // entry is a sentence with numbers.
 //
-// The default of expected_seq_len is max_seq_len, as the configuration says. It
-// is right for a host whose sequences reach that length, and it is kept because
-// the same file must give the same pages everywhere. But with limited windows
-// it leaves the limited pools few pages: GPT-OSS-20B in 16 GiB gets 24 of its
-// window of 128, enough for four sequences of any length, where a split for
-// 1024 tokens would hold 531. So the split guesses no other length: Warnings tells how
-// many sequences fit and what to set, and a host that starts from no file takes
-// ForMixedLengths, as Open of the root package does.
+// With expected_seq_len max_seq_len, which a script has by default, limited pools get few pages:
+// those of GPT-OSS-20B in 16 GiB get 24 of its window of 128, enough for four sequences of any
+// length, where a split for 1024 tokens would hold 531. Engines and plans take ForMixedLengths.
 func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 	var ws []string
-	if prompt := LongestPrompt(pools, counts); prompt.Pool != "" && prompt.Tokens < m.MaxSeqLen {
-		ws = append(ws, fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens))
+	if w := promptWarning(pools, m, counts); w != "" {
+		ws = append(ws, w)
 	}
-	short := min(shortSequence, m.MaxSeqLen)
-	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil {
+	short := min(ShortSequence, m.MaxSeqLen)
+	if c.ExpectedSeqLen > 0 && c.ExpectedSeqLen < m.MaxSeqLen || c.PoolFractions != nil {
 		return ws
 	}
 	now, then := FitOf(pools, counts, short), 0
@@ -141,4 +136,18 @@ func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 			m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
 	}
 	return ws
+}
+
+// promptWarning says that the longest prompt does not fit, and whether chunks help: a limited pool
+// takes the pages of a chunk, a full one those of the whole prompt.
+func promptWarning(pools []Pool, m Model, counts []PageCounts) string {
+	prompt := LongestPrompt(pools, counts)
+	if prompt.Pool == "" || prompt.Tokens >= m.MaxSeqLen {
+		return ""
+	}
+	i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == prompt.Pool })
+	if pools[i].Full() || pools[i].Need(m.MaxSeqLen) > counts[i].Primary {
+		return fmt.Sprintf("pool %s holds %d tokens: longer prompts are refused", prompt.Pool, prompt.Tokens)
+	}
+	return fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens)
 }

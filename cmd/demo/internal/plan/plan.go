@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
@@ -37,6 +38,7 @@ type Plan struct {
 	Layers        int      `json:"layers"`
 	MaxSeqLen     int      `json:"max_seq_len"`
 	ExpectedLen   int      `json:"expected_seq_len"`
+	Division      string   `json:"division"` // what memory is divided for
 	BlockTokens   int      `json:"tokens_per_block"`
 	Pools         []Pool   `json:"pools"`
 	DeviceFree    int64    `json:"device_free_bytes"`
@@ -118,7 +120,8 @@ type planner struct {
 // Make computes a plan. It is refused if the configuration is invalid or the
 // memory holds no page of some pool.
 func Make(r Request) (*Plan, error) {
-	r.Cache = r.Model.Configure(r.Cache)
+	set := r.Model.Configure(r.Cache)
+	r.Cache = set.ForMixedLengths(r.Model.Model)
 	p := planner{Request: r}
 	if err := p.split(); err != nil {
 		return nil, err
@@ -130,6 +133,14 @@ func Make(r Request) (*Plan, error) {
 	}
 	if n := r.Cache.ExpectedSeqLen; n > 0 {
 		p.plan.ExpectedLen = n
+	}
+	switch {
+	case set.PoolFractions != nil:
+		p.plan.Division = "by pool_fractions"
+	case r.Cache.PoolFractions != nil:
+		p.plan.Division = fmt.Sprintf("for sequences of %s and of %s tokens", report.Count(windows.ShortSequence), report.Count(m.MaxSeqLen))
+	default:
+		p.plan.Division = fmt.Sprintf("for sequences of %s tokens", report.Count(p.plan.ExpectedLen))
 	}
 	p.describe()
 	p.fits()

@@ -67,7 +67,7 @@ func (p *Pool) holds() string {
 // fitTable lists how many sequences fit.
 func (p *Plan) fitTable() report.Table {
 	t := report.Table{
-		Title:  fmt.Sprintf("sequences that fit at a time; memory is split for %s tokens", report.Count(p.ExpectedLen)),
+		Title:  "sequences that fit at a time; memory is divided " + p.Division,
 		Header: []string{"tokens", "a sequence", "sequences", "tokens in all", "limited by"},
 	}
 	for _, f := range p.Fits {

@@ -154,6 +154,9 @@ func (l openLine) setup() (Setup, error) {
 	if l.deviceMemory < 1 {
 		return s, bad("open", "device_memory %d is not 1 or more", l.deviceMemory)
 	}
+	if s.Cache.ExpectedSeqLen == 0 && s.Cache.PoolFractions == nil {
+		s.Cache.ExpectedSeqLen = l.model.MaxSeqLen // the protocol's default
+	}
 	problems := make([]error, 0, len(l.problems)+2)
 	for _, p := range l.problems {
 		problems = append(problems, refusals.New(messages.ErrConfigInvalid, "%s", p))
