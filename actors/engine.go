@@ -307,7 +307,7 @@ func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.senseless(request); err != nil {
+	if err := senseless(e.config.Device, request); err != nil {
 		return err
 	}
 	if err := e.gate.acquire(ctx); err != nil {
@@ -333,7 +333,7 @@ func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) 
 // ErrBusy over the bound of calls in flight, the record is the caller's again and
 // done is never called.
 func (e *Engine) Submit(request messages.Request, done func(error)) error {
-	if err := e.senseless(request); err != nil {
+	if err := senseless(e.config.Device, request); err != nil {
 		return err
 	}
 	if done == nil {
@@ -373,7 +373,7 @@ func empty(request any) error {
 
 // senseless is the refusal of a request that no actor may see: of an empty one, and of one with a
 // ticket that no stream has issued. Copies that wait for such a ticket would fail.
-func (e *Engine) senseless(request any) error {
+func senseless(device gpu.Device, request any) error {
 	if err := empty(request); err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func (e *Engine) senseless(request any) error {
 		if t == known {
 			return nil
 		}
-		if err := gpu.Known(e.config.Device, t); err != nil {
+		if err := gpu.Known(device, t); err != nil {
 			return refusals.New(messages.ErrBadRequest, "After: %v", err)
 		}
 		known = t

@@ -61,7 +61,7 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 // All is checked before anything is queued, so a refused batch leaves no trace.
 func (d *Device) checkBatch(b *gpu.Batch) error {
 	for _, t := range b.Waits {
-		if err := d.known(t); err != nil {
+		if err := issued(d, t); err != nil {
 			return err
 		}
 	}

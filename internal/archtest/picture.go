@@ -41,7 +41,7 @@ var picture = []place{
 	{dir: "windows/kvconfig", own: []string{"messages", "internal/refusals", "windows"}, others: []string{yaml}},
 	{dir: "windows/hfconfig", own: []string{"messages", "internal/refusals", "windows"}},
 	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"}, others: []string{gguf}},
-	{dir: "windows/resources", own: []string{"messages", "internal/refusals", "windows", "gpu"}},
+	{dir: "windows/resources", own: []string{"messages", "messages/inspect", "internal/refusals", "windows", "gpu"}},
 
 	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "pool", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -61,6 +62,32 @@ func (c *Collection) Add(kind string, layer int, r Resource) error {
 	c.names[name] = true
 	c.entries = append(c.entries, entry{name, layer, r})
 	return nil
+}
+
+// resolved has the element types that the configuration sets in place of the layers' own, so that
+// whatever is decided, sized or located afterwards knows one type. What the configuration says
+// wrongly is left to its Validate.
+func (c *Collection) resolved(cache windows.Config) *Collection {
+	r := &Collection{entries: slices.Clone(c.entries)}
+	for i := range r.entries {
+		switch of := r.entries[i].resource.(type) {
+		case PagedKV:
+			of.DType = configured(cache.DType, of.DType)
+			r.entries[i].resource = of
+		case SSM:
+			of.DType = configured(cache.MambaSSMCacheDType, of.DType)
+			r.entries[i].resource = of
+		}
+	}
+	return r
+}
+
+// configured is the element type of a setting, or a layer's own.
+func configured(setting string, own windows.DType) windows.DType {
+	if d := windows.DType(setting); d.Known() {
+		return d
+	}
+	return own
 }
 
 // Names lists the resources in the order of the collection.

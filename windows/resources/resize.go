@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -25,10 +26,11 @@ type Measured struct {
 	Fraction float64
 }
 
-// Engine is what Resize needs of an engine; actors.Engine has it.
+// Engine is what Resize needs of an engine: kvactor.Engine and actors.Engine have it. The first
+// keeps the tables of its sequences up to date.
 type Engine interface {
-	// Pools describes the pools as they are.
-	Pools() []messages.PoolInfo
+	// Stats counts the pages of the pools as they are.
+	Stats(ctx context.Context) (inspect.Stats, error)
 	// Resize gives each pool a number of device pages, by PoolID.
 	Resize(ctx context.Context, pages []int) (messages.Rebalanced, error)
 }
@@ -61,9 +63,13 @@ func (m Measured) PageBytes(paged int64, fraction float64) (int64, error) {
 // and running sequences go on. The answer lists held pages that got other numbers.
 // It is refused if a pool would have less than sequences hold.
 func (p *Plan) Resize(ctx context.Context, e Engine, m Measured) (messages.Rebalanced, error) {
+	stats, err := e.Stats(ctx)
+	if err != nil {
+		return messages.Rebalanced{}, err
+	}
 	paged := int64(0)
-	for _, pool := range e.Pools() {
-		paged += int64(pool.PrimaryPages) * pool.PageBytes
+	for i, pool := range p.Pools {
+		paged += int64(stats.Pools[i].Primary.Total) * pool.PageBytes()
 	}
 	bytes, err := m.PageBytes(paged, p.Cache.FreeGPUMemoryFraction)
 	if err != nil {

@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -199,8 +200,11 @@ func TestViewsDoNotOverlap(t *testing.T) {
 		}
 		o := options(rapid.Bool().Draw(t, "strict"))
 		o.MaxSeqLen, o.Cache.TokensPerBlock = 16, 4
+		o.Cache.DType = rapid.SampledFrom([]string{windows.AutoDType, "fp8", "nvfp4", "float16", "float32"}).Draw(t, "cache dtype")
+		o.Cache.MambaSSMCacheDType = rapid.SampledFrom([]string{"", windows.AutoDType, "float16"}).Draw(t, "state dtype")
 		plan, err := c.Plan(o)
 		require.NoError(t, err)
+		agree(t, plan)
 		used := make(map[string]map[int64]string)
 		for _, name := range c.Names() {
 			v, ok := plan.View(name)
@@ -217,6 +221,32 @@ func TestViewsDoNotOverlap(t *testing.T) {
 		_, ok := plan.View("nothing")
 		assert.False(t, ok)
 	})
+}
+
+// agree holds the view of managed keys and values to that of their pool, and every element to the
+// type that the pool has.
+func agree(t *rapid.T, plan *Plan) {
+	for _, d := range plan.Decisions {
+		kv, paged := d.Resource.(PagedKV)
+		if !paged || !d.Managed {
+			continue
+		}
+		v, _ := plan.View(d.Name)
+		pool := plan.Pools[slices.IndexFunc(plan.Pools, func(p windows.Pool) bool { return p.Name == d.Pool })]
+		require.Equal(t, pool.DType, kv.DType, "%s: %s", d.Name, d.Reason)
+		head, token, value := 1, 2, 0
+		if kv.layout() == windows.NHD {
+			head, token, value = 2, 0, 1
+		}
+		for part, at := range []int64{v.Offset, v.Offset + v.Strides[value]} {
+			if want, ok := pool.View(v.Layer, []windows.Part{windows.Keys, windows.Values}[part]); ok {
+				got := windows.View{
+					Offset: at, HeadStride: v.Strides[head], TokenStride: v.Strides[token], RowBytes: int64(v.Shape[3]) * v.Strides[3],
+				}
+				require.Equal(t, want, got, d.Name)
+			}
+		}
+	}
 }
 
 // drawn are the resources of one layer; layer 0 has keys and values.
