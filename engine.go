@@ -87,6 +87,27 @@ type Engine struct {
 
 	mu      sync.Mutex
 	running map[SequenceID]*Sequence
+	slots   int32   // that sequences have had
+	free    []int32 // those of them that none has
+}
+
+// enter makes a sequence known. It is called under mu.
+func (e *Engine) enter(s *Sequence) {
+	if n := len(e.free); n > 0 {
+		s.slot, e.free = e.free[n-1], e.free[:n-1]
+	} else {
+		s.slot = e.slots
+		e.slots++
+	}
+	e.running[s.id] = s
+}
+
+// leave forgets a sequence that has ended. It is called under mu.
+func (e *Engine) leave(s *Sequence) {
+	if e.running[s.id] == s {
+		delete(e.running, s.id)
+		e.free = append(e.free, s.slot)
+	}
 }
 
 // Open starts an engine. It takes the device memory of the pools before it returns;

@@ -94,7 +94,7 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder), Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
 	}
 	e.mu.Lock()
-	e.running[s.id] = s
+	e.enter(s)
 	e.mu.Unlock()
 	return &Imported{
 		Sequence: s, Encoder: m.Encoder, EncoderItems: m.EncoderItems, EncoderRetention: m.EncoderRetention, Namespace: m.Namespace, Session: m.Session, Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,

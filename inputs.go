@@ -14,8 +14,6 @@ type Query struct {
 	// To is the number of tokens that are computed when the kernel has run: the end of a
 	// chunk of the prompt. 0 is Sequence.Len, all of them.
 	To int
-	// Slot is the sequence's slot in resources of the host's own, which Inputs repeats by row.
-	Slot int32
 }
 
 // end is To with its default.
@@ -61,7 +59,7 @@ type Inputs struct {
 	QueryLengths     []int32      // [row]: new tokens
 	CachedTokens     []int32      // [row]: tokens whose keys and values are in the pages already
 	PromptLengths    []int32      // [row]: tokens of the sequence's prompt
-	LocalSlots       []int32      // [row]: Slot of its query, −1 for rows that pad
+	LocalSlots       []int32      // [row]: Slot of the sequence, −1 for rows that pad
 	QueryStarts      []int32      // [row+1]: index of the row's first new token among those of all rows; the last is their number
 	Positions        []int32      // [new token]: its position in its sequence
 	Ready            []Ticket     // what the kernel must wait for
@@ -181,7 +179,7 @@ func (in *Inputs) addRows(q *Query, index int32) {
 		in.QueryLengths = append(in.QueryLengths, int32(to-from))
 		in.CachedTokens = append(in.CachedTokens, int32(from))
 		in.PromptLengths = append(in.PromptLengths, int32(q.Sequence.prompt))
-		in.LocalSlots = append(in.LocalSlots, q.Slot)
+		in.LocalSlots = append(in.LocalSlots, q.Sequence.slot)
 		for position := from; position < to; position++ {
 			in.Positions = append(in.Positions, int32(position))
 		}

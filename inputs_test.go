@@ -104,7 +104,7 @@ func TestInputsForKernels(t *testing.T) {
 				q := queries[in.Queries[row]]
 				text := texts[q.Sequence][in.Beams[row]][:in.SequenceLengths[row]]
 				rows, want = append(rows, text), append(want, whole(t, text, int(in.QueryLengths[row]))...)
-				assert.Equal(t, q.Slot, in.LocalSlots[row])
+				assert.Equal(t, q.Sequence.Slot(), in.LocalSlots[row])
 			}
 			assert.Equal(t, want, attended(t, &in, cache, rows))
 			for _, q := range queries {
@@ -126,7 +126,7 @@ func TestInputsForKernels(t *testing.T) {
 		texts[one][0] = append(texts[one][0], 6)
 		beams := admit(3, 1, 2, 3, 4, 9, 9, 9, 8) // reuses a block of the first
 		require.Equal(t, 4, beams.Reused())
-		step(kvactor.Query{Sequence: one, Slot: 5}, kvactor.Query{Sequence: beams, Slot: 7})
+		step(kvactor.Query{Sequence: one}, kvactor.Query{Sequence: beams})
 		assert.Equal(t, 1, in.NumContexts)
 		assert.Equal(t, 4, in.NumContextTokens)
 		assert.Equal(t, []int32{1, 0}, in.Queries)
@@ -194,13 +194,13 @@ func TestReservedInputs(t *testing.T) {
 	require.NoError(t, err)
 	b, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 8}})
 	require.NoError(t, err)
-	in.Fill(e, []kvactor.Query{{Sequence: a, Slot: 1}, {Sequence: b, Slot: 2}})
+	in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}})
 	pool := &in.Pools[0]
 	lengths, table, slot, indptr := &in.SequenceLengths[0], &pool.BlockTables[0], &pool.Slots[0], &pool.PageIndptr[0]
 	assert.Equal(t, []int32{5, 2, 0}, in.SequenceLengths)
 	assert.Equal(t, []int32{0, 5, 7, 7}, in.QueryStarts)
 	assert.Len(t, in.Positions, 8)
-	assert.Equal(t, []int32{1, 2, -1}, in.LocalSlots)
+	assert.Equal(t, []int32{0, 1, -1}, in.LocalSlots)
 	assert.Equal(t, 5, pool.Stride)
 	assert.Len(t, pool.BlockTables, 15)
 	assert.EqualValues(t, kvactor.NoPage, pool.BlockTables[14])

@@ -16,6 +16,7 @@ type Sequence struct {
 	engine   *Engine
 	id       SequenceID
 	admitted Admitted // without Tables
+	slot     int32
 	prompt   int
 	length   int // tokens of each beam
 	computed int
@@ -83,7 +84,7 @@ func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 		s.await(a.Cross.Ready, 0)
 	}
 	e.mu.Lock()
-	e.running[s.id] = s
+	e.enter(s)
 	e.mu.Unlock()
 	return s
 }
@@ -97,6 +98,10 @@ func (s *Sequence) Admitted() *Admitted { return &s.admitted }
 
 // Reused is the number of leading tokens whose keys and values need not be computed.
 func (s *Sequence) Reused() int { return s.admitted.ReusedTokens }
+
+// Slot is a number that no other running sequence has, from 0 on and less than the most that ever
+// ran at once: an index of what the host keeps for each sequence. A release gives it to the next.
+func (s *Sequence) Slot() int32 { return s.slot }
 
 // Prompt is the number of tokens of the prompt.
 func (s *Sequence) Prompt() int { return s.prompt }
@@ -169,7 +174,8 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 				}
 			}
 		}
-		list[i], e.running[id] = &f, &f
+		list[i] = &f
+		e.enter(&f)
 	}
 	return list
 }

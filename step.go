@@ -144,7 +144,7 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	e.mu.Lock()
 	for i := range steps {
 		if err := m.Results[i].Err; err == nil || errors.Is(err, ErrSequenceLost) || errors.Is(err, ErrUnknownSequence) {
-			delete(e.running, steps[i].Sequence.id)
+			e.leave(steps[i].Sequence)
 		}
 	}
 	e.mu.Unlock()

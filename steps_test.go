@@ -117,6 +117,12 @@ func TestForkOfABatch(t *testing.T) {
 	assert.Equal(t, []int{1, 0, 3}, []int{len(steps[0].Forked), len(steps[1].Forked), len(steps[2].Forked)})
 	assert.Len(t, e.running, 7)
 	var all []Step
+	slots := map[int32]bool{}
+	for _, s := range e.running {
+		slots[s.Slot()] = true
+		assert.Less(t, s.Slot(), int32(7))
+	}
+	assert.Len(t, slots, 7, "each has a slot of its own")
 	for i, st := range steps {
 		for _, f := range st.Forked {
 			assert.Equal(t, st.Sequence.Tables(), f.Tables(), "fork of %d", i)
@@ -127,6 +133,10 @@ func TestForkOfABatch(t *testing.T) {
 	}
 	require.NoError(t, e.Release(ctx, all))
 	assert.Empty(t, e.running)
+	last, err := e.Admit(ctx, AdmitRequest{Tokens: []Token{9}})
+	require.NoError(t, err)
+	assert.Less(t, last.Slot(), int32(7), "slots are used again")
+	require.NoError(t, last.Release(ctx, Ticket{}))
 	for _, engine := range both {
 		leaked, err := engine.Close(ctx)
 		require.NoError(t, err)
