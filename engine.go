@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -82,6 +83,7 @@ type Engine struct {
 	system *actor.ActorSystem // the engine's own; nil with WithParent
 	ended  sync.Once          // of system
 	pools  []Pool
+	events bool // are kept
 
 	appends, commits sync.Pool // of records that are not in use
 
@@ -118,6 +120,9 @@ func Open(config Config, list ...Option) (*Engine, error) {
 	for _, set := range list {
 		set(&o)
 	}
+	if c := &config.Cache; config.Pages == nil && c.HostCacheSize > 0 && !c.EnableBlockReuse {
+		return nil, refusals.New(ErrConfigInvalid, "host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", c.HostCacheSize)
+	}
 	e := &Engine{running: map[SequenceID]*Sequence{}}
 	if o.parent == nil {
 		e.system = actors.NewSystem(o.logger)
@@ -139,7 +144,7 @@ func Open(config Config, list ...Option) (*Engine, error) {
 		e.endSystem()
 		return nil, err
 	}
-	e.pools = e.below.Shapes()
+	e.pools, e.events = e.below.Shapes(), config.Cache.EventBufferMaxSize > 0
 	return e, nil
 }
 
@@ -230,20 +235,40 @@ func (e *Engine) Check(ctx context.Context) error { return e.below.Check(ctx) }
 // reader. The zero ReaderID is open from the start; OpenReader adds others. A reader that
 // asks too rarely loses the oldest events: Lost counts them, and Snapshot starts again.
 // CacheConfig.EventBufferMaxSize is how many are kept; with 0, the default, there are
-// none.
+// none: ErrNotSupported.
 func (e *Engine) Events(ctx context.Context, reader ReaderID) (EventBatch, error) {
+	if err := e.noEvents(); err != nil {
+		return EventBatch{}, err
+	}
 	return e.below.EventsOf(ctx, reader)
 }
 
 // Snapshot returns all stored blocks, to start a mirror. Events of the reader go on
-// after it.
+// after it. ErrNotSupported: none are kept.
 func (e *Engine) Snapshot(ctx context.Context, reader ReaderID) (EventBatch, error) {
+	if err := e.noEvents(); err != nil {
+		return EventBatch{}, err
+	}
 	return e.below.SnapshotOf(ctx, reader)
 }
 
 // OpenReader adds a reader of events, with a position and a count of lost events of its
-// own. It takes the events from now on; a mirror begins with a Snapshot.
-func (e *Engine) OpenReader(ctx context.Context) (ReaderID, error) { return e.below.OpenReader(ctx) }
+// own. It takes the events from now on; a mirror begins with a Snapshot. ErrNotSupported: none
+// are kept.
+func (e *Engine) OpenReader(ctx context.Context) (ReaderID, error) {
+	if err := e.noEvents(); err != nil {
+		return 0, err
+	}
+	return e.below.OpenReader(ctx)
+}
+
+// noEvents refuses readers of an engine that keeps no events: one would take the cache for empty.
+func (e *Engine) noEvents() error {
+	if e.events {
+		return nil
+	}
+	return refusals.New(ErrNotSupported, "event_buffer_max_size is 0: no events are kept")
+}
 
 // CloseReader removes a reader of events.
 func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {

@@ -120,3 +120,18 @@ func TestWarningsOnLongPrompts(t *testing.T) {
 		assert.Equal(t, tc.want, warnings[0])
 	}
 }
+
+// Host memory that nothing could use is refused.
+func TestHostMemoryWithoutReuse(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.EnableBlockReuse, cache.HostCacheSize = false, 1<<20
+	_, err = kvactor.Open(kvactor.Config{
+		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Cache:  cache,
+		Device: device,
+	})
+	require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
+	assert.ErrorContains(t, err, "host_cache_size 1048576 without enable_block_reuse")
+}

@@ -300,3 +300,16 @@ func TestTicketOfNoStream(t *testing.T) {
 	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
 	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
 }
+
+// An engine that keeps no events has no readers: a router would take its cache for empty.
+func TestReadersOfNoEvents(t *testing.T) {
+	e := open(t, 12)
+	defer shut(t, e)
+	_, err := e.OpenReader(ctx)
+	require.ErrorIs(t, err, kvactor.ErrNotSupported)
+	assert.ErrorContains(t, err, "event_buffer_max_size is 0")
+	_, err = e.Events(ctx, 0)
+	require.ErrorIs(t, err, kvactor.ErrNotSupported)
+	_, err = e.Snapshot(ctx, 0)
+	require.ErrorIs(t, err, kvactor.ErrNotSupported)
+}

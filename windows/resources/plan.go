@@ -64,7 +64,7 @@ func (c *Collection) Plan(o Options) (*Plan, error) {
 			p.ReuseRefused = fmt.Sprintf("%s are local: their contents cannot be reused", strings.Join(names, ", "))
 		}
 		// A prefix that is reused would begin without its local contents.
-		p.Cache.EnableBlockReuse = false
+		p.Cache.EnableBlockReuse, p.Cache.HostCacheSize = false, 0
 	}
 	if err := p.Cache.Validate(p.Model); err != nil {
 		return nil, err
