@@ -12,8 +12,8 @@ import (
 )
 
 // Step is the part of one sequence in a batch, and its answer. Each method of Engine that
-// takes steps says which fields it reads; it sets Placed, Forked and Err. A sequence is in
-// at most one step of a batch.
+// takes steps says which fields it takes, and refuses others that are set (ErrBadRequest); it sets
+// Placed, Forked and Err. A sequence is in at most one step of a batch.
 type Step struct {
 	Sequence *Sequence
 	Tokens   []Token    // Append: the tokens to add, for beam width 1
@@ -50,7 +50,7 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 		st := &steps[i]
 		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After})
 	}
-	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldTokens|fieldBeams|fieldComputed|fieldAfter); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
@@ -73,7 +73,7 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps = append(m.Steps, messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After})
 	}
-	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldComputed|fieldAfter); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
@@ -91,7 +91,7 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps[i] = messages.RewindStep{Sequence: steps[i].id(), Tokens: steps[i].Rewind}
 	}
-	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldRewind); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) { st.Sequence.shorten(st.Rewind) })
@@ -106,7 +106,7 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps[i] = messages.ForkStep{Sequence: steps[i].id(), Count: steps[i].Forks}
 	}
-	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldForks); err != nil {
 		return err
 	}
 	results := make([]messages.StepResult, len(steps))
@@ -138,7 +138,7 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 		st := &steps[i]
 		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Computed: st.Computed, Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
 	}
-	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldComputed|fieldDiscard|fieldAfter|fieldAnswer); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -169,8 +169,8 @@ func (st *Step) id() SequenceID {
 }
 
 // do sends a request; an error of the whole call is that of every step.
-func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step) error {
-	err := e.check(steps)
+func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step, takes fields) error {
+	err := e.check(steps, takes)
 	if err == nil {
 		err = e.below.Do(ctx, request)
 	}
@@ -183,14 +183,57 @@ func (e *Engine) do(ctx context.Context, request messages.Request, refusal *erro
 	return err
 }
 
-// check refuses steps without a sequence of this engine.
-func (e *Engine) check(steps []Step) error {
+// fields is a set of fields of Step.
+type fields int
+
+const (
+	fieldTokens fields = 1 << iota
+	fieldBeams
+	fieldComputed
+	fieldRewind
+	fieldForks
+	fieldDiscard
+	fieldAfter
+	fieldAnswer
+)
+
+// foreign is the name of a field that is set and that the call does not take; "": there is none.
+func (st *Step) foreign(takes fields) string {
+	switch {
+	case len(st.Tokens) > 0 && takes&fieldTokens == 0:
+		return "Tokens"
+	case len(st.Beams) > 0 && takes&fieldBeams == 0:
+		return "Beams"
+	case st.Computed != 0 && takes&fieldComputed == 0:
+		return "Computed"
+	case st.Rewind != 0 && takes&fieldRewind == 0:
+		return "Rewind"
+	case st.Forks != 0 && takes&fieldForks == 0:
+		return "Forks"
+	case st.Discard && takes&fieldDiscard == 0:
+		return "Discard"
+	case !st.After.IsZero() && takes&fieldAfter == 0:
+		return "After"
+	case st.AnswerTokens != 0 && takes&fieldAnswer == 0:
+		return "AnswerTokens"
+	default:
+		return ""
+	}
+}
+
+// check refuses steps without a sequence of this engine, and steps with fields of another call.
+func (e *Engine) check(steps []Step, takes fields) error {
 	for i := range steps {
 		switch s := steps[i].Sequence; {
 		case s == nil:
 			return refusals.New(ErrBadRequest, "steps[%d].Sequence is nil", i)
 		case s.engine != e:
 			return refusals.New(ErrBadRequest, "steps[%d].Sequence: %v is of another engine", i, s.id)
+		}
+	}
+	for i := range steps {
+		if name := steps[i].foreign(takes); name != "" {
+			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which this call does not take", i, name)
 		}
 	}
 	return nil

@@ -143,3 +143,41 @@ func TestForkOfABatch(t *testing.T) {
 		assert.Zero(t, leaked)
 	}
 }
+
+// A step with a field of another call is refused, by the field's name, and nothing has changed.
+func TestFieldsOfOtherCalls(t *testing.T) {
+	ctx := context.Background()
+	both := two(t)
+	e := both[0]
+	s, err := e.Admit(ctx, AdmitRequest{Tokens: []Token{1, 2, 3}})
+	require.NoError(t, err)
+	calls := map[string]func(context.Context, []Step) error{
+		"Append": e.Append, "Commit": e.Commit, "Rewind": e.Rewind, "Fork": e.Fork, "Release": e.Release,
+	}
+	steps := map[string]Step{
+		"Tokens": {Tokens: []Token{1}}, "Beams": {Beams: []BeamStep{{}}}, "Computed": {Computed: 1}, "Rewind": {Rewind: 1},
+		"Forks": {Forks: 1}, "Discard": {Discard: true}, "After": {After: Ticket{Stream: 1, Seq: 1}}, "AnswerTokens": {AnswerTokens: 1},
+	}
+	foreign := map[string][]string{
+		"Append":  {"Rewind", "Forks", "Discard", "AnswerTokens"},
+		"Commit":  {"Tokens", "Beams", "Rewind", "Forks", "Discard", "AnswerTokens"},
+		"Rewind":  {"Tokens", "Beams", "Computed", "Forks", "Discard", "After", "AnswerTokens"},
+		"Fork":    {"Tokens", "Beams", "Computed", "Rewind", "Discard", "After", "AnswerTokens"},
+		"Release": {"Tokens", "Beams", "Rewind", "Forks"},
+	}
+	for call, names := range foreign {
+		for _, name := range names {
+			st := steps[name]
+			st.Sequence = s
+			err := calls[call](ctx, []Step{st})
+			require.ErrorIs(t, err, ErrBadRequest, "%s with %s", call, name)
+			assert.EqualError(t, err, "steps[0]."+name+" is set, which this call does not take")
+		}
+	}
+	assert.Equal(t, 3, s.Len())
+	require.NoError(t, s.Release(ctx, Ticket{}))
+	for _, engine := range both {
+		_, err := engine.Close(ctx)
+		require.NoError(t, err)
+	}
+}

@@ -53,11 +53,12 @@ func (h *host) launch(label string, parts []part) {
 		k.Waits = append(k.Waits, p.waits...)
 	}
 	k.Reads, k.Writes = h.inputs.Accesses(w.engine)
-	for _, p := range parts {
-		for _, chain := range p.beams {
-			run.rows = append(run.rows, h.row(p, chain, len(run.rows)))
+	for i := range h.inputs.NumRows {
+		p, beam := parts[h.inputs.Queries[i]], h.inputs.Beams[i]
+		run.rows = append(run.rows, h.row(p, p.beams[beam], i))
+		if beam == 0 {
+			h.accesses(p, &k, &run.rows[i])
 		}
-		h.accesses(p, &k, &run.rows[len(run.rows)-1])
 	}
 	k.RunRank = run.run
 	ticket, err := w.device.(gpu.Launcher).Launch(h.stream, k)

@@ -143,7 +143,7 @@ func (h *host) ask() {
 	case n < 10 && h.rand.IntN(4) == 0:
 		name, call = "reset", e.Reset
 	case n < 11:
-	case n < 12:
+	case n < 12 && h.w.plan.cache.EventBufferMaxSize > 0:
 		name, call = "events", func(ctx context.Context) error { return errorOf(e.Events(ctx, 0)) }
 	case n < 13 && h.w.store != nil:
 		store := actors.StoreOf(e.Actors())
