@@ -282,4 +282,28 @@ func (j *joined) addOf(s *Sequence, err error) {
 	j.add(err)
 }
 
-func (j *joined) err() error { return errors.Join(j.errors...) }
+// err joins the errors. If they have one code, it is that of the whole; otherwise the whole has none,
+// so that errors.Is is never true of it for the reason of one item alone.
+func (j *joined) err() error {
+	all := errors.Join(j.errors...)
+	for _, err := range j.errors {
+		if code(err) != code(j.errors[0]) {
+			return mixed{all}
+		}
+	}
+	return all
+}
+
+// mixed are errors of several codes.
+type mixed struct{ all error }
+
+func (m mixed) Error() string { return m.all.Error() }
+
+// code is the code of a refusal, "" for other errors.
+func code(err error) Code {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return ""
+}

@@ -181,3 +181,24 @@ func TestFieldsOfOtherCalls(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// The error of a whole batch has a code if all of its items failed for that reason.
+func TestErrorsOfABatch(t *testing.T) {
+	ctx := context.Background()
+	both := two(t)
+	e := both[0]
+	long := Admission{Request: AdmitRequest{Tokens: make([]Token, 99)}}
+	require.ErrorIs(t, e.AdmitBatch(ctx, []Admission{long, long}), ErrTooLong)
+	batch := []Admission{{Request: AdmitRequest{Tokens: []Token{1}, BeamWidth: -1}}, long}
+	err := e.AdmitBatch(ctx, batch)
+	require.ErrorIs(t, batch[0].Err, ErrBadRequest)
+	require.ErrorIs(t, batch[1].Err, ErrTooLong)
+	require.NotErrorIs(t, err, ErrTooLong)
+	require.NotErrorIs(t, err, ErrBadRequest)
+	assert.ErrorContains(t, err, batch[0].Err.Error())
+	assert.ErrorContains(t, err, batch[1].Err.Error())
+	for _, engine := range both {
+		_, err := engine.Close(ctx)
+		require.NoError(t, err)
+	}
+}
