@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/forecast"
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool/evict"
@@ -129,6 +130,9 @@ func statePool(pages int) *Pool {
 
 // TestStatesOnTraces compares the policy with priority_lru on the traces: FIGURES=1 shows the table of docs/policies.md.
 func TestStatesOnTraces(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
 	cases := []struct {
 		trace string
 		pages []int
@@ -164,6 +168,9 @@ func TestStatesOnTraces(t *testing.T) {
 
 // TestStatesOnMadeTraces: the policy is not worse than priority_lru where recurrence says nothing.
 func TestStatesOnMadeTraces(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
 	for name, m := range madeTraces() {
 		t.Run(name, func(t *testing.T) {
 			lru := replayedStates(t, New("lru", 60), m.requests, realTime)
