@@ -119,6 +119,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	e.validate.OnRecovered = func(r coordinator.Recovered) {
 		e.log.Warn("kvactor: the engine has recovered", "engine", e.settings.Name, "lost_sequences", r.LostSequences, "kept_pages", r.KeptPages)
 	}
+	e.validate.OnThrash = func(t coordinator.Thrash) { warnOfThrash(e.log, e.settings.Name, e.validate.Forecast, t) }
 	if err := e.spawn(parent); err != nil {
 		// Actors first: a child that has started may use the streams.
 		e.stop()
@@ -444,4 +445,15 @@ func (e *Engine) failure(err error) error {
 		return refusals.New(messages.ErrClosed, "the engine's actors were stopped")
 	}
 	return &messages.Refusal{Code: messages.ErrInternal, Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
+}
+
+// warnOfThrash logs that prompts are computed again that the cache has just evicted, and what
+// helps.
+func warnOfThrash(log *slog.Logger, engine string, forecast bool, t coordinator.Thrash) {
+	help := "more device or host memory"
+	if !forecast {
+		help = "eviction_policy forecast, or " + help
+	}
+	log.Warn("kvactor: the cache is too small for what is asked for again: it evicted a short while ago what it computes now; try "+help,
+		"engine", engine, "requests", t.Requests, "prompt_tokens", t.PromptTokens, "thrash_tokens", t.ThrashTokens)
 }

@@ -189,6 +189,8 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	c.own.counter(out, "readmissions_total", float64(s.Readmissions))
 	c.own.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
+	c.own.counter(out, "thrash_tokens_total", float64(s.ThrashTokens))
+	c.collectForgets(out, s)
 	c.own.counter(out, "rounds_total", float64(s.Rounds))
 	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
 	c.own.counter(out, "copies_refused_total", float64(s.Calls.RefusedCopies))
@@ -214,6 +216,16 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	}
 	c.own.histogram(out, "request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil)
 	c.own.histogram(out, "request_reused_tokens", &s.Prompts.Reused, s.ReusedTokens, nil)
+}
+
+// collectForgets exports what hosts have had the engine forget, and the epoch of the weights.
+func (c *Collector) collectForgets(out chan<- prometheus.Metric, s *inspect.Stats) {
+	c.own.counter(out, "resets_total", float64(s.Forgets.Resets), "idle")
+	c.own.counter(out, "resets_total", float64(s.Forgets.RunningResets), "running")
+	c.own.counter(out, "resets_total", float64(s.Forgets.Weights), "weights")
+	c.own.counter(out, "invalidations_total", float64(s.Forgets.Invalidations))
+	c.own.counter(out, "invalidated_blocks_total", float64(s.Forgets.InvalidatedBlocks))
+	c.own.gauge(out, "weights_info", 1, s.Weights)
 }
 
 func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {

@@ -47,7 +47,10 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"readmissions_total", "Admissions of requests that were admitted before: the host had preempted them, or a failure had lost them."},
 		{"prompt_tokens_total", "Tokens of the prompts of requests_total."},
 		{"reused_tokens_total", "Tokens of prompt_tokens_total whose keys and values were reused at the admission."},
-		{"rounds_total", "Rounds of the coordinator."},
+		{"thrash_tokens_total", "Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before twice what it holds had come in."},
+		{"invalidations_total", "Invalidations by session, salt, adapter or tokens, also those that found nothing."},
+		{"invalidated_blocks_total", "Blocks that invalidations have forgotten."},
+		{"rounds_total", "Requests that the coordinator has begun to serve, its own included."},
 		{"actor_restarts_total", "Actors that failed and were restarted."},
 		{"copies_refused_total", "Copies that the device has refused."},
 		{"appended_tokens_total", "Tokens appended to sequences less those rewound, of each beam. The last token of an answer is never appended."},
@@ -88,6 +91,8 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	}
 	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", []string{"tier"}, constant)
 	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Prompt tokens that were not reused, by why.", []string{"reason"}, constant)
+	d["resets_total"] = prometheus.NewDesc("kvactor_resets_total", "Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor does a new epoch of the weights.", []string{"forgot"}, constant)
+	d["weights_info"] = prometheus.NewDesc("kvactor_weights_info", "The epoch of the weights, in a label.", []string{"weights"}, constant)
 	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Refused steps of appends and commits, by the code of the refusal.", []string{"code"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)
 	return d

@@ -35,7 +35,7 @@ func (a *admission) fillResult(i int) {
 		}
 	}
 	// The pool that copied most decides, since the others waited for it.
-	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock))
+	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock), a.thrashed(it, m))
 	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {
@@ -43,8 +43,19 @@ func (a *admission) fillResult(i int) {
 	}
 }
 
-// count counts an admitted prompt, of which tokens were copied from host memory.
-func (a *admission) count(it *prompt, onHost int) {
+// thrashed is how many tokens of a prompt were evicted a short while ago. Where a state was
+// missing, what the attention pools have is not thrash: there may never have been a checkpoint.
+func (a *admission) thrashed(it *prompt, m *protocol.MatchItem) int {
+	had, limit := max(m.Matched, it.states.attention), a.config.reusable(int(it.sequence.Prompt))
+	if it.again || !a.config.Reuse || had >= a.config.wholeTokens(limit) || !a.stats.evicted() || sequence.HoldsSymbols(it.sequence) {
+		return 0
+	}
+	return max(0, a.thrash.known(&it.sequence.Namespace, it.sequence.Tokens(0)[:limit])-had)
+}
+
+// count counts an admitted prompt, of which tokens were copied from host memory, and others had
+// been evicted a short while before.
+func (a *admission) count(it *prompt, onHost, thrashed int) {
 	if it.again {
 		a.stats.Readmissions++
 		return
@@ -53,7 +64,9 @@ func (a *admission) count(it *prompt, onHost int) {
 	a.stats.Requests++
 	a.stats.PromptTokens += int64(length)
 	a.stats.ReusedTokens += int64(reused)
+	a.stats.ThrashTokens += int64(thrashed)
 	a.stats.Prompts.Note(length, reused, onHost, it.result.MissReason)
+	a.thrash.count(length, thrashed)
 }
 
 // countersOf are the counters of a pool in which the blocks of a prompt count. Those of a

@@ -50,6 +50,9 @@ type Config struct {
 	// OnRecovered is told of each recovery when it ends, on the coordinator's goroutine;
 	// nil: no one is.
 	OnRecovered func(Recovered)
+	// OnThrash is told once that prompts have been computed again that the cache had a short
+	// while ago, on the coordinator's goroutine; nil: no one is.
+	OnThrash func(Thrash)
 	// FixedPages, by PoolID, are pools whose number of device pages cannot change,
 	// because the memory is the host's; nil: none.
 	FixedPages []bool

@@ -438,6 +438,7 @@ type shared struct {
 	uses      *useClock
 	waiting   *admissionQueue // admissions that wait for pages
 	pressure  *poolPressure   // which pool's shortage costs how much
+	thrash    *thrash         // what was evicted too early
 }
 
 // newShared makes the parts of a coordinator of empty pools.
@@ -456,6 +457,7 @@ func newShared(config *Config, port Port) *shared {
 	p.counts = newPageCounts(config, p.sequences)
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
+	p.thrash = newThrash(config)
 	p.out = &outgoing{
 		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
 		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},

@@ -194,16 +194,27 @@ func (f *forget) forgotten() {
 	case *messages.Invalidate:
 		r.Blocks = f.record.Blocks
 		f.sequences.Each(f.silence)
+		f.stats.Forgets.Invalidations++
+		f.stats.Forgets.InvalidatedBlocks += int64(r.Blocks)
 	case *messages.Reset:
 		if r.Running {
 			f.sequences.Each(silenceAll)
+			f.stats.Forgets.RunningResets++
+		} else {
+			f.stats.Forgets.Resets++
 		}
 	case *messages.SetWeights:
 		f.config.Weights = r.Epoch
 		f.config.identify()
 		f.sequences.Each(silenceAll)
+		f.stats.Forgets.Weights++
 	case *messages.WriteScales:
 		f.config.setScales(r.Scales)
+	}
+	// What an adapter computed is asked for again at once. Sessions, salts and prefixes that hosts
+	// invalidate, as many as they like, are not.
+	if f.record.All || f.record.Selector.HasLoRA {
+		f.thrash.forget()
 	}
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.

@@ -31,7 +31,7 @@ func (t *readStats) start() {
 	r.Stats = t.stats.Stats
 	n := t.sequences.Counts()
 	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = t.sequences.Running(), n.Lost, n.Generated
-	r.Stats.Waiting = t.waiting.requests()
+	r.Stats.Waiting, r.Stats.Weights = t.waiting.requests(), t.config.Weights
 	for p := range t.config.Pools {
 		// Counts are those of the last answers, which are exact between rounds.
 		s := t.stats.Pools[p]

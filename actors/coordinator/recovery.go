@@ -91,6 +91,7 @@ func (r *recovery) begin(f Failure) {
 	// stays in doubt when the next one begins it again.
 	r.failures = append(r.failures, f)
 	r.stats.Restarts++
+	r.thrash.forget() // what a failure loses was not evicted
 	// From here on answers of the old epoch are dropped; what they would have said is found
 	// out from the owners of the pages.
 	r.kernel.cancel()

@@ -400,7 +400,11 @@ func (r *release) end() {
 	// Not before the last wave: until the answer a failure undoes the whole release, and the
 	// sequences must still be there then.
 	for i := range r.items {
-		r.sequences.End(r.items[i].sequence)
+		it := &r.items[i]
+		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 {
+			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
+		}
+		r.sequences.End(it.sequence)
 	}
 	r.items = r.items[:0]
 	r.kernel.reply()

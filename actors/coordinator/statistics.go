@@ -26,6 +26,16 @@ func newStatistics(config *Config) *statistics {
 // pool gives the counters of one pool.
 func (s *statistics) pool(p int) *inspect.PoolCounters { return &s.Pools[p].PoolCounters }
 
+// evicted tells whether any contents have been evicted.
+func (s *statistics) evicted() bool {
+	for p := range s.Pools {
+		if s.Pools[p].Evicted+s.Pools[p].Dropped > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // allocated counts pages that were taken, for whatever purpose.
 func (s *statistics) allocated(p, pages int) { s.pool(p).AllocatedPages += int64(pages) }
 

@@ -79,6 +79,13 @@ func (h *held) prompts(c *seen, s scheduler.Counters) {
 	h.is(prompt-device, "vllm:external_prefix_cache_queries_total")
 	h.is(host, "vllm:external_prefix_cache_hits_total")
 	h.is(prompt-cached, "kvactor_missed_tokens_total")
+	h.within(0, prompt-cached, "kvactor_thrash_tokens_total")
+	h.is(2, "kvactor_resets_total", "idle")
+	h.is(1, "kvactor_resets_total", "running")
+	h.is(0, "kvactor_resets_total", "weights")
+	// Of requests for likelihoods, whose namespaces are forgotten with them.
+	h.within(float64(c.likelihoods), many, "kvactor_invalidations_total")
+	h.within(1, many, "kvactor_invalidated_blocks_total")
 	h.is(prompt-cached, "vllm:prompt_tokens_by_source_total", "local_compute")
 	h.is(prompt-cached, "vllm:request_prefill_kv_computed_tokens_sum")
 	h.is(float64(s.Readmissions), "kvactor_readmissions_total")

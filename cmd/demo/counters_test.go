@@ -109,6 +109,8 @@ type seen struct {
 	// aborted are requests that their clients left after the first event, and unread the most
 	// tokens that were generated for them and not read.
 	aborted, unread int
+	// likelihoods are requests that asked for those of their prompts.
+	likelihoods int
 }
 
 // complete sends a request and counts its answer. One of 16 tokens is a block.
@@ -146,6 +148,9 @@ func (c *seen) complete(t *testing.T, url string, body map[string]any) {
 	c.cached += a.Usage.Details.Cached
 	c.completion += tokens
 	c.blocks += (a.Usage.Prompt + 15) / 16
+	if body["prompt_logprobs"] != nil {
+		c.likelihoods++
+	}
 }
 
 // abort leaves a stream after its first event. Its prompt has nothing in common with others.
@@ -181,6 +186,7 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 30, 24, 16, 64, 512
 	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
 	f.limits = scheduler.Config{Running: 8, Waiting: 256, StepTokens: 256, Draft: 3}
+	f.reset = true
 	f.watch.aliases = []string{"vllm", "trtllm"}
 	f.store.url = "file://" + t.TempDir()
 	s, err := openService(t.Context(), f, io.Discard)
@@ -199,6 +205,12 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 		assert.NoError(t, points.ArmWithin([]string{"tree", "coordinator", "pool:w64h2", "pool:wfullh2"}[i%4], i%2))
 	})
 	require.Eventually(t, func() bool { return s.scheduler.Counters().Running == 0 }, time.Minute, time.Millisecond)
+	for _, query := range []string{"", "", "?reset_running_requests=true"} {
+		answer, err := http.Post(strings.TrimSuffix(url, "/v1")+"/reset_prefix_cache"+query, "", nil)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, 200, answer.StatusCode)
+	}
 	holdCounters(t, settled(t, url), c, s.scheduler.Counters())
 	http.DefaultClient.CloseIdleConnections()
 	stop()

@@ -65,6 +65,7 @@ func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error 
 	t.Row("blocks hit", report.Count(r.Hits), report.Percent(r.Hits, r.Blocks))
 	t.Row("prompt tokens", report.Count(r.PromptTokens), "")
 	t.Row("tokens reused", report.Count(r.ReusedTokens), report.Percent(r.ReusedTokens, r.PromptTokens))
+	t.Row("tokens evicted and asked for again", report.Count(r.ThrashTokens), report.Percent(r.ThrashTokens, r.EnginePromptTokens))
 	t.Row("answer tokens", report.Count(r.AnswerTokens), "")
 	t.Row("pages evicted", report.Count(r.EvictedPages), "")
 	t.Row("pages offloaded", report.Count(r.OffloadedPages), report.Bytes(r.BytesOffloaded))
@@ -75,7 +76,23 @@ func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error 
 	if err := t.Write(c.OutOrStdout(), report.Locale()); err != nil {
 		return err
 	}
+	if _, err := fmt.Fprint(c.OutOrStdout(), thrashNote(r)); err != nil {
+		return err
+	}
 	return printTimings(c, meter, time.Duration(r.Seconds*float64(time.Second)))
+}
+
+// thrashNote says what helps where a tenth of the prompt tokens had been evicted a short while
+// before.
+func thrashNote(r *replay.Result) string {
+	if r.ThrashTokens*10 < r.EnginePromptTokens || r.ThrashTokens == 0 {
+		return ""
+	}
+	help := "more --pages or --host-pages"
+	if r.Policy != windows.Forecast {
+		help = "--policy forecast, or " + help
+	}
+	return "The cache is too small for what is asked for again: try " + help + ".\n"
 }
 
 // printTimings prints what the engine's calls took.

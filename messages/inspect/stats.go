@@ -25,6 +25,15 @@ type Stats struct {
 	Readmissions int64
 	PromptTokens int64
 	ReusedTokens int64
+	// ThrashTokens are those of PromptTokens that were not reused although the cache had them a
+	// short while ago: they were evicted, and were wanted again before twice the tokens that the
+	// largest pool holds in both tiers had come into the cache. What resets, epochs of the
+	// weights, failures and invalidations by adapter have forgotten was not evicted.
+	//
+	// Prefixes are remembered by signatures at the ends of blocks 1, 2, 4 and so on, then at
+	// every 256 tokens, so the number is up to that much too small for each prompt. Prompts with
+	// multimodal items and what only checkpoints lack do not count.
+	ThrashTokens int64
 	Pools        []PoolStats
 	Prompts      PromptStats
 	// AppendedTokens were appended and not rewound, of each beam. Those of a fork's origin
@@ -32,6 +41,9 @@ type Stats struct {
 	AppendedTokens int64
 	// AppendedPages are device pages that appends have taken, of all pools.
 	AppendedPages int64
+	// Weights is the epoch of the weights, and Forgets what hosts have had the engine forget.
+	Weights string
+	Forgets ForgetStats
 	// RefusedSteps are those of appends and commits that were served otherwise.
 	RefusedSteps StepRefusals
 	Sequences    int // running now
@@ -46,6 +58,15 @@ type Stats struct {
 	// a store.
 	Calls CallStats
 	Store *StoreStats
+}
+
+// ForgetStats counts what hosts have had the engine forget, when the tree has forgotten it.
+type ForgetStats struct {
+	Resets            int64 // that left what running sequences hold
+	RunningResets     int64 // messages.Reset.Running
+	Weights           int64 // new epochs of the weights
+	Invalidations     int64 // also those that found nothing
+	InvalidatedBlocks int64
 }
 
 // StepRefusals counts refused steps by their code.

@@ -17,6 +17,7 @@ type Answer struct {
 	Requests     int64        `json:"requests"`
 	PromptTokens int64        `json:"prompt_tokens"`
 	ReusedTokens int64        `json:"reused_tokens"`
+	ThrashTokens int64        `json:"thrash_tokens"` // see inspect.Stats
 	Sequences    int          `json:"sequences"`
 	Rounds       int64        `json:"rounds"`
 	Restarts     int64        `json:"restarts"`
@@ -153,7 +154,7 @@ func (p *Page) fresh(ctx context.Context) error {
 func (p *Page) describe(s *inspect.Stats, o *inspect.Overview, now time.Time) Answer {
 	a := Answer{
 		Title: p.o.Title, Time: float64(now.UnixNano()) / 1e9, Requests: s.Requests, PromptTokens: s.PromptTokens,
-		ReusedTokens: s.ReusedTokens, Sequences: s.Sequences, Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
+		ReusedTokens: s.ReusedTokens, ThrashTokens: s.ThrashTokens, Sequences: s.Sequences, Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
 		Lookup: !p.o.NoLookup,
 	}
 	for i := range s.Pools {

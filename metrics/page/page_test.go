@@ -65,7 +65,7 @@ func overview(l inspect.OverviewLimits) inspect.Overview {
 
 func stats() inspect.Stats {
 	return inspect.Stats{
-		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, Sequences: 7, Restarts: 2,
+		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, ThrashTokens: 12000, Sequences: 7, Restarts: 2,
 		Pools: []inspect.PoolStats{{
 			Name: "wfullh8", Primary: inspect.TierPages{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
 			Secondary:    inspect.TierPages{Total: 50, Cached: 20, Free: 30},

@@ -188,6 +188,10 @@ function show(a) {
   history.push(a); if (history.length > points + 10) history.shift();
   if (a.title) { $('title').textContent = 'kvactor: ' + a.title; document.title = 'kvactor: ' + a.title; }
   $('state').textContent = 'live'; $('lookup-box').hidden = !a.lookup;
+  const first = history.length > 1 ? history[0] : { prompt_tokens: 0, thrash_tokens: 0 };
+  const again = (a.thrash_tokens - first.thrash_tokens) / Math.max(1, a.prompt_tokens - first.prompt_tokens);
+  $('thrash').hidden = again < .1;
+  $('thrash').textContent = `${(100 * again).toFixed(0)} % of the prompt tokens had been evicted a short while before: eviction_policy forecast or more memory may help.`;
   number('hit-rate', 'hit rate', a.prompt_tokens ? (100 * a.reused_tokens / a.prompt_tokens).toFixed(1) + ' %' : '–');
   number('requests', 'requests', count(a.requests)); number('sequences', 'running', count(a.sequences));
   number('prompt-tokens', 'prompt tokens', count(a.prompt_tokens)); number('reused-tokens', 'reused tokens', count(a.reused_tokens));

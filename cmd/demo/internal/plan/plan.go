@@ -147,7 +147,27 @@ func Make(r Request) (*Plan, error) {
 	p.needs()
 	p.offload()
 	p.plan.Warnings = windows.Warnings(p.self(), m, r.Cache, p.counts)
+	p.turns()
 	return &p.plan, nil
+}
+
+// turns notes how many tokens clients that take turns may come back with.
+func (p *planner) turns() {
+	if p.Cache.EvictionPolicy != windows.PriorityLRU || !p.Cache.EnableBlockReuse {
+		return
+	}
+	kept := -1
+	for i, pool := range p.self() {
+		if pool.Kind == windows.KindAttention && pool.Full() {
+			if n := (p.counts[i].Primary + p.counts[i].Secondary) * pool.TokensPerBlock; kept < 0 || n < kept {
+				kept = n
+			}
+		}
+	}
+	if kept >= 0 {
+		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("clients that take turns with more than %d tokens in all reuse little under "+
+			"eviction_policy priority_lru: kvactor_thrash_tokens_total counts it, and forecast or more memory helps", kept))
+	}
 }
 
 // split computes the pools and their pages; a cross pool comes last.

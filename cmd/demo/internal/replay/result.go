@@ -31,6 +31,10 @@ type Result struct {
 	PromptTokens int64 `json:"prompt_tokens"`
 	ReusedTokens int64 `json:"reused_tokens"`
 	AnswerTokens int64 `json:"answer_tokens"`
+	// ThrashTokens are those of EnginePromptTokens that were evicted a short while before, as
+	// inspect.Stats has them. Both count what the engine was asked for.
+	ThrashTokens       int64 `json:"thrash_tokens"`
+	EnginePromptTokens int64 `json:"engine_prompt_tokens"`
 
 	EvictedPages   int64 `json:"evicted_pages"`
 	OffloadedPages int64 `json:"offloaded_pages"`
@@ -167,6 +171,7 @@ func (r *Result) close(ctx context.Context, rig *engine.Rig, start time.Time, ke
 	if err != nil {
 		return err
 	}
+	r.ThrashTokens, r.EnginePromptTokens = stats.ThrashTokens, stats.PromptTokens
 	for _, p := range stats.Pools {
 		r.EvictedPages += p.Evicted
 		r.OffloadedPages += p.Offloaded

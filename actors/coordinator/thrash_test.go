@@ -1,0 +1,101 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// remembered is what a thrash has to remember, without its limits: when each prefix came last.
+type remembered struct {
+	at      map[string]int64
+	noted   int64
+	horizon int64
+}
+
+// ends are where prefixes with a signature end.
+func ends(blocks, blockTokens int) (list []int) {
+	for n := 1; n*blockTokens < 256 && n <= blocks; n *= 2 {
+		list = append(list, n*blockTokens)
+	}
+	for n := 256; n <= blocks*blockTokens; n += 256 {
+		list = append(list, n)
+	}
+	return list
+}
+
+func (r *remembered) note(tokens []messages.Token, blockTokens int) {
+	begin := 0
+	for _, end := range ends(len(tokens)/blockTokens, blockTokens) {
+		name := fmt.Sprint(tokens[:end])
+		if at, known := r.at[name]; !known || r.noted-at > r.horizon {
+			r.noted += int64(end - begin)
+		}
+		r.at[name], begin = r.noted, end
+	}
+}
+
+func (r *remembered) known(tokens []messages.Token, blockTokens int) (known int) {
+	for _, end := range ends(len(tokens)/blockTokens, blockTokens) {
+		if at, is := r.at[fmt.Sprint(tokens[:end])]; is && r.noted-at <= r.horizon {
+			known = end
+		}
+	}
+	return known
+}
+
+// What a thrash remembers is what a list of all prefixes has within the horizon, but for a few
+// of the oldest, also where prompts differ in one token.
+func TestThrashRemembersPrefixes(t *testing.T) {
+	const blockTokens, pages = 16, 512
+	c := &Config{
+		Pools: []windows.Pool{{TokensPerBlock: blockTokens}}, Counts: []windows.PageCounts{{Primary: pages - 100, Secondary: 100}},
+		TokensPerBlock: blockTokens, Reuse: true,
+	}
+	h := newThrash(c)
+	want := remembered{at: map[string]int64{}, horizon: 2 * pages * blockTokens}
+	r := rand.New(rand.NewPCG(1, 2))
+	prompt := func() []messages.Token {
+		tokens := make([]messages.Token, r.IntN(700))
+		if len(tokens) > 20 {
+			tokens[20] = messages.Token(r.IntN(60))
+		}
+		return tokens
+	}
+	found, lost := 0, 0
+	for range 5000 {
+		tokens := prompt()
+		exact, got := want.known(tokens, blockTokens), h.known(&messages.Namespace{}, tokens)
+		require.LessOrEqual(t, got, exact, "of %d", len(tokens))
+		found, lost = found+got, lost+exact-got
+		require.Zero(t, h.known(&messages.Namespace{Salt: "other"}, tokens))
+		tokens = prompt()
+		want.note(tokens, blockTokens)
+		h.note(&messages.Namespace{}, tokens)
+	}
+	assert.Positive(t, found)
+	assert.Less(t, lost, found/20)
+	tokens := prompt()
+	assert.Zero(t, testing.AllocsPerRun(10, func() { h.note(&messages.Namespace{}, tokens) }))
+	h.forget()
+	assert.Zero(t, h.known(&messages.Namespace{}, prompt()))
+}
+
+// BenchmarkThrash is what a request of 80,000 tokens costs when it ends.
+func BenchmarkThrash(b *testing.B) {
+	h := newThrash(&Config{
+		Pools: []windows.Pool{{TokensPerBlock: 16}}, Counts: []windows.PageCounts{{Primary: 1 << 20}}, TokensPerBlock: 16, Reuse: true,
+	})
+	tokens := make([]messages.Token, 80_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		tokens[0] = messages.Token(i)
+		h.note(&messages.Namespace{}, tokens)
+	}
+}
