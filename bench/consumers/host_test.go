@@ -40,6 +40,36 @@ type host struct {
 	p       *wire.Publisher
 	random  *rand.Rand
 	prompts []prompt // the latest ones
+	all     []prompt
+	weights string // the epoch
+}
+
+// shape is a model and the pages of its pools.
+type shape struct {
+	name   string
+	model  kvactor.Model
+	window []int
+	pages  []kvactor.PageCounts
+}
+
+// attention is a model of two layers of attention.
+var attention = kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256}
+
+// windowed has a layer with a window and one of full attention.
+var windowed = shape{"windows", attention, []int{8, 256}, []kvactor.PageCounts{{Primary: 30, Secondary: 12}, {Primary: 40, Secondary: 20}}}
+
+// shapes are the kinds of models whose prefixes need more than full attention has.
+func shapes() []shape {
+	recurrent := attention
+	recurrent.Layers, recurrent.KVHeads = 3, []int{1, 1, 0}
+	recurrent.States = []kvactor.State{{Layers: []int{2}, Bytes: 256}}
+	small := []kvactor.PageCounts{{Primary: 24, Secondary: 4}, {Primary: 40, Secondary: 20}, {Primary: 10, Secondary: 4}}
+	return []shape{
+		windowed,
+		{"windows alone", attention, []int{8, 32}, small[:2]},
+		{"states", recurrent, []int{256}, small[1:]},
+		{"windows and states", recurrent, []int{8, 256, 256}, small},
+	}
 }
 
 // freeEndpoint is an endpoint on a port that is free now: one engine may follow another
@@ -52,15 +82,16 @@ func freeEndpoint(t *testing.T) string {
 }
 
 func newHost(t *testing.T, endpoint string, change func(*wire.Options)) *host {
+	return newHostOf(t, windowed, endpoint, change)
+}
+
+func newHostOf(t *testing.T, m shape, endpoint string, change func(*wire.Options)) *host {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	require.NoError(t, err)
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.EventBufferMaxSize, cache.HostCacheSize = blockTokens, 1000, 1<<18
-	cache.MaxAttentionWindow = []int{8, 256}
-	engine, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
-		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 30, Secondary: 12}, {Primary: 40, Secondary: 20}}, Device: device,
-	})
+	cache.MaxAttentionWindow = m.window
+	engine, err := kvactor.Open(kvactor.Config{Model: m.model, Cache: cache, Pages: m.pages, Device: device})
 	require.NoError(t, err)
 	h := &host{t: t, engine: engine, random: rand.New(rand.NewPCG(3, 4))}
 	o := wire.Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: wire.Default(), Interval: -1}
@@ -86,28 +117,49 @@ var namespaces = []messages.Namespace{{}, {}, {Salt: "tenant"}, {LoRA: "adapter"
 func (h *host) step() {
 	h.t.Helper()
 	ctx := h.t.Context()
-	if h.random.IntN(40) == 0 {
+	switch h.random.IntN(80) {
+	case 0, 1:
 		require.NoError(h.t, h.engine.Reset(ctx))
+	case 2:
+		h.weights = fmt.Sprint(h.random.IntN(3))
+		require.NoError(h.t, h.engine.SetWeights(ctx, h.weights))
 	}
+	h.serve(h.drawn())
+	require.NoError(h.t, h.p.Poll(ctx))
+}
+
+// drawn is a prompt that begins like others.
+func (h *host) drawn() prompt {
 	p := prompt{namespaces[h.random.IntN(len(namespaces))], make([]messages.Token, 9+h.random.IntN(50))}
 	for i := range p.tokens {
 		p.tokens[i] = messages.Token(1 + h.random.IntN(3)*(i/8))
 	}
+	return p
+}
+
+// serve computes a prompt and returns how many tokens it has reused.
+func (h *host) serve(p prompt) (reused int) {
+	h.t.Helper()
+	ctx := h.t.Context()
 	r := kvactor.AdmitRequest{Namespace: p.ns, Tokens: p.tokens}
 	if h.random.IntN(3) == 0 {
 		r.Retention = &kvactor.Retention{Ranges: []kvactor.RetentionRange{{Start: 0, End: 8, Priority: 1}}}
 	}
 	s, err := h.engine.Admit(ctx, r)
 	require.NoError(h.t, err)
-	require.NoError(h.t, s.Commit(ctx, len(p.tokens), kvactor.Ticket{}))
+	for _, end := range append(s.Admitted().Checkpoints, len(p.tokens)) {
+		require.NoError(h.t, s.Commit(ctx, end, kvactor.Ticket{}))
+	}
 	require.NoError(h.t, s.Release(ctx, kvactor.Ticket{}))
-	require.NoError(h.t, h.p.Poll(ctx))
 	h.prompts = append(h.prompts, p)
 	h.prompts = h.prompts[max(0, len(h.prompts)-20):]
+	h.all = append(h.all, p)
+	return s.Admitted().ReusedTokens
 }
 
 // published are the tiers of the leading published blocks of a prompt.
 func (h *host) published(p prompt) (tiers []string) {
+	p.ns.Weights = h.weights // who names blocks as the engine does says of which weights they are
 	names, err := events.Names(messages.Prefix{Namespace: p.ns, Tokens: p.tokens}, blockTokens)
 	require.NoError(h.t, err)
 	for _, n := range names {
