@@ -223,6 +223,7 @@ func (c *Collector) collectForgets(out chan<- prometheus.Metric, s *inspect.Stat
 	c.own.counter(out, "resets_total", float64(s.Forgets.Resets), "idle")
 	c.own.counter(out, "resets_total", float64(s.Forgets.RunningResets), "running")
 	c.own.counter(out, "resets_total", float64(s.Forgets.Weights), "weights")
+	c.own.counter(out, "resets_total", float64(s.Forgets.Scales), "scales")
 	c.own.counter(out, "invalidations_total", float64(s.Forgets.Invalidations))
 	c.own.counter(out, "invalidated_blocks_total", float64(s.Forgets.InvalidatedBlocks))
 	c.own.gauge(out, "weights_info", 1, s.Weights)

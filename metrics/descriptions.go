@@ -91,7 +91,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	}
 	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", []string{"tier"}, constant)
 	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Prompt tokens that were not reused, by why.", []string{"reason"}, constant)
-	d["resets_total"] = prometheus.NewDesc("kvactor_resets_total", "Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor does a new epoch of the weights.", []string{"forgot"}, constant)
+	d["resets_total"] = prometheus.NewDesc("kvactor_resets_total", "Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor do a new epoch of the weights and other scales.", []string{"forgot"}, constant)
 	d["weights_info"] = prometheus.NewDesc("kvactor_weights_info", "The epoch of the weights, in a label.", []string{"weights"}, constant)
 	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Refused steps of appends and commits, by the code of the refusal.", []string{"code"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)

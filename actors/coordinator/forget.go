@@ -210,6 +210,7 @@ func (f *forget) forgotten() {
 		f.stats.Forgets.Weights++
 	case *messages.WriteScales:
 		f.config.setScales(r.Scales)
+		f.stats.Forgets.Scales++
 	}
 	// What an adapter computed is asked for again at once. Sessions, salts and prefixes that hosts
 	// invalidate, as many as they like, are not.

@@ -83,6 +83,7 @@ func (h *held) prompts(c *seen, s scheduler.Counters) {
 	h.is(2, "kvactor_resets_total", "idle")
 	h.is(1, "kvactor_resets_total", "running")
 	h.is(0, "kvactor_resets_total", "weights")
+	h.is(0, "kvactor_resets_total", "scales")
 	// Of requests for likelihoods, whose namespaces are forgotten with them.
 	h.within(float64(c.likelihoods), many, "kvactor_invalidations_total")
 	h.within(1, many, "kvactor_invalidated_blocks_total")

@@ -65,6 +65,7 @@ type ForgetStats struct {
 	Resets            int64 // that left what running sequences hold
 	RunningResets     int64 // messages.Reset.Running
 	Weights           int64 // new epochs of the weights
+	Scales            int64 // other scales of 8-bit elements
 	Invalidations     int64 // also those that found nothing
 	InvalidatedBlocks int64
 }
