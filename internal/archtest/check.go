@@ -91,8 +91,11 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.name, "_test.go") }
 func (s *source) forTests() bool { return s.isTest() || servesTests(s.dir) }
 
 func (s *source) check() {
-	s.checkSizes()
-	s.checkComments()
+	// What a program has generated is read in its source.
+	if !ast.IsGenerated(s.file) {
+		s.checkSizes()
+		s.checkComments()
+	}
 	p, ok := placeOf(s.dir)
 	if !ok {
 		s.report(s.file.Package, "package %s has no place in the picture", s.dir)
