@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/fleet"
+	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
@@ -104,7 +105,7 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	c.AddCommand(&cobra.Command{
 		Use: "engine", Short: "Be an engine of a fleet", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return fleet.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), openStore)
+			return fleet.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), storeurl.Open)
 		},
 	})
 	return c
@@ -309,7 +310,7 @@ func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Cont
 	var store stores.Store
 	switch {
 	case v.store && f.store.url != "":
-		if store, err = openStore(c.Context(), f.store.url); err != nil {
+		if store, err = storeurl.Open(c.Context(), f.store.url); err != nil {
 			return nil, nil, statusError{fmt.Errorf("--store: %w", err), statusUsage}
 		}
 		done = store.Close

@@ -9,19 +9,15 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	_ "gocloud.dev/blob/fileblob" // file://
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
+	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/offloader/stores"
-	"github.com/kvactor/kvactor/offloader/stores/blob"
-	"github.com/kvactor/kvactor/offloader/stores/valkey"
 )
 
 // storeFlag is --store: where pages are kept beyond the process.
@@ -80,7 +76,7 @@ func (f *storeFlag) logger() actors.Option {
 // cannot be opened yet keeps no engine from starting, unless the user says so.
 func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig, error) {
 	store := stores.OpenLater(func(ctx context.Context) (stores.Store, error) {
-		return openStore(ctx, f.url)
+		return storeurl.Open(ctx, f.url)
 	})
 	limited, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -92,23 +88,6 @@ func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig,
 		fmt.Fprintf(f.notes, "demo: %v; starting without it\n", err)
 	}
 	return actors.StoreConfig{Store: store, Model: model, Save: actors.SaveOnCommit}, nil
-}
-
-// openStore opens the store that a URL names.
-func openStore(ctx context.Context, text string) (stores.Store, error) {
-	// First, as its URL may have a password, which the errors of package url would show.
-	if strings.HasPrefix(text, "valkey") || strings.HasPrefix(text, "redis") {
-		return valkey.Open(text)
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
-	case u.Scheme == "file" && u.RawQuery == "":
-		// Files appear under their names when they are complete, without a second file each.
-		u.RawQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"
-	}
-	return blob.Open(ctx, u.String(), blob.Options{})
 }
 
 // hashOf is the hash of all files of a model: of a folder, or of the one file at path.

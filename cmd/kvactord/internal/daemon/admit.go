@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/cmd/kvactord/wire"
+)
+
+// admissions collects the prompts of a call of the engine, and which entry each belongs to.
+type admissions struct {
+	batch   []kvactor.Admission
+	entries []int
+}
+
+func (a *admissions) add(entry int, r kvactor.AdmitRequest) {
+	a.batch, a.entries = append(a.batch, kvactor.Admission{Request: r}), append(a.entries, entry)
+}
+
+// admit admits the prompts and waits for their pages. A prompt whose pages do not come in time is
+// released again.
+func (s *session) admit(ctx context.Context, a *admissions) {
+	if len(a.batch) == 0 {
+		return
+	}
+	_ = s.in.note(s.in.engine.AdmitBatch(ctx, a.batch))
+	var late []*handle
+	for i := range a.batch {
+		x := &a.batch[i]
+		if x.Err == nil {
+			if x.Err = s.in.wait(ctx, x.Sequence); x.Err != nil {
+				late = append(late, &handle{sequence: x.Sequence})
+			}
+		}
+	}
+	if len(late) > 0 {
+		_ = s.in.release(context.WithoutCancel(ctx), late)
+	}
+}
+
+// matches finds and claims stored prefixes.
+//
+// A claim is a sequence of the prefix and one token more: an admission reuses all tokens of its
+// prompt but the last.
+func (s *session) matches(ctx context.Context, list []*wire.Match) []*wire.Matched {
+	out := make([]*wire.Matched, len(list))
+	var a admissions
+	for i, m := range list {
+		out[i] = &wire.Matched{}
+		prefix, wrong := s.readPrompt(m.GetPrompt())
+		if wrong == nil && len(s.handles)+len(a.batch) >= s.daemon.config.Handles {
+			wrong = s.full()
+		}
+		if wrong != nil {
+			out[i].Error = wrong
+			continue
+		}
+		found, err := s.in.engine.Lookup(ctx, prefix)
+		if err != nil {
+			out[i].Error = refusal(s.in.note(err))
+			continue
+		}
+		block := s.in.geometry.cache.TokensPerBlock
+		if m.GetFetch() && s.in.stores && found.MatchedTokens+block < len(prefix.Tokens) && s.in.fetching(prefix, s.daemon.config.Deadline) {
+			out[i].Fetching = true
+			continue
+		}
+		if found.MatchedTokens == 0 {
+			out[i].Reason = string(kvactor.ReasonCold)
+			continue
+		}
+		a.add(i, kvactor.AdmitRequest{
+			Namespace: prefix.Namespace, Tokens: prefix.Tokens[:found.MatchedTokens+1], Session: m.GetSession(),
+			Multimodal: itemsWithin(prefix.Multimodal, found.MatchedTokens+1),
+		})
+	}
+	s.admit(ctx, &a)
+	for k, i := range a.entries {
+		x := &a.batch[k]
+		if out[i].Error = refusal(x.Err); x.Err != nil {
+			continue
+		}
+		s.claimed(out[i], x.Sequence)
+	}
+	return out
+}
+
+// itemsWithin are the items of a prompt that is cut.
+func itemsWithin(items []kvactor.MultimodalItem, tokens int) (within []kvactor.MultimodalItem) {
+	for _, item := range items {
+		if item.Start < tokens {
+			item.Length = min(item.Length, tokens-item.Start)
+			within = append(within, item)
+		}
+	}
+	return within
+}
+
+// claimed fills in the answer of a match.
+func (s *session) claimed(out *wire.Matched, q *kvactor.Sequence) {
+	out.Handle, out.Tokens, out.Reason = s.keep(&handle{sequence: q}), uint32(q.Reused()), string(q.Admitted().MissReason)
+	blocks := q.Reused() / s.in.geometry.cache.TokensPerBlock
+	for p, table := range q.Tables() {
+		pages := table[0]
+		if s.in.pools[p].Kind == kvactor.KindAttention {
+			pages = pages[:blocks]
+		}
+		out.Pages = append(out.Pages, packPages(pages))
+	}
+}
+
+// reserves takes pages for blocks that are to be written.
+func (s *session) reserves(ctx context.Context, list []*wire.Reserve) []*wire.Reserved {
+	out := make([]*wire.Reserved, len(list))
+	var a admissions
+	for i, r := range list {
+		out[i] = &wire.Reserved{}
+		request, stored, wrong := s.readReserve(ctx, r)
+		if wrong == nil && len(s.handles)+len(a.batch) >= s.daemon.config.Handles {
+			wrong = s.full()
+		}
+		if out[i].Error = wrong; wrong != nil {
+			continue
+		}
+		if stored {
+			out[i].Tokens = uint32(len(request.Tokens))
+			continue
+		}
+		a.add(i, request)
+	}
+	s.admit(ctx, &a)
+	for k, i := range a.entries {
+		x := &a.batch[k]
+		if out[i].Error = refusal(x.Err); x.Err != nil {
+			continue
+		}
+		s.reserved(out[i], x.Sequence)
+	}
+	return out
+}
+
+// readReserve reads a reservation; stored: there is nothing to be written.
+func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kvactor.AdmitRequest, stored bool, _ *wire.Error) {
+	prefix, wrong := s.readPrompt(r.GetPrompt())
+	if wrong == nil {
+		wrong = s.whole(len(prefix.Tokens))
+	}
+	if wrong == nil && r.GetTail() {
+		wrong = errorf(string(kvactor.ErrNotSupported), "tail is not served")
+	}
+	retention, unread := readRetention(r.GetRetention())
+	if wrong == nil {
+		wrong = unread
+	}
+	if wrong != nil {
+		return request, false, wrong
+	}
+	// An admission reuses all tokens but the last. One token more tells whether the last block
+	// is stored, too.
+	more := prefix
+	s.tokens = append(s.tokens, 0)
+	more.Tokens = s.tokens[len(s.tokens)-len(prefix.Tokens)-1:]
+	found, err := s.in.engine.Lookup(ctx, more)
+	request = kvactor.AdmitRequest{
+		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
+		Retention: retention, Session: r.GetSession(), Readmitted: true, // the match has counted the request
+	}
+	return request, found.MatchedTokens == len(prefix.Tokens), refusal(s.in.note(err))
+}
+
+// reserved fills in the answer of a reservation: pages of what is stored are not to be written.
+func (s *session) reserved(out *wire.Reserved, q *kvactor.Sequence) {
+	out.Handle, out.Tokens = s.keep(&handle{sequence: q, write: true}), uint32(q.Reused())
+	stored := q.Reused() / s.in.geometry.cache.TokensPerBlock
+	for p, table := range q.Tables() {
+		packed := packPages(table[0])
+		if s.in.pools[p].Kind == kvactor.KindAttention {
+			for at := range stored * tokenBytes {
+				packed[at] = 0xFF // -1
+			}
+		}
+		out.Pages = append(out.Pages, packed)
+	}
+	for _, at := range q.Admitted().Checkpoints {
+		out.Checkpoints = append(out.Checkpoints, uint32(at))
+	}
+}

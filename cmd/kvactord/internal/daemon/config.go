@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/events/publish/wire"
+	"github.com/kvactor/kvactor/metrics"
+)
+
+// Config says what a daemon serves, and how.
+type Config struct {
+	Socket string // path of the Unix socket
+	Listen string // address of a TCP port on the loopback interface; empty: none
+	// UIDs are the users beside the daemon's own whose processes may connect.
+	UIDs []uint32
+
+	MemoryBytes int64 // of all engines: pages, and the pages that contents of a store come to
+	// Engines is how many engines there may be at a time. Each has an equal part of the memory.
+	Engines int
+	// Cache is the configuration of the engines. What clients say of their models is not in it.
+	Cache kvactor.CacheConfig
+	// Store attaches an engine to the store, with the fingerprint of its sessions; nil: none.
+	Store *actors.StoreConfig
+
+	Metrics string // address of the page and of metrics; empty: none
+	Aliases metrics.Aliases
+	Events  wire.Config // published if it is enabled
+
+	Sessions     int           // connections at a time
+	Handles      int           // claims, writes and pins of a session
+	RequestBytes int           // of a frame
+	Deadline     time.Duration // of a request that names none
+	// Quarantine is how long pages of unfinished writes are kept from others when a session
+	// ends without giving them back: another process of the client may still be writing.
+	Quarantine time.Duration
+
+	Log *slog.Logger
+}
+
+// Defaults returns a configuration with the default bounds.
+func Defaults() Config {
+	return Config{
+		Engines: 1, Cache: kvactor.DefaultCache(), Events: wire.Default(),
+		Sessions: 4096, Handles: 1 << 16, RequestBytes: 64 << 20, Deadline: 10 * time.Second,
+		Quarantine: time.Second, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// check returns everything that is wrong.
+func (c *Config) check() error {
+	var problems []error
+	say := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	d := kvactor.DefaultCache()
+	say(c.Socket == "", "there is no socket")
+	say(c.MemoryBytes < 1<<20, "%d bytes of memory are less than 1 MiB", c.MemoryBytes)
+	say(c.Engines < 1 || c.Engines > 64, "%d engines are not 1 to 64", c.Engines)
+	say(c.Sessions < 1 || c.Handles < 1 || c.Deadline <= 0 || c.Quarantine < 0, "the bounds of sessions must be positive")
+	say(c.RequestBytes < openBytes, "requests of %d bytes: at least %d", c.RequestBytes, openBytes)
+	say(c.Cache.TokensPerBlock != d.TokensPerBlock, "tokens_per_block is what sessions say")
+	say(len(c.Cache.MaxAttentionWindow) > 0, "max_attention_window is what sessions say")
+	say(c.Cache.SinkTokenLength != 0, "sink_token_length is not served")
+	say(c.Cache.DType != d.DType, "dtype is what sessions know")
+	say(c.Cache.FreeGPUMemoryFraction != d.FreeGPUMemoryFraction, "free_gpu_memory_fraction: the memory of the daemon is all for pages")
+	say(c.Cache.HostCacheSize >= c.MemoryBytes, "host_cache_size %d is a part of the memory, %d", c.Cache.HostCacheSize, c.MemoryBytes)
+	say(c.Events.Enable && c.Engines > 1, "events are published of one engine, not of %d", c.Engines)
+	if c.Listen != "" {
+		problems = append(problems, loopback(c.Listen))
+	}
+	return errors.Join(problems...)
+}
+
+// loopback refuses an address that other machines can reach.
+func loopback(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s: only the loopback interface is served", address)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/kvactor/kvactor/metrics/page"
+)
+
+// Daemon serves sessions.
+type Daemon struct {
+	config  Config
+	engines engines
+	handles atomic.Uint64 // the last handle that was given out: no two sessions have one
+
+	listeners []net.Listener
+	page      net.Listener // nil: none
+
+	mu       sync.Mutex
+	stopping bool
+	sessions map[net.Conn]*session
+	running  sync.WaitGroup // sessions, and pages that are kept behind them
+}
+
+// Open opens the sockets. Serve serves them, and Close gives up what Serve has not begun.
+func Open(c Config) (*Daemon, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	d := &Daemon{config: c, sessions: map[net.Conn]*session{}}
+	d.engines = engines{config: &d.config, list: map[string]*instance{}}
+	err := d.listen()
+	if err != nil {
+		return nil, errors.Join(err, d.closeListeners())
+	}
+	return d, nil
+}
+
+func (d *Daemon) listen() error {
+	c := &d.config
+	unix, err := listenUnix(c.Socket, len(c.UIDs) > 0)
+	if err != nil {
+		return err
+	}
+	d.listeners = append(d.listeners, unix)
+	if c.Listen != "" {
+		tcp, err := net.Listen("tcp", c.Listen)
+		if err != nil {
+			return err
+		}
+		d.listeners = append(d.listeners, tcp)
+	}
+	if c.Metrics != "" {
+		d.page, err = page.Listen(context.Background(), c.Metrics)
+	}
+	return err
+}
+
+// listenUnix listens at a path that is the user's alone from the beginning. A socket that
+// a daemon left which was killed is taken over.
+func listenUnix(path string, others bool) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s is there, and no socket", path)
+		}
+		if c, err := net.Dial("unix", path); err == nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("%s: another daemon listens there", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	mask := syscall.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(mask)
+	if err == nil && others {
+		err = os.Chmod(path, 0o666) // who connects is asked for by its credentials
+	}
+	return l, err
+}
+
+// Addr is the address of the TCP port; nil: there is none.
+func (d *Daemon) Addr() net.Addr {
+	if len(d.listeners) < 2 {
+		return nil
+	}
+	return d.listeners[1].Addr()
+}
+
+// Page is the address of the page; nil: there is none.
+func (d *Daemon) Page() net.Addr {
+	if d.page == nil {
+		return nil
+	}
+	return d.page.Addr()
+}
+
+// Serve serves sessions until the context ends. Requests that are being served then are
+// answered, and engines save what they have to.
+func (d *Daemon) Serve(ctx context.Context) error {
+	failed := make(chan error, len(d.listeners)+1)
+	for _, l := range d.listeners {
+		go func() { failed <- d.accept(l) }()
+	}
+	web := &http.Server{Handler: http.HandlerFunc(d.web), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	if d.page != nil {
+		go func() { failed <- web.Serve(d.page) }()
+	}
+	d.config.Log.Info("listening", "socket", d.config.Socket, "memory", d.config.MemoryBytes)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	d.config.Log.Info("stopping")
+	return errors.Join(err, d.stop(web))
+}
+
+// stop ends all sessions, then the engines.
+func (d *Daemon) stop(web *http.Server) error {
+	err := d.closeListeners()
+	_ = web.Close()
+	d.mu.Lock()
+	d.stopping = true
+	for conn := range d.sessions {
+		_ = conn.SetReadDeadline(time.Now()) // a request that is being served is answered first
+	}
+	d.mu.Unlock()
+	d.running.Wait()
+	limited, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	return errors.Join(err, d.engines.close(limited))
+}
+
+// closeListeners closes the sockets, and removes that of the Unix socket.
+func (d *Daemon) closeListeners() error {
+	var problems []error
+	for _, l := range d.listeners {
+		problems = append(problems, l.Close())
+	}
+	if d.page != nil {
+		_ = d.page.Close() // the server of the page may have closed it
+	}
+	return errors.Join(problems...)
+}
+
+// Close closes the sockets of a daemon that is not served.
+func (d *Daemon) Close() error { return d.closeListeners() }
+
+// accept starts a session for each connection.
+func (d *Daemon) accept(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil { // of one connection, or the process has too many files
+			d.config.Log.Warn("accept", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		if err := d.start(conn); err != nil {
+			d.config.Log.Warn("connection refused", "error", err)
+			_ = conn.Close()
+		}
+	}
+}
+
+// acceptPause keeps a failing accept from using a processor.
+const acceptPause = 50 * time.Millisecond
+
+// start starts a session for a connection, if its process may have one.
+func (d *Daemon) start(conn net.Conn) error {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return err
+	}
+	if peer.known && peer.uid != uint32(os.Getuid()) && !slices.Contains(d.config.UIDs, peer.uid) {
+		return fmt.Errorf("a process of user %d, which is not allowed", peer.uid)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.stopping:
+		return errors.New("the daemon is stopping")
+	case len(d.sessions) >= d.config.Sessions:
+		return fmt.Errorf("%d sessions are open", len(d.sessions))
+	}
+	s := &session{daemon: d, conn: conn, peer: peer, handles: map[uint64]*handle{}}
+	d.sessions[conn] = s
+	d.running.Go(func() {
+		s.serve()
+		d.mu.Lock()
+		delete(d.sessions, conn)
+		d.mu.Unlock()
+	})
+	return nil
+}
+
+// peer is the process at the other end of a connection.
+type peer struct {
+	known    bool // of a Unix socket
+	pid, uid uint32
+}

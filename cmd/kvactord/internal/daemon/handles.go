@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/cmd/kvactord/wire"
+)
+
+// handle is what a session holds under a number.
+type handle struct {
+	sequence *kvactor.Sequence // nil: a pin
+	write    bool              // the sequence is a write, else a claim
+	pin      kvactor.PinID
+}
+
+// unfinished tells whether the client may still be writing pages.
+func (h *handle) unfinished() bool { return h.write && h.sequence.Computed() < h.sequence.Len() }
+
+// keep gives a handle out.
+func (s *session) keep(h *handle) uint64 {
+	n := s.daemon.handles.Add(1)
+	s.handles[n] = h
+	return n
+}
+
+// sequenceOf finds a claim or a write. Handles of other sessions are unknown.
+func (s *session) sequenceOf(n uint64) (*handle, *wire.Error) {
+	if h := s.handles[n]; h != nil && h.sequence != nil {
+		return h, nil
+	}
+	return nil, errorf(codeHandle, "the session has no claim and no write %d", n)
+}
+
+func (s *session) writeOf(n uint64) (*handle, *wire.Error) {
+	if h := s.handles[n]; h != nil && h.write {
+		return h, nil
+	}
+	return nil, errorf(codeHandle, "the session has no write %d", n)
+}
+
+func (s *session) pinOf(n uint64) (*handle, *wire.Error) {
+	if h := s.handles[n]; h != nil && h.sequence == nil {
+		return h, nil
+	}
+	return nil, errorf(codeHandle, "the session has no pin %d", n)
+}
+
+// full refuses handles beyond the bound.
+func (s *session) full() *wire.Error {
+	if n := len(s.handles); n >= s.daemon.config.Handles {
+		return errorf(codeLimit, "the session holds %d claims, writes and pins", n)
+	}
+	return nil
+}
+
+// release ends sequences, and forgets what was not committed.
+func (in *instance) release(ctx context.Context, list []*handle) error {
+	steps := make([]kvactor.Step, 0, len(list))
+	for _, h := range list {
+		steps = append(steps, kvactor.Step{Sequence: h.sequence, Discard: h.unfinished()})
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	return in.note(in.engine.Release(ctx, steps))
+}
+
+// end gives back everything that the session holds.
+func (s *session) end() {
+	_ = s.conn.Close()
+	if s.in == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	n := len(s.handles)
+	writes := s.releaseAll(ctx)
+	if s.reader != 0 {
+		_ = s.in.note(s.in.engine.CloseReader(ctx, s.reader))
+	}
+	s.daemon.config.Log.Info("session ended", "client", s.name, "pid", s.peer.pid, "engine", s.in.serial, "held", n)
+	if len(writes) == 0 {
+		s.daemon.engines.release(s.in)
+		return
+	}
+	s.daemon.running.Go(func() { s.daemon.quarantine(s.in, writes) })
+}
+
+// releaseAll gives back what the session holds, and returns the writes that were not finished.
+func (s *session) releaseAll(ctx context.Context) (writes []*handle) {
+	var over []*handle
+	for n, h := range s.handles {
+		delete(s.handles, n)
+		switch {
+		case h.sequence == nil:
+			_ = s.in.note(s.in.engine.Unpin(ctx, h.pin))
+		case h.unfinished():
+			writes = append(writes, h)
+		default:
+			over = append(over, h)
+		}
+	}
+	_ = s.in.release(ctx, over) // each is released, or the engine has failed
+	return writes
+}
+
+// quarantine keeps the pages of unfinished writes for a while: a process of the client may be
+// writing to them that does not know yet that the session has ended.
+func (d *Daemon) quarantine(in *instance, writes []*handle) {
+	if d.config.Quarantine > 0 {
+		t := time.NewTimer(d.config.Quarantine)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-in.ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = in.release(ctx, writes)
+	d.engines.release(in)
+}
