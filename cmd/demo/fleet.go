@@ -17,10 +17,10 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/fleet"
-	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
+	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 

@@ -48,13 +48,19 @@ func (c *Collection) Add(kind string, layer int, r Resource) error {
 	if ps := r.problems(); len(ps) > 0 {
 		return refuse("%s", ps[0])
 	}
-	if _, paged := r.(PagedKV); paged {
+	if attends(r) {
 		// A layer is in one attention pool, so it has one pair of keys and values.
 		for _, e := range c.entries {
-			if _, too := e.resource.(PagedKV); too && e.layer == layer {
+			if attends(e.resource) && e.layer == layer {
 				return refuse("layer %d has keys and values already, %s", layer, e.name)
 			}
 		}
+	}
+	if shared, ok := r.(SharedKV); ok && !slices.ContainsFunc(c.entries, func(e entry) bool {
+		_, paged := e.resource.(PagedKV)
+		return paged && e.layer == shared.Layer
+	}) {
+		return refuse("layer %d has no keys and values of its own to share", shared.Layer)
 	}
 	if c.names == nil {
 		c.names = make(map[string]bool)
@@ -82,12 +88,47 @@ func (c *Collection) resolved(cache windows.Config) *Collection {
 	return r
 }
 
+// attends tells whether a resource is the keys and values of its layer.
+func attends(r Resource) bool {
+	switch r.(type) {
+	case PagedKV, SharedKV:
+		return true
+	default:
+		return false
+	}
+}
+
 // configured is the element type of a setting, or a layer's own.
 func configured(setting string, own windows.DType) windows.DType {
 	if d := windows.DType(setting); d.Known() {
 		return d
 	}
 	return own
+}
+
+// Layer is a layer of a model that says what it keeps. Hosts implement it for their layers.
+type Layer interface {
+	// Keeps lists what the layer keeps; nil: nothing.
+	Keeps() []Kept
+}
+
+// Kept is one resource that a layer keeps. Kind is the beginning of its name; see Collection.Add.
+type Kept struct {
+	Kind     string
+	Resource Resource
+}
+
+// Declare collects what the layers of a model keep, in their order. The error joins all refusals
+// of Collection.Add.
+func Declare(layers ...Layer) (*Collection, error) {
+	c := new(Collection)
+	var errs []error
+	for i, layer := range layers {
+		for _, k := range layer.Keeps() {
+			errs = append(errs, c.Add(k.Kind, i, k.Resource))
+		}
+	}
+	return c, windows.Join(errs...)
 }
 
 // Names lists the resources in the order of the collection.

@@ -22,10 +22,11 @@ type Decision struct {
 
 // decider holds the references that the others of a collection are compared with.
 type decider struct {
-	strict bool
-	kv     *entry // the first PagedKV; nil: none
-	ssm    *entry // the first SSM
-	conv   *entry // the first CausalConv
+	entries []entry
+	strict  bool
+	kv      *entry // the first PagedKV; nil: none
+	ssm     *entry // the first SSM
+	conv    *entry // the first CausalConv
 	// convReason says why the convolutions do not fit the SSM; "": they do.
 	convReason string
 }
@@ -33,7 +34,7 @@ type decider struct {
 // decide decides on all resources in order.
 func (c *Collection) decide(strict bool) []Decision {
 	// Every decision is against references, so they are found before the first one.
-	d := decider{strict: strict}
+	d := decider{strict: strict, entries: c.entries}
 	d.references(c.entries)
 	out := make([]Decision, len(c.entries))
 	for i, e := range c.entries {
@@ -98,6 +99,13 @@ func (d *decider) decide(e *entry) (managed bool, reason string) {
 		default:
 			return false, "a state that is not checkpointable is local"
 		}
+	case SharedKV:
+		owner := &d.entries[slices.IndexFunc(d.entries, func(e entry) bool {
+			_, paged := e.resource.(PagedKV)
+			return paged && e.layer == r.Layer
+		})]
+		managed, _ := d.decide(owner)
+		return managed, "where " + owner.name + " is"
 	default:
 		return false, "rows of a sequence are not in pages"
 	}
@@ -119,6 +127,8 @@ func (d *decider) decideKV(e *entry, r PagedKV) (bool, string) {
 		}
 	}
 	note("head_dim", r.HeadDim, ref.HeadDim)
+	note("value_dim", r.pool(1).ValueDim, ref.pool(1).ValueDim)
+	note("side_bytes", r.SideBytes, ref.SideBytes)
 	note("dtype", r.DType, ref.DType)
 	note("kv_factor", r.factor(), ref.factor())
 	note("kv_layout", r.layout(), ref.layout())

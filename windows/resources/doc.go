@@ -1,14 +1,18 @@
 // Package resources plans the memory of a model whose layers declare what they
 // keep, as the layers of an inference framework do: paged keys and values, states
 // of selective state space models and of convolutions, other states, rows for
-// each token.
+// each token. A layer can read the keys and values of another one.
 //
-//	var c resources.Collection
+//	c, err := resources.Declare(layers...) // of the host: each has a method Keeps
+//	plan, err := c.Plan(resources.Options{Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64})
+//	fmt.Print(plan)
+//	engine, err := kvactor.OpenPlan(plan, device)
+//
+// Collection.Add declares resources one by one:
+//
 //	c.Add("kv_cache", 0, resources.PagedKV{NumKVHeads: 8, HeadDim: 128, DType: windows.BFloat16})
 //	c.Add("ssm_state", 1, resources.SSM{NumHeads: 128, HeadDim: 64, DState: 128, DType: windows.Float32})
 //	c.Add("conv_state", 1, resources.CausalConv{ConvDim: 8448, DConv: 4, DType: windows.BFloat16})
-//	plan, err := c.Plan(resources.Options{Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64})
-//	fmt.Print(plan)
 //
 // A resource is *managed* if it lies in the pages of an engine's pools: then its
 // contents are cached, reused, offloaded and moved like all others. Otherwise it

@@ -90,25 +90,36 @@ func (p *Plan) model(o Options) {
 	}
 	m := windows.Model{Layers: layers, MaxSeqLen: o.MaxSeqLen, KVHeads: make([]int, layers), Shapes: make([]windows.Shape, layers)}
 	limits, states, kept := make([]int, layers), make([]int64, layers), make([]bool, layers)
-	windowed := false
+	windowed, chunks, owners := false, make([]int, layers), make([]int, layers)
 	for i := range limits {
 		// Validate refuses windows below 2; MaxSeqLen itself is checked by Pools.
-		limits[i] = max(o.MaxSeqLen, 2)
+		limits[i], owners[i] = max(o.MaxSeqLen, 2), i
 	}
 	for _, d := range p.Decisions {
 		if !d.Managed {
 			continue
 		}
 		kept[d.Layer] = true
+		if shared, ok := d.Resource.(SharedKV); ok {
+			// The owner is before it, so its reach is known.
+			owners[d.Layer], m.SharedKV = shared.Layer, owners
+			limits[d.Layer], chunks[d.Layer] = limits[shared.Layer], chunks[shared.Layer]
+			continue
+		}
 		kv, paged := d.Resource.(PagedKV)
 		if !paged {
 			states[d.Layer] = aligned(states[d.Layer]) + bytes(d.Resource)
 			continue
 		}
 		m.KVHeads[d.Layer] = kv.NumKVHeads
-		m.Shapes[d.Layer] = windows.Shape{HeadDim: kv.HeadDim, KVFactor: kv.factor(), DType: kv.DType, Layout: kv.layout()}
+		m.Shapes[d.Layer] = windows.Shape{
+			HeadDim: kv.HeadDim, ValueDim: kv.ValueDim, KVFactor: kv.factor(), DType: kv.DType, Layout: kv.layout(), SideBytes: kv.SideBytes,
+		}
 		if kv.Window > 0 {
 			limits[d.Layer], windowed = kv.Window, true
+		}
+		if kv.Chunk > 0 {
+			chunks[d.Layer], m.AttentionChunk = kv.Chunk, chunks
 		}
 	}
 	for l := range layers {

@@ -25,12 +25,18 @@ type PagedKV struct {
 	// Shape of a token: NumKVHeads × HeadDim elements for each of KVFactor.
 	NumKVHeads int
 	HeadDim    int
+	ValueDim   int // elements of a value; 0: HeadDim
 	DType      windows.DType
 	KVFactor   int            // 2: keys and values; 1: one latent vector; 0: 2
 	Layout     windows.Layout // HND or NHD; "": HND
-	// A window only decides the pool: a page holds the same either way.
+	SideBytes  int            // further bytes a token, such as the keys of an indexer
+	// A window or chunk only decides the pool: a page holds the same either way.
 	Window int // tokens that a token attends to; 0: all
+	Chunk  int // length of the chunks within which tokens attend; 0: none
 }
+
+// SharedKV says that a layer reads the keys and values of a layer before it, and keeps none.
+type SharedKV struct{ Layer int }
 
 // SSM is the state of a selective state space model: [heads][dim][state]. Its size
 // does not depend on the length of the sequence, so it serves exactly the tokens that
@@ -77,6 +83,17 @@ func (r PagedKV) factor() int {
 	return r.KVFactor
 }
 
+// pool has the keys and values of one layer for so many tokens in a page.
+func (r PagedKV) pool(tokens int) windows.Pool {
+	return windows.Pool{
+		Kind: windows.KindAttention, Layers: []int{0}, KVHeads: r.NumKVHeads, HeadDim: r.HeadDim, ValueDim: r.ValueDim, KVFactor: r.factor(),
+		DType: r.DType, Layout: r.layout(), SideBytes: r.SideBytes, TokensPerBlock: tokens,
+	}
+}
+
+// split tells whether values have another size than keys.
+func (r PagedKV) split() bool { return r.ValueDim > 0 && r.ValueDim != r.HeadDim }
+
 // layout is Layout with its default.
 func (r PagedKV) layout() windows.Layout {
 	if r.Layout == "" {
@@ -88,11 +105,23 @@ func (r PagedKV) layout() windows.Layout {
 // String is the resource in the words of the plan.
 func (r PagedKV) String() string {
 	s := fmt.Sprintf("%d KV heads x %d %s, kv_factor %d, %s", r.NumKVHeads, r.HeadDim, r.DType, r.factor(), r.layout())
+	if r.split() {
+		s += fmt.Sprintf(", values of %d", r.ValueDim)
+	}
+	if r.SideBytes > 0 {
+		s += fmt.Sprintf(", %d side bytes", r.SideBytes)
+	}
 	if r.Window > 0 {
 		s += fmt.Sprintf(", window %d", r.Window)
 	}
+	if r.Chunk > 0 {
+		s += fmt.Sprintf(", chunks of %d", r.Chunk)
+	}
 	return s
 }
+
+// String is the resource in the words of the plan.
+func (r SharedKV) String() string { return fmt.Sprintf("the keys and values of layer %d", r.Layer) }
 
 // String is the resource in the words of the plan.
 func (r SSM) String() string {
@@ -156,9 +185,9 @@ func bytes(r Resource) int64 {
 // piece. A local one is not paged, because nothing would move its pages with those of
 // the engine.
 func (r PagedKV) slot(n int) int64 {
-	// Scales lie beside the elements in rows as they do in pages.
-	return int64(n) * int64(r.factor()*r.NumKVHeads) * (r.DType.RowBytes(r.HeadDim) + r.DType.ScaleBytes(r.HeadDim))
+	return r.pool(n).PageBytes()
 }
+func (r SharedKV) slot(int) int64   { return 0 }
 func (r SSM) slot(int) int64        { return bytes(r) }
 func (r CausalConv) slot(int) int64 { return bytes(r) }
 func (r State) slot(int) int64      { return bytes(r) }
@@ -216,12 +245,24 @@ func (r PagedKV) problems() []string {
 	if l := r.layout(); l != windows.HND && l != windows.NHD {
 		c = append(c, fmt.Sprintf("kv_layout %q is not one of HND, NHD", l))
 	}
+	if r.ValueDim != 0 {
+		c.atLeast(1, "value_dim", r.ValueDim)
+	}
+	if r.SideBytes != 0 {
+		c.atLeast(1, "side_bytes", r.SideBytes)
+	}
 	// A window of 1 is the token itself: nothing would be kept.
 	if r.Window < 0 || r.Window == 1 {
 		c = append(c, fmt.Sprintf("window %d is neither 0 nor 2 or more", r.Window))
 	}
+	if r.Chunk < 0 || r.Chunk == 1 {
+		c = append(c, fmt.Sprintf("chunk %d is neither 0 nor 2 or more", r.Chunk))
+	}
 	return c
 }
+
+// problems has none: Add knows the layers.
+func (r SharedKV) problems() []string { return nil }
 
 func (r SSM) problems() []string {
 	var c check

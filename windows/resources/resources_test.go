@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -192,10 +193,13 @@ func TestPlanRefuses(t *testing.T) {
 // TestViewsDoNotOverlap: every resource has its own bytes, within its page or slot.
 func TestViewsDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := new(Collection)
+		c, shared := new(Collection), []string(nil)
 		for layer := range rapid.IntRange(1, 4).Draw(t, "layers") {
 			for i, r := range drawn(t, layer) {
 				require.NoError(t, c.Add(fmt.Sprintf("r%d", i), layer, r))
+				if _, ok := r.(SharedKV); ok {
+					shared = append(shared, fmt.Sprintf("r%d_%d", i, layer))
+				}
 			}
 		}
 		o := options(rapid.Bool().Draw(t, "strict"))
@@ -207,8 +211,17 @@ func TestViewsDoNotOverlap(t *testing.T) {
 		agree(t, plan)
 		used := make(map[string]map[int64]string)
 		for _, name := range c.Names() {
-			v, ok := plan.View(name)
-			require.True(t, ok)
+			_, ok := plan.View(name)
+			require.True(t, ok, name)
+		}
+		for name, v := range plan.views {
+			require.Equal(t, name, v.Name)
+			if whole, _, _ := strings.Cut(name, "."); slices.Contains(shared, whole) {
+				of, _ := plan.View(strings.Replace(name, whole, "r0_0", 1))
+				of.Name = name
+				require.Equal(t, of, v, "a layer reads where the other writes")
+				continue
+			}
 			if used[v.Pool] == nil {
 				used[v.Pool] = make(map[int64]string)
 			}
@@ -238,6 +251,21 @@ func agree(t *rapid.T, plan *Plan) {
 		if kv.layout() == windows.NHD {
 			head, token, value = 2, 0, 1
 		}
+		if kv.split() {
+			head, token = head-1, max(0, token-1)
+			if kv.layout() == windows.NHD {
+				head, token = 1, 0
+			}
+			values, ok := plan.View(d.Name + ".values")
+			require.True(t, ok)
+			for part, of := range map[windows.Part]View{windows.Keys: v, windows.Values: values} {
+				want, _ := pool.View(v.Layer, part)
+				require.Equal(t, want, windows.View{
+					Offset: of.Offset, HeadStride: of.Strides[head], TokenStride: of.Strides[token], RowBytes: int64(of.Shape[2]) * of.Strides[2],
+				}, d.Name)
+			}
+			continue
+		}
 		for part, at := range []int64{v.Offset, v.Offset + v.Strides[value]} {
 			if want, ok := pool.View(v.Layer, []windows.Part{windows.Keys, windows.Values}[part]); ok {
 				got := windows.View{
@@ -253,13 +281,26 @@ func agree(t *rapid.T, plan *Plan) {
 func drawn(t *rapid.T, layer int) []Resource {
 	small := rapid.IntRange(1, 3)
 	var out []Resource
-	if layer == 0 || rapid.Bool().Draw(t, "kv") {
-		out = append(out, PagedKV{
+	switch {
+	case layer == 0 || rapid.Bool().Draw(t, "kv"):
+		kv := PagedKV{
 			NumKVHeads: small.Draw(t, "heads"), HeadDim: 16 * small.Draw(t, "dim"), KVFactor: rapid.IntRange(1, 2).Draw(t, "factor"),
-			DType:  rapid.SampledFrom([]windows.DType{windows.FP8, windows.BFloat16}).Draw(t, "dtype"),
-			Layout: rapid.SampledFrom([]windows.Layout{"", windows.NHD}).Draw(t, "layout"),
-			Window: rapid.SampledFrom([]int{0, 8}).Draw(t, "window"),
-		})
+			DType:     rapid.SampledFrom([]windows.DType{windows.FP8, windows.BFloat16}).Draw(t, "dtype"),
+			Layout:    rapid.SampledFrom([]windows.Layout{"", windows.NHD}).Draw(t, "layout"),
+			SideBytes: rapid.SampledFrom([]int{0, 0, 12}).Draw(t, "side"),
+		}
+		if kv.KVFactor == 2 {
+			kv.ValueDim = 16 * rapid.IntRange(0, 2).Draw(t, "value dim")
+		}
+		switch rapid.IntRange(0, 2).Draw(t, "reach") {
+		case 1:
+			kv.Window = 8
+		case 2:
+			kv.Chunk = 8
+		}
+		out = append(out, kv)
+	case rapid.Bool().Draw(t, "shared"):
+		out = append(out, SharedKV{Layer: 0})
 	}
 	if rapid.Bool().Draw(t, "ssm") {
 		out = append(out, SSM{small.Draw(t, "heads"), small.Draw(t, "dim"), small.Draw(t, "state"), windows.Float32})
@@ -308,7 +349,7 @@ func TestViews(t *testing.T) {
 	assert.Equal(t, View{Name: "rows_2", PageBytes: 256, Shape: []int{8, 5}, Strides: []int64{20, 4}}, view("rows_2"))
 }
 
-// Slots go round: each running sequence has one of its own.
+// The memory of the local resources is a page for each slot.
 func TestLocal(t *testing.T) {
 	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
@@ -321,25 +362,6 @@ func TestLocal(t *testing.T) {
 	memory, err := d.Memory()
 	require.NoError(t, err)
 	assert.EqualValues(t, 4*512, memory.Total-memory.Free)
-	for id := range messages.SequenceID(4) {
-		slot, err := local.Take(id)
-		require.NoError(t, err)
-		assert.EqualValues(t, id, slot)
-	}
-	_, err = local.Take(9)
-	assert.ErrorIs(t, err, ErrNoSlot)
-	_, err = local.Take(2)
-	assert.ErrorIs(t, err, messages.ErrBadRequest)
-	require.NoError(t, local.Release(1))
-	assert.ErrorIs(t, local.Release(1), messages.ErrUnknownSequence)
-	slot, err := local.Take(9)
-	require.NoError(t, err)
-	assert.Equal(t, 1, slot)
-	got, ok := local.Slot(9)
-	assert.True(t, ok)
-	assert.Equal(t, 1, got)
-	_, ok = local.Slot(1)
-	assert.False(t, ok)
 	require.NoError(t, local.Close())
 	require.NoError(t, local.Close())
 

@@ -19,7 +19,9 @@ type View struct {
 	Offset    int64
 	// Shape and Strides are the dimensions with the bytes from one element to the
 	// next. Keys and values are [kv, heads, tokens, elements] in HND and [tokens,
-	// kv, heads, elements] in NHD; kv is 2, or 1 for a latent vector. An element
+	// kv, heads, elements] in NHD; kv is 2, or 1 for a latent vector. Where values have another
+	// size, keys are [heads, tokens, elements] or [tokens, heads, elements], and the view of the
+	// name with ".values" has the values. That with ".side" has the side bytes. An element
 	// of a row of NVFP4 is a byte that holds two; windows.Pool.View locates the
 	// scales.
 	Shape   []int
@@ -41,42 +43,101 @@ func (p *Plan) locate() {
 	for i := range p.Decisions {
 		d := &p.Decisions[i]
 		v := View{Name: d.Name, Managed: d.Managed}
-		kv, paged := d.Resource.(PagedKV)
-		switch {
-		case !d.Managed:
-			p.placeLocal(d, &v)
-		case paged:
+		switch r := d.Resource.(type) {
+		case SharedKV:
+			p.share(d, r.Layer)
+			continue
+		case PagedKV:
+			if !d.Managed {
+				p.placeKV(r, v, r.pool(p.maxSeqLen), 0, p.takeSlot(d))
+				continue
+			}
 			pool, layer := p.find(d.Layer, windows.KindAttention)
 			p.setPool(d, &v, pool, layer)
-			keys, _ := pool.View(layer, windows.Keys)
-			v.Offset = keys.Offset
-			v.shapeKV(kv, pool.TokensPerBlock, keys.TokenStride, keys.HeadStride, valuesBehind(pool, layer, keys))
-		default:
+			p.placeKV(r, v, pool, layer, 0)
+			continue
+		}
+		if d.Managed {
 			pool, layer := p.find(d.Layer, windows.KindState)
 			p.setPool(d, &v, pool, layer)
 			v.Offset = int64(layer)*pool.StateBytes + aligned(states[d.Layer])
 			states[d.Layer] = aligned(states[d.Layer]) + bytes(d.Resource)
 			v.shape(d.Resource)
+		} else {
+			p.placeLocal(d, &v)
 		}
 		p.views[d.Name] = v
 	}
-	for _, d := range p.Decisions {
-		if v := p.views[d.Name]; !d.Managed {
+	for name, v := range p.views {
+		if !v.Managed {
 			// Known only now: a slot holds all local resources.
 			v.PageBytes = p.slotBytes
-			p.views[d.Name] = v
+			p.views[name] = v
 		}
 	}
 }
 
-// valuesBehind is the distance from the keys to the values.
-func valuesBehind(pool windows.Pool, layer int, keys windows.View) int64 {
-	values, ok := pool.View(layer, windows.Values)
-	// A latent vector has no values; the stride of a dimension of 1 is never used.
-	if !ok {
-		return 0
+// Parts are the endings of the names of views beside those of keys: of values that have another size
+// than keys, and of side bytes.
+const (
+	valuesPart = ".values"
+	sidePart   = ".side"
+)
+
+// placeKV locates keys and values of one layer of a pool that begins at a byte.
+func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin int64) {
+	name, element := v.Name, int64(kv.DType.Bytes())
+	if kv.DType == windows.NVFP4 {
+		element = 1
 	}
-	return values.Offset - keys.Offset
+	put := func(part string, at windows.View, shape []int, strides []int64) {
+		v := v
+		v.Name, v.Offset, v.Shape, v.Strides = name+part, begin+at.Offset, shape, strides
+		p.views[v.Name] = v
+	}
+	keys, _ := pool.View(layer, windows.Keys)
+	// A latent vector has no values; the stride of a dimension of 1 is never used.
+	values, has := pool.View(layer, windows.Values)
+	if kv.split() {
+		for part, at := range map[string]windows.View{"": keys, valuesPart: values} {
+			row := int(at.RowBytes / element)
+			if kv.layout() == windows.NHD {
+				put(part, at, []int{pool.TokensPerBlock, kv.NumKVHeads, row}, []int64{at.TokenStride, at.HeadStride, element})
+			} else {
+				put(part, at, []int{kv.NumKVHeads, pool.TokensPerBlock, row}, []int64{at.HeadStride, at.TokenStride, element})
+			}
+		}
+	} else {
+		behind, row := int64(0), int(keys.RowBytes/element)
+		if has {
+			behind = values.Offset - keys.Offset
+		}
+		if kv.layout() == windows.NHD {
+			put("", keys, []int{pool.TokensPerBlock, kv.factor(), kv.NumKVHeads, row}, []int64{keys.TokenStride, behind, keys.HeadStride, element})
+		} else {
+			put("", keys, []int{kv.factor(), kv.NumKVHeads, pool.TokensPerBlock, row}, []int64{behind, keys.HeadStride, keys.TokenStride, element})
+		}
+	}
+	if side, ok := pool.View(layer, windows.Side); ok {
+		put(sidePart, side, []int{pool.TokensPerBlock, kv.SideBytes}, []int64{side.TokenStride, 1})
+	}
+}
+
+// share gives a layer the views of the layer whose keys and values it reads.
+func (p *Plan) share(d *Decision, owner int) {
+	for i := range p.Decisions {
+		of := &p.Decisions[i]
+		if _, paged := of.Resource.(PagedKV); !paged || of.Layer != owner {
+			continue
+		}
+		d.Pool = of.Pool
+		for _, part := range []string{"", valuesPart, sidePart} {
+			if v, ok := p.views[of.Name+part]; ok {
+				v.Name = d.Name + part
+				p.views[v.Name] = v
+			}
+		}
+	}
 }
 
 // setPool notes the pool of a managed resource.
@@ -98,44 +159,23 @@ func (p *Plan) find(layer int, kind windows.Kind) (windows.Pool, int) {
 // slotAlignment is the boundary at which each local resource begins in its slot.
 const slotAlignment = 256
 
-// placeLocal gives a local resource the next part of a slot, at a boundary that suits
-// every kernel. The size of a slot is known when all have one.
-func (p *Plan) placeLocal(d *Decision, v *View) {
-	// slotBytes is the end of what has been placed so far.
-	v.Offset = p.slotBytes
-	if kv, ok := d.Resource.(PagedKV); ok {
-		row := kv.DType.RowBytes(kv.HeadDim)
-		if kv.layout() == windows.NHD {
-			heads := row * int64(kv.NumKVHeads)
-			v.shapeKV(kv, p.maxSeqLen, heads*int64(kv.factor()), row, heads)
-		} else {
-			head := row * int64(p.maxSeqLen)
-			v.shapeKV(kv, p.maxSeqLen, row, head, head*int64(kv.NumKVHeads))
-		}
-	} else {
-		v.shape(d.Resource)
-		if rows, ok := d.Resource.(Unpaged); ok {
-			v.Shape = append([]int{p.maxSeqLen}, v.Shape...)
-			v.Strides = append([]int64{rows.slot(1)}, v.Strides...)
-		}
-	}
+// takeSlot gives a local resource the next part of a slot, at a boundary that suits every kernel.
+// The size of a slot is known when all have one.
+func (p *Plan) takeSlot(d *Decision) int64 {
+	begin := p.slotBytes
 	n := d.Resource.slot(p.maxSeqLen)
 	p.slotBytes += (n + slotAlignment - 1) / slotAlignment * slotAlignment
+	return begin
 }
 
-// shapeKV sets the shape of keys and values of so many tokens; token, head and value are
-// the distances in bytes from one of these to the next. Two NVFP4 elements share a byte,
-// so a row of them is a row of half as many bytes.
-func (v *View) shapeKV(kv PagedKV, tokens int, token, head, value int64) {
-	row, element := kv.HeadDim, int64(kv.DType.Bytes())
-	if kv.DType == windows.NVFP4 {
-		row, element = kv.HeadDim/2, 1
+// placeLocal locates a local state, or local rows.
+func (p *Plan) placeLocal(d *Decision, v *View) {
+	v.Offset = p.takeSlot(d)
+	v.shape(d.Resource)
+	if rows, ok := d.Resource.(Unpaged); ok {
+		v.Shape = append([]int{p.maxSeqLen}, v.Shape...)
+		v.Strides = append([]int64{rows.slot(1)}, v.Strides...)
 	}
-	if kv.layout() == windows.NHD {
-		v.Shape, v.Strides = []int{tokens, kv.factor(), kv.NumKVHeads, row}, []int64{token, value, head, element}
-		return
-	}
-	v.Shape, v.Strides = []int{kv.factor(), kv.NumKVHeads, tokens, row}, []int64{value, head, token, element}
 }
 
 // shape sets the shape of a state, or of one row: the elements lie one behind the
