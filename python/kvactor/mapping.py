@@ -1,0 +1,113 @@
+"""The daemon's memory, mapped into this process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kvactor.errors import UnreachableError
+from kvactor.memory import Blocks
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Memory of `pages` pages of `page_bytes` bytes, a file of `size` bytes at path."""
+
+    name: str
+    window: int
+    page_bytes: int
+    pages: int
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer's block lies in a page of a pool: `size` bytes at offsets[rank]."""
+
+    pool: int
+    size: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What another process needs to map the memory of a session. Can be pickled.
+
+    places: of the layers of each group, in the order of the session's groups.
+    """
+
+    pools: tuple[Pool, ...]
+    places: tuple[tuple[Place, ...], ...]
+
+    def groups_of(self, pool: int) -> list[int]:
+        """The groups that have layers in a pool, in ascending order."""
+        return [g for g, places in enumerate(self.places) if any(p.pool == pool for p in places)]
+
+
+def attach(attachment: Attachment, rank: int = 0) -> Memory:
+    """Maps the memory of a session. It stays readable when the daemon dies."""
+    return Memory(attachment, rank)
+
+
+class Memory:
+    """The pages of all pools, as one rank sees them."""
+
+    def __init__(self, attachment: Attachment, rank: int) -> None:
+        self._attachment = attachment
+        self._rank = rank
+        self._maps = [_map(pool) for pool in attachment.pools]
+        self._bytes: list[npt.NDArray[np.uint8]] = [np.frombuffer(m, np.uint8) for m in self._maps]
+
+    def pages(self, group: int, layer: int) -> npt.NDArray[np.uint8]:
+        """The blocks of a layer as an array of shape (pages, bytes)."""
+        place = self._attachment.places[group][layer]
+        pool = self._attachment.pools[place.pool]
+        whole = self._bytes[place.pool][: pool.pages * pool.page_bytes]
+        start = place.offsets[self._rank]
+        return whole.reshape(pool.pages, pool.page_bytes)[:, start : start + place.size]
+
+    def tensor(self, group: int, layer: int) -> torch.Tensor:
+        """The blocks of a layer as a tensor of shape (pages, bytes) and type uint8."""
+        import torch
+
+        return torch.from_numpy(self.pages(group, layer))
+
+    def layers(self, group: int) -> list[Blocks]:
+        """The blocks of each layer of a group; block n lies in page n of its pool."""
+        places = self._attachment.places[group]
+        return [Blocks.of_array(self.pages(group, i)) for i in range(len(places))]
+
+    def pools(self, group: int) -> list[int]:
+        """The pool of each layer of a group."""
+        return [place.pool for place in self._attachment.places[group]]
+
+    def regions(self) -> list[tuple[int, int]]:
+        """The address and the bytes of each pool's memory."""
+        return [(b.ctypes.data, b.nbytes) for b in self._bytes]
+
+    def close(self) -> None:
+        """Lets go of the memory. It is unmapped when no array refers to it."""
+        self._bytes = []
+        self._maps = []
+
+
+def _map(pool: Pool) -> mmap.mmap:
+    try:
+        fd = os.open(pool.path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreachableError(f"the memory of {pool.name}: {error}") from error
+    try:
+        return mmap.mmap(fd, pool.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    except (OSError, ValueError) as error:
+        raise UnreachableError(f"the memory of {pool.name}: {error}") from error
+    finally:
+        os.close(fd)
