@@ -22,7 +22,11 @@ class BuildWithDaemon(build_py):
             return
         binary = Path(self.build_lib).resolve() / "kvactor" / "bin" / "kvactord"
         binary.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([go, "build", "-o", str(binary), "./cmd/kvactord"], cwd=ROOT, check=True)
+        subprocess.run(
+            [go, "build", "-buildvcs=false", "-o", str(binary), "./cmd/kvactord"],
+            cwd=ROOT,
+            check=True,
+        )
 
 
 class PlatformDistribution(Distribution):

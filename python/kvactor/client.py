@@ -218,7 +218,7 @@ class Session:
                 _fill(entry.prompt, reserve.prompt)
                 _retain(entry.retention, reserve.prompt.retention)
             for extend in extends:
-                step.step.extends.add(handle=extend.handle, tokens=wire.pack(extend.tokens))
+                step.step.extends.add(handle=extend.handle, tokens=bytes(wire.pack(extend.tokens)))
             answer = self._exchange(step).step
         return Answers(
             [_or_error(a, _match) for a in answer.matches],

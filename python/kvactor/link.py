@@ -51,7 +51,6 @@ class Link:
         self._closed = False
         self._lost = 0
         self._generation = 0
-        self._reset_pending = False
         self._said = ""
         self.session: Session | None = None
         self._open()
@@ -86,18 +85,6 @@ class Link:
         session.close()
         self._wake.set()
 
-    def reset(self) -> bool:
-        """Forgets all blocks: now, or before the next session serves. Returns True."""
-        session = self.session
-        try:
-            if session is not None:
-                session.reset()
-                return True
-        except KvactorError as error:
-            self.lost(session.generation if session else 0, str(error))
-        self._reset_pending = True
-        return True
-
     def take_lost(self) -> int:
         """Sessions that were lost since the last call."""
         with self._lock:
@@ -130,9 +117,6 @@ class Link:
                 ranks=self._ranks,
                 max_tokens=self._max_tokens,
             )
-            if self._reset_pending:
-                session.reset()
-                self._reset_pending = False
         except KvactorError as error:
             self._say(f"kvactor: no session with {self._path} ({error}); prefixes are computed")
             return

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = init_logger(f"vllm.{__name__}")
 
+EPOCH = "#reset-"
+"""Stands between the name of an adapter and that of a reset."""
+
 
 @dataclass
 class Tracked:
@@ -56,13 +59,12 @@ class Tracked:
             return None
         return cls(request, _namespace(request))
 
-    def tokens(self, first: int, last: int) -> memoryview:
+    def tokens(self, first: int, last: int) -> bytes:
         """Tokens [first, last) of the request, generated ones too, packed."""
         known = len(self._packed) // 4
         if known < last:
             self._packed += pack(self.request.all_token_ids[known:last])
-        # A view of the bytearray itself would forbid that it grows.
-        return memoryview(bytes(self._packed[4 * first : 4 * last]))
+        return bytes(self._packed[4 * first : 4 * last])
 
     def prompt(self, tokens: int) -> Prompt:
         """The first so many tokens of the request, and what belongs to them."""
@@ -70,6 +72,13 @@ class Tracked:
             replace(i, end=min(i.end, tokens)) for i in self.namespace.items if i.start < tokens
         )
         return replace(self.namespace, tokens=self.tokens(0, tokens), items=items)
+
+    def rename(self, epoch: str) -> None:
+        """Leaves the blocks of before a reset: from now on others are stored and found."""
+        if epoch:
+            name = self.namespace.adapter.split(EPOCH)[0]
+            self.namespace = replace(self.namespace, adapter=f"{name}{EPOCH}{epoch}")
+            self.stored = self.tried = 0
 
     def follow(self, generation: int) -> None:
         """Forgets what another session had."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ class SchedulerSide:
         self._groups = groups
         self._block = groups[0].group.block_tokens
         self._link = link
+        self._windows = [g for g in groups if g.group.kind is Kind.WINDOW]
         self._ranks = ranks
         self._may_load = loads
         self._may_save = saves
@@ -77,6 +79,7 @@ class SchedulerSide:
         self._batches: dict[int, Batch] = {}
         self._next_batch = 0
         self._fetching = False
+        self._epoch = ""
         self.stats = TransferStats()
 
     def match(self, request: Request, computed: int) -> int | None:
@@ -163,10 +166,19 @@ class SchedulerSide:
             self._let_go(tracked)
 
     def reset(self) -> bool:
-        """Forgets all blocks of the model, at the next session if there is none now."""
+        """Makes all blocks of before unreachable for this vLLM, and returns True.
+
+        A store keeps what it has, and other processes may have changed no weights. So
+        this process goes on under an adapter's name of its own.
+        """
+        self._epoch = uuid.uuid4().hex
         for tracked in self._requests.values():
-            tracked.stored = tracked.tried = 0
-        return self._link.reset()
+            tracked.rename(self._epoch)
+        session = self._link.session
+        if session is not None:
+            with self._link.guard(session, self.stats):
+                session.reset()
+        return True
 
     def collect(self) -> TransferStats | None:
         """The counts since the last call."""
@@ -187,6 +199,7 @@ class SchedulerSide:
         if tracked is None:
             tracked = Tracked.of(request)
             if tracked is not None:
+                tracked.rename(self._epoch)
                 self._requests[request.request_id] = tracked
         return tracked
 
@@ -272,6 +285,10 @@ class SchedulerSide:
             ],
         )
         for want, answer in zip(new, answers.reserves, strict=True):
+            if isinstance(answer, RefusedError) and self._windows:
+                # Pages for the last window alone are fewer.
+                again = Reserve(want.tracked.prompt(want.last * self._block), tail=True)
+                (answer,) = session.ask(reserves=[again]).reserves
             self._take_pages(session, want, answer, work)
         for want, pages in zip(more, answers.extends, strict=True):
             handle = want.tracked.write
@@ -280,11 +297,7 @@ class SchedulerSide:
 
     def _has_gaps(self, want: Want) -> bool:
         """Reports whether blocks of the prompt have left a window already."""
-        return any(
-            NULL_BLOCK in want.table[g.index][: want.last]
-            for g in self._groups
-            if g.group.kind is Kind.WINDOW
-        )
+        return any(NULL_BLOCK in want.table[g.index][: want.last] for g in self._windows)
 
     def _take_pages(
         self, session: Session, want: Want, answer: Write | RefusedError, work: StepWork
