@@ -11,18 +11,18 @@ import sys
 from pathlib import Path
 
 VOCABULARY = 32000
-SHAPE = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=256,
-    intermediate_size=512,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=64,
-    max_position_embeddings=16384,
-    bos_token_id=1,
-    eos_token_id=2,
-    initializer_range=0.1,  # varied answers: with 0.02 they repeat one token
-)
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 16384,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.1,  # varied answers: with 0.02 they repeat one token
+}
 
 
 def make(folder: Path) -> dict[str, Path]:
@@ -62,7 +62,9 @@ def _tokenizer():
     words = {f"w{i}": i for i in range(VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0", eos_token="w2")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="w0", eos_token="w2"
+    )
 
 
 if __name__ == "__main__":

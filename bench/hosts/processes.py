@@ -35,7 +35,9 @@ class Answer:
 class Process:
     """A child process with its output in a file."""
 
-    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], log: Path, env: dict[str, str] | None = None
+    ) -> None:
         self.log = log
         with log.open("ab") as out:
             self._child = subprocess.Popen(
@@ -70,7 +72,9 @@ class Process:
 class Daemon(Process):
     """A kvactord."""
 
-    def __init__(self, binary: Path, path: Path, log: Path, memory: str, *options: str) -> None:
+    def __init__(
+        self, binary: Path, path: Path, log: Path, memory: str, *options: str
+    ) -> None:
         self.path = path
         command = [str(binary), "--socket", str(path), "--memory", memory, *options]
         super().__init__(command, log)
@@ -100,7 +104,12 @@ class Server(Process):
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(model), "--port", str(self.port), "--dtype", "float32"),
             *("--max-model-len", str(length), "--max-num-batched-tokens", str(length)),
-            *("--enforce-eager", "--served-model-name", "model", "--no-enable-log-requests"),
+            *(
+                "--enforce-eager",
+                "--served-model-name",
+                "model",
+                "--no-enable-log-requests",
+            ),
             "--enable-prompt-tokens-details",
             *options,
         ]
@@ -124,7 +133,9 @@ class Server(Process):
             except (urllib.error.URLError, ConnectionError):
                 if not self.alive or time.monotonic() > until:
                     self.kill()
-                    raise RuntimeError(f"vllm serve did not start: see {self.log}") from None
+                    raise RuntimeError(
+                        f"vllm serve did not start: see {self.log}"
+                    ) from None
                 time.sleep(0.25)
             else:
                 return
@@ -170,7 +181,9 @@ class Server(Process):
         return found
 
     def _request(self, path: str, body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data=body
+        )
         with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.read()
 

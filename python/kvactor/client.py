@@ -259,6 +259,16 @@ class Session:
             if step.written or step.releases:
                 self._send(self._take())
 
+    def drain(self) -> None:
+        """Sends what is queued, and returns when it is served.
+
+        Raises RefusedError if the daemon did not take what was written.
+        """
+        with self._lock:
+            answer = self._exchange(self._take()).step
+        for done in [*answer.written, *answer.releases]:
+            _one([_or_error(done, bool)])
+
     def lookup(self, prompt: Prompt) -> Lookup:
         """What a match would find. Claims nothing, and leaves no use."""
         request = _step()

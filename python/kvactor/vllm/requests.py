@@ -78,7 +78,7 @@ class Tracked:
         if epoch:
             name = self.namespace.adapter.split(EPOCH)[0]
             self.namespace = replace(self.namespace, adapter=f"{name}{EPOCH}{epoch}")
-            self.stored = self.tried = 0
+            self.generation = -1  # as if the session were another one
 
     def follow(self, generation: int) -> None:
         """Forgets what another session had."""

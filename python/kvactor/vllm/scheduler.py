@@ -173,6 +173,8 @@ class SchedulerSide:
         """
         self._epoch = uuid.uuid4().hex
         for tracked in self._requests.values():
+            if not tracked.writing:  # pages that a worker writes are held until the session ends
+                self._end_write(tracked)
             tracked.rename(self._epoch)
         session = self._link.session
         if session is not None:
