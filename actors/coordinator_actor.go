@@ -8,7 +8,6 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -44,41 +43,6 @@ type coordinatorActor struct {
 
 // actorFailed tells the coordinator that an actor was restarted.
 type actorFailed struct{ failure coordinator.Failure }
-
-var _ mailbox.Receiver = (*coordinatorActor)(nil)
-
-// ReceiveDirect does what Receive does with nearly all messages while nothing has failed.
-func (a *coordinatorActor) ReceiveDirect(message any) bool {
-	if a.broken() || !a.point.Off() {
-		return false
-	}
-	a.serving = true
-	switch m := message.(type) {
-	case *protocol.PoolWork:
-		if a.awaited(m) {
-			a.answered(m.Epoch)
-		}
-	case *protocol.Match:
-		if a.awaited(m) {
-			a.answered(m.Epoch)
-		}
-	case *protocol.Apply:
-		if a.awaited(m) {
-			a.answered(m.Epoch)
-		}
-	case *call:
-		a.core.Submit(m.request, m)
-	case *protocol.Move:
-		if a.awaited(m) {
-			a.answered(m.Epoch)
-		}
-	default:
-		a.serving = false
-		return false
-	}
-	a.serving = false
-	return true
-}
 
 // awaited ends the loan of an answer and tells whether the core waits for answers; it does not if
 // the record was lent to no actor. Such a record comes from outside and may be nil.

@@ -26,21 +26,6 @@ type poolActor struct {
 	sampler  *pageSampler // nil: no pages are followed
 }
 
-var _ mailbox.Receiver = (*poolActor)(nil)
-
-// ReceiveDirect serves a batch as Receive does, in the usual case.
-func (a *poolActor) ReceiveDirect(message any) bool {
-	m, work := message.(*protocol.PoolWork)
-	if !work || a.changing || a.sampler != nil || !a.point.Off() {
-		return false
-	}
-	a.changing = true
-	a.core.Do(m)
-	a.changing = false
-	a.coordinator.PostUserMessage(message)
-	return true
-}
-
 // Receive serves one batch and sends it back. The record is the coordinator's and lent
 // until the answer; the core copies what it keeps.
 func (a *poolActor) Receive(ctx actor.Context) {

@@ -194,8 +194,7 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 	s.points.Add(name, point)
 	// The producer returns the same shell after each restart: its state is what recovery
 	// starts from.
-	direct, _ := a.(mailbox.Receiver)
-	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost), mailbox.Direct(direct))...)
+	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)

@@ -55,28 +55,6 @@ type published struct {
 // Abort does nothing: no caller waits for the record.
 func (*published) Abort(error) {}
 
-var _ mailbox.Receiver = (*treeActor)(nil)
-
-// ReceiveDirect serves a match or a change as Receive does, in the usual case.
-func (a *treeActor) ReceiveDirect(message any) bool {
-	if a.changing || !a.point.Off() {
-		return false
-	}
-	switch m := message.(type) {
-	case *protocol.Match:
-		a.core.Match(m)
-	case *protocol.Apply:
-		a.changing = true
-		a.core.Apply(m)
-		a.publish()
-		a.changing = false
-	default:
-		return false
-	}
-	a.coordinator.PostUserMessage(message)
-	return true
-}
-
 // Receive serves one message and sends it back. The record is the coordinator's: it is
 // lent from the message until the answer, and the core keeps no part of it.
 func (a *treeActor) Receive(ctx actor.Context) {

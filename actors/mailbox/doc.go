@@ -33,12 +33,6 @@
 //   - A sender serves at most a budget of messages of others, then a Worker takes
 //     over. Without a budget one sender can be kept busy for seconds under load.
 //
-// # Direct
-//
-// A Receiver takes what it likes of its messages before the library's context sees them, which
-// otherwise costs about as much as the mailbox. The library still spawns, supervises and stops the
-// actor, and a panic in ReceiveDirect is one in Receive.
-//
 // # Order and failure
 //
 // Messages of one sender are received in the order of sending. System messages

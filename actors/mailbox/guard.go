@@ -50,7 +50,6 @@ type Aborter interface{ Abort(error) }
 type guard struct {
 	actor.MessageInvoker
 	onAbort AbortFunc
-	direct  Receiver // nil: all messages go through the library
 	self    identity
 	process actor.Process // as registered; nil if the invoker has no name
 	dead    bool          // the runner's own
@@ -62,8 +61,8 @@ type identity interface {
 	ActorSystem() *actor.ActorSystem
 }
 
-func newGuard(invoker actor.MessageInvoker, onAbort AbortFunc, direct Receiver) guard {
-	g := guard{MessageInvoker: invoker, onAbort: onAbort, direct: direct}
+func newGuard(invoker actor.MessageInvoker, onAbort AbortFunc) guard {
+	g := guard{MessageInvoker: invoker, onAbort: onAbort}
 	if id, ok := invoker.(identity); ok {
 		if p, ok := id.ActorSystem().ProcessRegistry.GetLocal(id.Self().Id); ok {
 			g.self, g.process = id, p
@@ -78,9 +77,7 @@ func (g *guard) InvokeUserMessage(x any) {
 		g.abort(x, ErrStopped)
 		return
 	}
-	if g.direct == nil || !g.direct.ReceiveDirect(x) {
-		g.MessageInvoker.InvokeUserMessage(x)
-	}
+	g.MessageInvoker.InvokeUserMessage(x)
 }
 
 // InvokeSystemMessage delivers a system message and finds out whether the actor

@@ -33,7 +33,6 @@ type Mailbox struct {
 
 	budget  int // messages that a sender works off; 0: never inline
 	onAbort AbortFunc
-	direct  Receiver
 
 	invoker  guard
 	dispatch actor.Dispatcher
@@ -59,21 +58,8 @@ func newMailbox(budget int, options []Option) *Mailbox {
 func (m *Mailbox) PostUserMessage(x any) {
 	mustBeMessage(x)
 	m.mu.Lock()
-	if m.running || m.suspended || !m.started {
-		m.user.push(x)
-		m.mu.Unlock()
-		return
-	}
-	m.running = true
-	if m.budget > 0 {
-		m.mu.Unlock()
-		m.left = m.budget
-		m.run(x)
-		return
-	}
 	m.user.push(x)
-	m.mu.Unlock()
-	m.dispatch.Schedule(m.resume)
+	m.start()
 }
 
 // PostSystemMessage queues a system message, or runs the actor if it is idle.
@@ -92,7 +78,7 @@ func (m *Mailbox) PostSystemMessage(x any) {
 // when others may already send to the actor by its name.
 func (m *Mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
 	m.mu.Lock()
-	m.invoker = newGuard(invoker, m.onAbort, m.direct)
+	m.invoker = newGuard(invoker, m.onAbort)
 	m.dispatch = dispatcher
 	m.mu.Unlock()
 }
@@ -125,7 +111,7 @@ func (m *Mailbox) start() {
 	case !idle:
 	case m.budget > 0:
 		m.left = m.budget
-		m.run(nil)
+		m.run()
 	default:
 		m.dispatch.Schedule(m.resume)
 	}
@@ -134,14 +120,13 @@ func (m *Mailbox) start() {
 // runScheduled is a turn on a dispatcher's goroutine.
 func (m *Mailbox) runScheduled() {
 	m.left = max(1, m.dispatch.Throughput())
-	m.run(nil)
+	m.run()
 }
 
-// run is one turn: it delivers first, if there is one, and then what waits,
-// until nothing does or the turn is over. A panic of the actor ends only the
-// delivery it happened in. If the goroutine itself is lost (runtime.Goexit in a
-// Receive, or a panic of the supervisor), the dispatcher goes on in its place.
-func (m *Mailbox) run(first any) {
+// run is one turn: it delivers what waits until nothing does or the turn is over. A panic
+// of the actor ends only the delivery it happened in. If the goroutine itself is lost
+// (runtime.Goexit in a Receive, or a panic of the supervisor), the dispatcher goes on in its place.
+func (m *Mailbox) run() {
 	whole := false
 	defer func() {
 		if whole {
@@ -153,14 +138,13 @@ func (m *Mailbox) run(first any) {
 		}
 		m.dispatch.Schedule(m.resume)
 	}()
-	for m.deliver(first) {
-		first = nil
+	for m.deliver() { // again after a panic
 	}
 	whole = true
 }
 
 // deliver works until the turn ends (false) or the actor has panicked (true).
-func (m *Mailbox) deliver(first any) (again bool) {
+func (m *Mailbox) deliver() (again bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			again = true
@@ -169,11 +153,6 @@ func (m *Mailbox) deliver(first any) (again bool) {
 			m.invoker.EscalateFailure(NewPanic(reason), x)
 		}
 	}()
-	if first != nil {
-		m.left--
-		m.current = first
-		m.invoker.InvokeUserMessage(first)
-	}
 	for {
 		if m.user.left() && m.urgent.Load() == 0 && !m.suspended && m.left > 0 {
 			m.left--
@@ -193,10 +172,6 @@ func (m *Mailbox) deliver(first any) (again bool) {
 			m.left--
 			m.current = x
 			m.invokeSystem(x)
-		case oneNext:
-			m.left--
-			m.current = x
-			m.invoker.InvokeUserMessage(x)
 		case userNext: // taken by the loop
 		}
 	}
@@ -210,7 +185,6 @@ const (
 	spent                  // there is more, but not in this turn
 	systemNext             // a system message was taken
 	userNext               // the batch has user messages
-	oneNext                // a user message was taken, the only one
 )
 
 // next looks for work under the lock. It runs after each message, so it defers nothing.
@@ -219,12 +193,7 @@ func (m *Mailbox) next() (x any, t turn) {
 	m.user.seen = m.user.at
 	urgent := !m.system.empty() && (m.system.left() || m.system.swap())
 	switch {
-	case !urgent && (m.suspended || m.user.empty()):
-		m.running = false
-		t = idle
-	case m.left > 0 && !urgent && m.user.single():
-		x, t = m.user.takeSingle(), oneNext
-	case !urgent && !m.user.left() && !m.user.swap():
+	case !urgent && (m.suspended || !m.user.left() && !m.user.swap()):
 		m.running = false
 		t = idle
 	case m.left <= 0:

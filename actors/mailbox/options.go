@@ -25,22 +25,6 @@ func OnAbort(f AbortFunc) Option {
 	return func(m *Mailbox) { m.onAbort = f }
 }
 
-// Receiver is an actor that takes its most frequent messages without the library's context, which
-// costs as much as the mailbox: the library looks up its metrics, and asks each message for an
-// automatic response.
-type Receiver interface {
-	// ReceiveDirect receives a message that has no envelope and so no sender. After a false, it has
-	// done nothing, and the message goes to Receive.
-	ReceiveDirect(message any) bool
-}
-
-// Direct sets who is offered each message before the library is. It must be the value that the
-// actor's producer returns, every time: a restart does not change it. The library's own messages
-// are offered as well, if they come as user messages; they are to be left to it.
-func Direct(r Receiver) Option {
-	return func(m *Mailbox) { m.direct = r }
-}
-
 // Inline makes an actor run on its senders' goroutines, and on the worker when
 // their budgets are used up.
 func Inline(worker *Worker, options ...Option) []actor.PropsOption {

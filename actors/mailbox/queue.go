@@ -40,25 +40,8 @@ func (q *queue) take() any {
 	return x
 }
 
-// empty tells under the lock that there is nothing to be done: no message, and no slice that a
-// burst has grown, which swap drops in the end. Between two messages that are received at once
-// nothing was posted.
-func (q *queue) empty() bool { return len(q.in) == 0 && !q.left() && !q.grown() }
-
-// grown tells whether a burst has grown a slice.
-func (q *queue) grown() bool { return max(cap(q.in), cap(q.out)) > keptMessages }
-
-// single tells under the lock whether one message waits, and no slice is grown: so it is with
-// answers, which come one by one. takeSingle removes it; the slices need not change places.
-func (q *queue) single() bool { return len(q.in) == 1 && !q.left() && !q.grown() }
-
-// takeSingle is described with single.
-func (q *queue) takeSingle() any {
-	x := q.in[0]
-	q.in[0] = nil
-	q.in = q.in[:0]
-	return x
-}
+// empty tells under the lock that no message waits.
+func (q *queue) empty() bool { return len(q.in) == 0 && !q.left() }
 
 // swap makes the posted messages the next batch, under the lock and when
 // nothing is left. It reports whether there is one.

@@ -34,9 +34,6 @@ const (
 // Armed tells whether the actor is to panic at its next message.
 func (p *Point) Armed() bool { return p.state.Load() == next }
 
-// Off tells whether the point is not armed.
-func (p *Point) Off() bool { return p.state.Load() == off }
-
 // Hit panics if the actor is to panic at its next message, and disarms the point.
 func (p *Point) Hit(actor string) {
 	if p.Armed() && p.state.CompareAndSwap(next, off) {
