@@ -64,7 +64,7 @@ type admission struct {
 	batch   *promptBatch
 	taking  promptTaking // of the batch
 	request *messages.Admit
-	stage   admissionStage
+	stage   string
 	next    int // the prompt to be decided about
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
@@ -75,40 +75,24 @@ type admission struct {
 	parked bool
 }
 
-// admissionStage is what an admission waits for.
-type admissionStage uint8
-
 // The stages.
 const (
-	admissionIdle            admissionStage = iota // nothing has been sent
-	admissionClaiming                              // the batch is being matched and claimed
-	admissionRefusing                              // pools take the claims of a refused prompt back
-	admissionParking                               // pools take all claims back
-	admissionAwaiting                              // the offloader learns what they were of in host memory
-	admissionTaking                                // pools take pages and name victims
-	admissionMoving                                // the offloader submits copies
-	admissionApplying                              // the tree learns what moved and what is claimed
-	admissionFollowing                             // pools and host memory follow the tree
-	admissionCompleting                            // pools add references of beams, drop what failed
-	admissionReleasing                             // the tree forgets symbols of refused prompts
-	admissionReleasingFollow                       // pools and host memory follow
+	admissionClaiming        = "claiming"                         // the batch is being matched and claimed
+	admissionRefusing        = "refusing"                         // pools take the claims of a refused prompt back
+	admissionParking         = "parking"                          // pools take all claims back
+	admissionAwaiting        = "awaiting"                         // the offloader learns what they were of in host memory
+	admissionTaking          = "taking"                           // pools take pages and name victims
+	admissionMoving          = "moving"                           // the offloader submits copies
+	admissionApplying        = "applying"                         // the tree learns what moved and what is claimed
+	admissionFollowing       = "following"                        // pools and host memory follow the tree
+	admissionCompleting      = "completing"                       // pools add references of beams, drop what failed
+	admissionReleasing       = "releasing symbols"                // the tree forgets symbols of refused prompts
+	admissionReleasingFollow = "following the release of symbols" // pools and host memory follow
 )
 
-// String names the stage.
-func (s admissionStage) String() string {
-	return [...]string{
-		"idle", "claiming", "refusing", "parking", "awaiting", "taking", "moving", "applying", "following", "completing", "releasing symbols",
-		"following the release of symbols",
-	}[s]
-}
-
-// open begins a request.
-func (a *admission) open(r *messages.Admit) {
-	a.request, a.stage = r, admissionIdle
-}
-
 // start adds the prompts whose values are valid to the batch, and matches them.
-func (a *admission) start() {
+func (a *admission) start(request any) {
+	a.request, a.stage = request.(*messages.Admit), ""
 	a.batch.reset(false)
 	a.lost, a.symbols, a.retrying, a.parked = a.lost[:0], a.symbols[:0], false, false
 	a.request.Results = a.batch.addPrompts(a.request.Requests, a.request.Results)
@@ -170,7 +154,6 @@ func (a *admission) resume() {
 	case admissionReleasingFollow:
 		a.out.followed()
 		a.end()
-	case admissionIdle:
 	}
 }
 
@@ -448,7 +431,7 @@ func (a *admission) releaseSymbols() {
 
 // end answers the request, or puts it into the admission queue.
 func (a *admission) end() {
-	a.stage = admissionIdle
+	a.stage = ""
 	if !a.parked {
 		a.kernel.reply()
 		return
@@ -463,7 +446,7 @@ func (a *admission) check() error {
 	if a.next > len(a.batch.items) {
 		return fmt.Errorf("admission: prompt %d of %d is decided about", a.next, len(a.batch.items))
 	}
-	if a.stage == admissionIdle {
+	if a.stage == "" {
 		return nil
 	}
 	return a.batch.check()

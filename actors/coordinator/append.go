@@ -31,36 +31,21 @@ type extension struct {
 	batch      *stepBatch
 	committing *commitStages
 	request    *messages.Append
-	stage      extensionStage
+	stage      string
 }
-
-// extensionStage is what the step waits for.
-type extensionStage uint8
 
 // The stages.
 const (
-	extensionIdle       extensionStage = iota // nothing has been sent
-	extensionInspecting                       // pools say who else holds the pages that are written to
-	extensionTaking                           // pools take pages and name victims
-	extensionMoving                           // the offloader submits copies
-	extensionTakingBack                       // pools take back the pages of steps whose copies failed
-	extensionCommitting                       // see commitStages
+	extensionInspecting = "inspecting"  // pools say who else holds the pages that are written to
+	extensionTaking     = "taking"      // pools take pages and name victims
+	extensionMoving     = "moving"      // the offloader submits copies
+	extensionTakingBack = "taking back" // pools take back the pages of steps whose copies failed
+	extensionCommitting = "committing"  // see commitStages
 )
 
-// String names the stage.
-func (s extensionStage) String() string {
-	return [...]string{"idle", "inspecting", "taking", "moving", "taking back", "committing"}[s]
-}
-
-// open begins a request.
-func (e *extension) open(r *messages.Append) {
-	e.request, e.stage = r, extensionIdle
-	e.batch.reset()
-	e.committing.reset()
-}
-
 // start enters the steps that are right.
-func (e *extension) start() {
+func (e *extension) start(request any) {
+	e.request, e.stage = request.(*messages.Append), ""
 	b, r := e.batch, e.request
 	b.reset()
 	e.committing.reset()
@@ -109,7 +94,6 @@ func (e *extension) resume() {
 		if e.committing.resume() {
 			e.kernel.reply()
 		}
-	case extensionIdle:
 	}
 }
 

@@ -23,30 +23,20 @@ type audit struct {
 	*shared
 	request *inspect.Check
 	own     func() error // what the coordinator alone knows
-	stage   auditStage
+	stage   string
 
 	tree, offloader protocol.Audit
 	pools           []protocol.Audit
 	checkedAt       int64 // the round after which a build with invariants has checked everything
 }
 
-// auditStage is what the audit waits for.
-type auditStage uint8
-
 // The stages.
 const (
-	auditIdle   auditStage = iota // nothing has been sent
-	auditAsking                   // every actor walks its own structure
+	auditAsking = "asking" // every actor walks its own structure
 )
-
-// String names the stage.
-func (s auditStage) String() string { return [...]string{"idle", "asking"}[s] }
 
 // itself is the sender of the checks that a build with invariants makes.
 type itself struct{}
-
-// open begins a request.
-func (a *audit) open(r *inspect.Check) { a.request, a.stage = r, auditIdle }
 
 // An audit walks all pages and all blocks. A test of a few hundred rounds can have one
 // after each of them; a long run under the race detector would take hours.
@@ -68,7 +58,8 @@ func (a *audit) due() bool {
 }
 
 // start asks every actor.
-func (a *audit) start() {
+func (a *audit) start(request any) {
+	a.request, a.stage = request.(*inspect.Check), ""
 	// New records each time: an audit is rare, and a failure may leave the last ones with their
 	// actors.
 	header := protocol.Header{Epoch: a.kernel.epoch}
@@ -108,7 +99,7 @@ func (a *audit) tenants(p int) []protocol.Tenant {
 
 // resume joins every problem.
 func (a *audit) resume() {
-	a.stage = auditIdle
+	a.stage = ""
 	// Each actor has walked its own structure; what follows is what they say of each other.
 	problems := []error{a.tree.Problem, a.offloader.Problem, a.own()}
 	for p := range a.pools {

@@ -30,7 +30,7 @@ import (
 // after the other.
 type promptBatch struct {
 	*shared
-	stage batchStage
+	stage string
 	items []prompt
 	// storedOnly: a prefetch, which takes no page but for what is stored.
 	storedOnly bool
@@ -49,23 +49,15 @@ type promptBatch struct {
 	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
 }
 
-// batchStage is what the batch waits for.
-type batchStage uint8
-
 // The stages. After batchReady nothing is under way.
 const (
-	batchMatching    batchStage = iota // the tree finds the prefixes of all prompts
-	batchClaiming                      // pools claim what was found, and say who holds the sources
-	batchWithdrawing                   // pools take the claims of one prompt back
-	batchRematching                    // the tree matches it again, without partial reuse
-	batchReclaiming                    // pools claim what was found then
-	batchReady
+	batchMatching    = "matching"    // the tree finds the prefixes of all prompts
+	batchClaiming    = "claiming"    // pools claim what was found, and say who holds the sources
+	batchWithdrawing = "withdrawing" // pools take the claims of one prompt back
+	batchRematching  = "rematching"  // the tree matches it again, without partial reuse
+	batchReclaiming  = "reclaiming"  // pools claim what was found then
+	batchReady       = "ready"
 )
-
-// String names the stage.
-func (s batchStage) String() string {
-	return [...]string{"matching", "claiming", "withdrawing", "rematching", "reclaiming", "ready"}[s]
-}
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)

@@ -27,15 +27,9 @@ type commit struct {
 	request    *messages.Commit
 }
 
-// open begins a request.
-func (c *commit) open(r *messages.Commit) {
-	c.request = r
-	c.batch.reset()
-	c.committing.reset()
-}
-
 // start enters the steps that are right.
-func (c *commit) start() {
+func (c *commit) start(request any) {
+	c.request = request.(*messages.Commit)
 	b, r := c.batch, c.request
 	b.reset()
 	c.committing.reset()

@@ -18,35 +18,26 @@ import (
 type commitStages struct {
 	*shared
 	batch *stepBatch
-	stage commitStage
+	stage string
 	// checkpoints are those that the steps make. They are made before next chunks take
 	// pages, which could evict the blocks that they belong to.
 	checkpoints checkpointMaking
 }
 
-// commitStage is what the commit waits for.
-type commitStage uint8
-
 // The stages.
 const (
-	commitIdle           commitStage = iota // nothing has been sent
-	commitInspecting                        // a Commit only: pools say what the pages of forks cache
-	commitStoring                           // the tree stores blocks
-	commitFollowing                         // pools and host memory follow; windows move; next chunks and checkpoints take pages
-	commitCopying                           // the offloader copies working pages to checkpoints
-	commitAttaching                         // the tree learns of the checkpoints
-	commitMoving                            // the offloader takes victims of the next chunks
-	commitApplying                          // the tree learns what moved
-	commitFollowingMoves                    // pools and host memory follow
+	commitInspecting     = "inspecting"      // a Commit only: pools say what the pages of forks cache
+	commitStoring        = "storing"         // the tree stores blocks
+	commitFollowing      = "following"       // pools and host memory follow; windows move; next chunks and checkpoints take pages
+	commitCopying        = "copying"         // the offloader copies working pages to checkpoints
+	commitAttaching      = "attaching"       // the tree learns of the checkpoints
+	commitMoving         = "moving"          // the offloader takes victims of the next chunks
+	commitApplying       = "applying"        // the tree learns what moved
+	commitFollowingMoves = "following moves" // pools and host memory follow
 )
 
-// String names the stage.
-func (s commitStage) String() string {
-	return [...]string{"idle", "inspecting", "storing", "following", "copying", "attaching", "moving", "applying", "following moves"}[s]
-}
-
 func (c *commitStages) reset() {
-	c.stage = commitIdle
+	c.stage = ""
 	c.checkpoints.reset()
 }
 
@@ -304,7 +295,7 @@ func (c *commitStages) resume() (done bool) {
 	case commitFollowingMoves:
 		c.out.followed()
 		return c.commitAll()
-	case commitIdle, commitInspecting:
+	case "", commitInspecting:
 	}
 	return false
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -23,32 +24,10 @@ import (
 type Coordinator struct {
 	*shared
 
-	admission  *admission
-	commit     *commit
-	extension  *extension
-	release    *release
-	rewind     *rewind
-	fork       *fork
-	lookup     *lookup
-	prefetch   *prefetch
-	pin        *pin
-	unpin      *unpin
-	forget     *forget
-	rebalance  *rebalance
-	audit      *audit
-	readTree   *readTree
-	readStats  *readStats
-	overview   *overview
-	readTables *readTables
-	readEvents *readEvents
-	readScales *readScales
-	closing    *closing
-	fetch      *fetch
-	flush      *flush
-	describe   *describe
-	transfer   *transfer
-	importing  *importing
-	unknown    *unknown
+	extension *extension
+	release   *release
+	fork      *fork
+	audit     *audit
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
@@ -73,160 +52,61 @@ func New(config Config, port Port) *Coordinator {
 	// Shared with the rebalance that it asks for, which takes the move from it.
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
-		shared:     parts,
-		admission:  &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}},
-		commit:     &commit{shared: parts, batch: steps, committing: committing},
-		extension:  &extension{shared: parts, batch: steps, committing: committing},
-		release:    &release{shared: parts},
-		rewind:     &rewind{shared: parts},
-		fork:       &fork{shared: parts},
-		lookup:     &lookup{shared: parts, batch: prompts},
-		prefetch:   &prefetch{shared: parts, batch: prompts, taking: promptTaking{prompts}},
-		pin:        &pin{shared: parts, batch: prompts},
-		unpin:      &unpin{shared: parts},
-		forget:     &forget{shared: parts},
-		rebalance:  &rebalance{shared: parts, auto: auto},
-		audit:      &audit{shared: parts},
-		readTree:   &readTree{shared: parts},
-		readStats:  &readStats{shared: parts},
-		overview:   &overview{shared: parts},
-		readTables: &readTables{shared: parts},
-		readEvents: &readEvents{shared: parts},
-		readScales: &readScales{shared: parts},
-		closing:    &closing{shared: parts},
-		fetch:      &fetch{shared: parts},
-		flush:      &flush{shared: parts},
-		describe:   &describe{shared: parts},
-		transfer:   &transfer{shared: parts},
-		importing:  &importing{shared: parts},
-		unknown:    &unknown{shared: parts},
-		saving:     &saving{shared: parts},
-		expiry:     &expiry{shared: parts},
-		auto:       auto,
-		lookAhead:  newLookAhead(parts),
-		recovery:   &recovery{shared: parts},
+		shared:    parts,
+		extension: &extension{shared: parts, batch: steps, committing: committing},
+		release:   &release{shared: parts},
+		fork:      &fork{shared: parts},
+		audit:     &audit{shared: parts},
+		saving:    &saving{shared: parts},
+		expiry:    &expiry{shared: parts},
+		auto:      auto,
+		lookAhead: newLookAhead(parts),
+		recovery:  &recovery{shared: parts},
+	}
+	unpin, fetching, forgetting := &unpin{shared: parts}, &fetch{shared: parts}, &forget{shared: parts}
+	overview, reading, readEvents := &overview{shared: parts}, &readTree{shared: parts}, &readEvents{parts}
+	taking := promptTaking{prompts}
+	parts.kernel.unknown = &unknown{parts}
+	// No other place chooses what serves a request.
+	parts.kernel.serving = map[reflect.Type]transaction{
+		reflect.TypeFor[*messages.Admit]():            &admission{shared: parts, batch: prompts, taking: taking},
+		reflect.TypeFor[*messages.Commit]():           &commit{shared: parts, batch: steps, committing: committing},
+		reflect.TypeFor[*messages.Append]():           c.extension,
+		reflect.TypeFor[*messages.Release]():          c.release,
+		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
+		reflect.TypeFor[*messages.Fork]():             c.fork,
+		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
+		reflect.TypeFor[*messages.Lookup]():           &lookup{shared: parts, batch: prompts},
+		reflect.TypeFor[*messages.Prefetch]():         &prefetch{shared: parts, batch: prompts, taking: taking},
+		reflect.TypeFor[*messages.PinPrefix]():        &pin{shared: parts, batch: prompts},
+		reflect.TypeFor[*messages.UnpinPrefix]():      unpin,
+		reflect.TypeFor[*messages.Invalidate]():       forgetting,
+		reflect.TypeFor[*messages.Reset]():            forgetting,
+		reflect.TypeFor[*messages.SetWeights]():       forgetting,
+		reflect.TypeFor[*messages.Rebalance]():        &rebalance{shared: parts, auto: auto},
+		reflect.TypeFor[*messages.ReadScales]():       &readScales{parts},
+		reflect.TypeFor[*messages.WriteScales]():      forgetting,
+		reflect.TypeFor[*inspect.Check]():             c.audit,
+		reflect.TypeFor[*inspect.ReadStats]():         &readStats{parts},
+		reflect.TypeFor[*inspect.ReadOverview]():      overview,
+		reflect.TypeFor[*kvevents.ReadEvents]():       readEvents,
+		reflect.TypeFor[*kvevents.OpenReader]():       readEvents,
+		reflect.TypeFor[*kvevents.CloseReader]():      readEvents,
+		reflect.TypeFor[*kvevents.ReadSnapshot]():     reading,
+		reflect.TypeFor[*protocol.ReadContents]():     reading,
+		reflect.TypeFor[*protocol.Fetch]():            fetching,
+		reflect.TypeFor[*protocol.Flush]():            &flush{parts},
+		reflect.TypeFor[*protocol.Close]():            &closing{parts},
+		reflect.TypeFor[*protocol.DescribeSequence](): &describe{shared: parts},
+		reflect.TypeFor[*protocol.TransferPages]():    &transfer{shared: parts},
+		reflect.TypeFor[*protocol.BeginImport]():      &importing{shared: parts},
 	}
 	// Check walks all transactions, so it cannot be made before them.
 	c.audit.own = c.Check
 	c.out.pools.observe = c.lookAhead.noteDemand
 	// All that lend records to other actors: a new epoch takes new ones.
-	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.overview, c.lookAhead, c.fetch, c.saving}
+	c.recovery.records = []lender{c.out, prompts, unpin, forgetting, c.audit, reading, overview, c.lookAhead, fetching, c.saving}
 	return c
-}
-
-// transactionFor opens the transaction that serves a request. No other place chooses what
-// serves a request. The cases are in four functions; the
-// last of them refuses what none of them knows.
-func (c *Coordinator) transactionFor(request any) transaction {
-	switch r := request.(type) {
-	case *messages.Admit:
-		c.admission.open(r)
-		return c.admission
-	case *messages.Commit:
-		c.commit.open(r)
-		return c.commit
-	case *messages.Append:
-		c.extension.open(r)
-		return c.extension
-	case *messages.Release:
-		c.release.open(r)
-		return c.release
-	case *messages.Rewind:
-		c.rewind.open(r)
-		return c.rewind
-	case *messages.Fork:
-		c.fork.open(r)
-		return c.fork
-	// Among the frequent ones: hosts that keep no tables read them in every step.
-	case *messages.ReadTables:
-		c.readTables.request = r
-		return c.readTables
-	default:
-		return c.rareTransaction(request)
-	}
-}
-
-// rareTransaction is the part of transactionFor for requests about what is stored
-// and about the engine.
-func (c *Coordinator) rareTransaction(request any) transaction {
-	switch r := request.(type) {
-	case *messages.Lookup:
-		c.lookup.open(r)
-		return c.lookup
-	case *messages.Prefetch:
-		c.prefetch.open(r)
-		return c.prefetch
-	case *messages.PinPrefix:
-		c.pin.open(r)
-		return c.pin
-	case *messages.UnpinPrefix:
-		c.unpin.open(r)
-		return c.unpin
-	case *messages.Invalidate, *messages.Reset, *messages.SetWeights, *messages.WriteScales:
-		c.forget.open(r)
-		return c.forget
-	case *messages.Rebalance:
-		c.rebalance.open(r)
-		return c.rebalance
-	case *inspect.Check:
-		c.audit.open(r)
-		return c.audit
-	default:
-		return c.reading(request)
-	}
-}
-
-// reading is the part of transactionFor for requests that read, for scales and for those that
-// the engine makes itself: fetches and flushes of a store, and its end.
-func (c *Coordinator) reading(request any) transaction {
-	switch r := request.(type) {
-	case *inspect.ReadStats:
-		c.readStats.request = r
-		return c.readStats
-	case *inspect.ReadOverview:
-		c.overview.open(r)
-		return c.overview
-	case *kvevents.ReadEvents, *kvevents.OpenReader, *kvevents.CloseReader:
-		return c.readEvents
-	case *kvevents.ReadSnapshot:
-		c.readTree.open(nil)
-		return c.readTree
-	case *protocol.ReadContents:
-		c.readTree.open(r)
-		return c.readTree
-	case *messages.ReadScales:
-		c.readScales.request = r
-		return c.readScales
-	case *protocol.Fetch:
-		c.fetch.open(r)
-		return c.fetch
-	case *protocol.Flush:
-		c.flush.request = r
-		return c.flush
-	case *protocol.Close:
-		c.closing.request = r
-		return c.closing
-	default:
-		return c.handingOver(request)
-	}
-}
-
-// handingOver is the part of transactionFor for the parts of a hand-over.
-func (c *Coordinator) handingOver(request any) transaction {
-	switch r := request.(type) {
-	case *protocol.DescribeSequence:
-		c.describe.open(r)
-		return c.describe
-	case *protocol.TransferPages:
-		c.transfer.open(r)
-		return c.transfer
-	case *protocol.BeginImport:
-		c.importing.open(r)
-		return c.importing
-	default:
-		c.unknown.request = request
-		return c.unknown
-	}
 }
 
 // Queue adds a request to the queue and leaves it there.
@@ -338,23 +218,20 @@ func (c *Coordinator) next() bool {
 		} else {
 			c.stats.Rounds++
 		}
-		c.open()
+		c.kernel.open()
 		return true
 	}
 	// Never due in a build without the tag invariants.
 	if c.audit.due() {
 		// Served at once, past the timers: builds with checks do what others do.
 		k.round.request, k.round.sender = &inspect.Check{}, itself{}
-		c.open()
+		c.kernel.open()
 		k.serve()
 		return true
 	}
 	// Last of all: copying ahead is worth something only while the link has nothing to do.
 	return c.lookAhead.due() && c.lookAhead.begin()
 }
-
-// open makes the request of the round the one that is served.
-func (c *Coordinator) open() { c.kernel.open(c.transactionFor(c.kernel.round.request)) }
 
 // PagesHeld counts the device pages that sequences hold, each once. It may be called
 // in the middle of a round, also of one that has panicked.

@@ -24,32 +24,21 @@ import (
 type describe struct {
 	*shared
 	request  *protocol.DescribeSequence
-	stage    describeStage
+	stage    string
 	sequence *sequence.Sequence
 	tokens   *protocol.ReadTokens
 	query    int // index of the question in the Move
 }
 
-// describeStage is what the description waits for.
-type describeStage uint8
-
 // The stages.
 const (
-	describeIdle        describeStage = iota // nothing has been sent
-	describeTranslating                      // the tree translates symbols
-	describeAsking                           // the offloader says what the pages wait for
+	describeTranslating = "translating" // the tree translates symbols
+	describeAsking      = "asking"      // the offloader says what the pages wait for
 )
 
-// String names the stage.
-func (s describeStage) String() string {
-	return [...]string{"idle", "translating", "asking"}[s]
-}
-
-// open begins a request.
-func (d *describe) open(r *protocol.DescribeSequence) { d.request, d.stage = r, describeIdle }
-
 // start copies what the sequence knows of itself.
-func (d *describe) start() {
+func (d *describe) start(request any) {
+	d.request, d.stage = request.(*protocol.DescribeSequence), ""
 	r := d.request
 	r.State, r.Tables, r.Ready, r.Err = protocol.SequenceState{}, nil, nil, nil
 	s, err := d.find(r.Sequence)
@@ -136,15 +125,14 @@ func (d *describe) resume() {
 		d.out.move.received()
 		d.request.Ready = slices.Clone(d.out.move.tickets(d.query))
 		d.request.Tables = d.sequence.CopyTables(nil)
-		d.stage = describeIdle
+		d.stage = ""
 		d.kernel.reply()
-	case describeIdle:
 	}
 }
 
 // check verifies that the sequence which is described runs.
 func (d *describe) check() error {
-	if d.stage != describeIdle && !d.sequence.Running() {
+	if d.stage != "" && !d.sequence.Running() {
 		return fmt.Errorf("describe: sequence %v has ended", d.request.Sequence)
 	}
 	return nil

@@ -7,9 +7,9 @@
 // # How to read it
 //
 // A request is served by a transaction: one type for each kind, in a file of its own,
-// with a picture of its stages at the top. Its stage is an enum; start, resume and check
-// stand side by side, and undo where there is one. transactionFor in coordinator.go chooses the
-// transaction of a request.
+// with a picture of its stages at the top. Its stage is a word; start and resume stand side by
+// side, and undo where there is one. New in coordinator.go lists which transaction serves which
+// type of request.
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next

@@ -32,7 +32,7 @@ type fetch struct {
 	request *protocol.Fetch
 	pools   poolRange        // decoder, or cross for the input of the encoder
 	tokens  []messages.Token // of the prefix, or of the padded input
-	stage   fetchStage
+	stage   string
 	match   protocol.Match
 	inTree  *protocol.BlocksInTree
 	room    protocol.HostRoom
@@ -40,29 +40,18 @@ type fetch struct {
 	length  int // blocks
 }
 
-// fetchStage is what the fetch waits for.
-type fetchStage uint8
-
 // The stages.
 const (
-	fetchIdle      fetchStage = iota // nothing has been sent
-	fetchLocating                    // the tree says which pages are there
-	fetchMeasuring                   // host memory says for how many pages it has room
-	fetchLoading                     // host memory makes room and takes the bytes
-	fetchApplying                    // the tree attaches them
-	fetchFollowing                   // pools and host memory follow
+	fetchLocating  = "locating"  // the tree says which pages are there
+	fetchMeasuring = "measuring" // host memory says for how many pages it has room
+	fetchLoading   = "loading"   // host memory makes room and takes the bytes
+	fetchApplying  = "applying"  // the tree attaches them
+	fetchFollowing = "following" // pools and host memory follow
 )
 
-// String names the stage.
-func (s fetchStage) String() string {
-	return [...]string{"idle", "locating", "measuring", "loading", "applying", "following"}[s]
-}
-
-// open begins a request.
-func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage = r, fetchIdle }
-
 // start asks the tree for the blocks of the prefix.
-func (f *fetch) start() {
+func (f *fetch) start(request any) {
+	f.request, f.stage = request.(*protocol.Fetch), ""
 	r := f.request
 	r.Err, r.Missing, r.Wanted, r.Fetched, r.Length = nil, nil, nil, 0, 0
 	if err := f.config.ValidatePrefix(&r.Prefix); err != nil {
@@ -121,9 +110,8 @@ func (f *fetch) resume() {
 		f.out.followUp()
 	case fetchFollowing:
 		f.out.followed()
-		f.stage = fetchIdle
+		f.stage = ""
 		f.kernel.reply()
-	case fetchIdle:
 	}
 }
 
@@ -274,7 +262,7 @@ func (f *fetch) finish() {
 	f.length = 0
 	f.out.resetChange()
 	if f.releaseSymbols(); !f.out.changeNeeded() {
-		f.stage = fetchIdle
+		f.stage = ""
 		f.kernel.reply()
 		return
 	}

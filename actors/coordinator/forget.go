@@ -28,30 +28,19 @@ type forget struct {
 	*shared
 	request any // Invalidate, Reset, SetWeights or WriteScales
 	record  protocol.Forget
-	stage   forgetStage
+	stage   string
 }
-
-// forgetStage is what the request waits for.
-type forgetStage uint8
 
 // The stages.
 const (
-	forgetIdle       forgetStage = iota // nothing has been sent
-	forgetListing                       // a reset: pools list the blocks that sequences hold
-	forgetForgetting                    // the tree forgets
-	forgetFollowing                     // pools and host memory follow
+	forgetListing    = "listing"    // a reset: pools list the blocks that sequences hold
+	forgetForgetting = "forgetting" // the tree forgets
+	forgetFollowing  = "following"  // pools and host memory follow
 )
 
-// String names the stage.
-func (s forgetStage) String() string {
-	return [...]string{"idle", "listing", "forgetting", "following"}[s]
-}
-
-// open begins a request.
-func (f *forget) open(request any) { f.request, f.stage = request, forgetIdle }
-
 // start begins with what the request names.
-func (f *forget) start() {
+func (f *forget) start(request any) {
+	f.request, f.stage = request, ""
 	switch r := f.request.(type) {
 	case *messages.Invalidate:
 		f.startInvalidate(r)
@@ -180,7 +169,6 @@ func (f *forget) resume() {
 	case forgetFollowing:
 		f.out.followed()
 		f.kernel.reply()
-	case forgetIdle:
 	}
 }
 

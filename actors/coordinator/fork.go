@@ -30,7 +30,7 @@ const MaxForks = 1 << 16
 type fork struct {
 	*shared
 	request *messages.Fork
-	stage   forkStage
+	stage   string
 	items   []forkItem
 	taken   []int // by pool, pages of the steps decided about before
 }
@@ -45,28 +45,17 @@ type forkItem struct {
 	query    int   // index of its question in the Move
 }
 
-// forkStage is what the fork waits for.
-type forkStage uint8
-
 // The stages. From forkClaiming on the new sequences are complete.
 const (
-	forkIdle     forkStage = iota // no sequence has been made
-	forkTaking                    // pools take working pages
-	forkCopying                   // the offloader copies the state into them
-	forkApplying                  // the tree learns of victims
-	forkClaiming                  // pools add the references of the new sequences
+	forkTaking   = "taking"   // pools take working pages
+	forkCopying  = "copying"  // the offloader copies the state into them
+	forkApplying = "applying" // the tree learns of victims
+	forkClaiming = "claiming" // pools add the references of the new sequences
 )
 
-// String names the stage.
-func (s forkStage) String() string {
-	return [...]string{"idle", "taking", "copying", "applying", "claiming"}[s]
-}
-
-// open begins a request.
-func (f *fork) open(m *messages.Fork) { f.request, f.stage = m, forkIdle }
-
 // start makes the forks of the steps that are right.
-func (f *fork) start() {
+func (f *fork) start(request any) {
+	f.request, f.stage = request.(*messages.Fork), ""
 	m := f.request
 	for len(m.Results) < len(m.Steps) {
 		m.Results = append(m.Results, messages.ForkResult{})
@@ -284,7 +273,6 @@ func (f *fork) resume() {
 	case forkClaiming:
 		f.out.followed()
 		f.kernel.reply()
-	case forkIdle:
 	}
 }
 

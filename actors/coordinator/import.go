@@ -33,7 +33,7 @@ import (
 type importing struct {
 	*shared
 	request  *protocol.BeginImport
-	stage    importStage
+	stage    string
 	sequence *sequence.Sequence
 	carried  []protocol.PagePlace
 	match    *protocol.Match
@@ -54,35 +54,24 @@ type importPool struct {
 	take    int               // the operation that takes them
 }
 
-// importStage is what the import waits for.
-type importStage uint8
-
 // The stages.
 const (
-	importIdle      importStage = iota // nothing has been sent
-	importLocating                     // the tree says which pages are there
-	importClaiming                     // pools claim those on the device
-	importRefusing                     // pools take the claims back
-	importTaking                       // pools take the other pages and name victims
-	importMoving                       // the offloader takes the victims
-	importApplying                     // the tree learns of the victims, or forgets symbols
-	importFollowing                    // pools and host memory follow
+	importLocating  = "locating"  // the tree says which pages are there
+	importClaiming  = "claiming"  // pools claim those on the device
+	importRefusing  = "refusing"  // pools take the claims back
+	importTaking    = "taking"    // pools take the other pages and name victims
+	importMoving    = "moving"    // the offloader takes the victims
+	importApplying  = "applying"  // the tree learns of the victims, or forgets symbols
+	importFollowing = "following" // pools and host memory follow
 )
-
-// String names the stage.
-func (s importStage) String() string {
-	return [...]string{"idle", "locating", "claiming", "refusing", "taking", "moving", "applying", "following"}[s]
-}
-
-// open begins a request.
-func (m *importing) open(r *protocol.BeginImport) { m.request, m.stage = r, importIdle }
 
 // start makes the sequence and asks the tree for its blocks.
 //
 // The values are checked once more although the shell has checked them on its caller's
 // goroutine: from here on only a lack of pages can refuse the import, and what follows
 // relies on the lengths.
-func (m *importing) start() {
+func (m *importing) start(request any) {
+	m.request, m.stage = request.(*protocol.BeginImport), ""
 	r := m.request
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
 	p := &r.Prompt
@@ -154,7 +143,6 @@ func (m *importing) resume() {
 	case importFollowing:
 		m.out.followed()
 		m.finish()
-	case importIdle:
 	}
 }
 
@@ -314,7 +302,7 @@ func (m *importing) apply() {
 // alone, so the stream needs no list of pages.
 func (m *importing) finish() {
 	r, s := m.request, m.sequence
-	m.stage = importIdle
+	m.stage = ""
 	if m.refused != nil {
 		m.sequences.End(s)
 		r.Err = m.refused
@@ -352,7 +340,7 @@ func (m *importing) finish() {
 
 // check verifies that every page which is carried has a place in a table.
 func (m *importing) check() error {
-	if m.stage < importClaiming {
+	if m.stage == "" || m.stage == importLocating {
 		return nil
 	}
 	for _, at := range m.carried {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -36,9 +37,9 @@ type Port interface {
 	Now() time.Duration
 }
 
-// kernel serves one request after the other. It knows nothing about any request:
-// a transaction does, which sends work through the kernel and is resumed when all
-// answers have come.
+// kernel serves one request after the other. It knows of a request only which
+// transaction serves its type. The transaction sends work through the kernel and is resumed when
+// all answers have come.
 //
 //	Submit ─▶ queue ─▶ round: transaction.start
 //	                      │ toTree, toPool, toOffloader: pending grows
@@ -51,6 +52,8 @@ type Port interface {
 // still has a record of it keeps the record.
 type kernel struct {
 	port    Port
+	serving map[reflect.Type]transaction // by the type of the request
+	unknown transaction                  // of all other types
 	epoch   uint32
 	queue   queue
 	round   round
@@ -62,7 +65,7 @@ type kernel struct {
 	stamp uint64        // of the round
 }
 
-// round is the request being served. Its transaction is nil until it is opened, and again
+// round is the request being served. Its transaction is nil until it is started, and again
 // after a recovery has undone it.
 type round struct {
 	queued
@@ -85,8 +88,8 @@ type task interface {
 // every request of its kind. One that needs answers of other actors is a task, too; one that
 // changes more than the sequences that it opens is an undoer, or changes them where it ends.
 type transaction interface {
-	// start does the first stage.
-	start()
+	// start does the first stage of a request of its kind.
+	start(request any)
 }
 
 // undoer is a transaction that has something to take back when an actor fails.
@@ -129,9 +132,8 @@ func (k *kernel) begin() bool {
 	return begun
 }
 
-// open makes the request of the round the one that is served, by a transaction.
-func (k *kernel) open(t transaction) {
-	k.round.transaction = t
+// open makes the request of the round the one that is served.
+func (k *kernel) open() {
 	// Each round has its own stamp: sequences that it opens or touches are told from those of
 	// all others by it.
 	k.stamp++
@@ -142,8 +144,13 @@ func (k *kernel) open(t transaction) {
 func (k *kernel) serve() {
 	// Active before start sends anything, so that String and Check see what is under way.
 	// A request that is answered where it starts has no stages and is no task.
-	k.active, _ = k.round.transaction.(task)
-	k.round.transaction.start()
+	t := k.serving[reflect.TypeOf(k.round.request)]
+	if t == nil {
+		t = k.unknown
+	}
+	k.round.transaction = t
+	k.active, _ = t.(task)
+	t.start(k.round.request)
 }
 
 // deliver ends the round: its request goes to the destination.

@@ -25,7 +25,7 @@ import (
 type lookAhead struct {
 	*shared
 	offer protocol.OffloadAhead
-	stage lookAheadStage
+	stage string
 
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
@@ -36,18 +36,11 @@ type lookAhead struct {
 	open     []uint64 // of one pool at a time, a bit a page: those that may be written to
 }
 
-// lookAheadStage is what a look waits for.
-type lookAheadStage uint8
-
 // The stages.
 const (
-	lookAheadIdle    lookAheadStage = iota // no look is under way
-	lookAheadPeeking                       // pools name what they would evict next
-	lookAheadCopying                       // the offloader copies what it can
+	lookAheadPeeking = "peeking" // pools name what they would evict next
+	lookAheadCopying = "copying" // the offloader copies what it can
 )
-
-// String names the stage.
-func (s lookAheadStage) String() string { return [...]string{"idle", "peeking", "copying"}[s] }
 
 // The pages of a pool that a look considers. An eighth is the least, before demand is
 // known: as many as there are spare pages when host memory is full. Half is the most,
@@ -136,9 +129,8 @@ func (a *lookAhead) resume() {
 		a.offerCandidates()
 	case lookAheadCopying:
 		a.copied()
-		a.stage = lookAheadIdle
+		a.stage = ""
 		a.kernel.active = nil
-	case lookAheadIdle:
 	}
 }
 
@@ -206,7 +198,7 @@ func (a *lookAhead) copied() {
 }
 
 // renew takes a new record for a new epoch.
-func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, lookAheadIdle }
+func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, "" }
 
 // check verifies that a look is under way between rounds only, and that the offloader
 // is offered a list for every pool.

@@ -19,33 +19,22 @@ type lookup struct {
 	*shared
 	batch   *promptBatch
 	request *messages.Lookup
-	stage   lookupStage
+	stage   string
 	// counted: Found has what is stored; if the prompt is looked at once more, it has been
 	// matched again with less.
 	counted bool
 }
 
-// lookupStage is what the lookup waits for.
-type lookupStage uint8
-
 // The stages.
 const (
-	lookupIdle       lookupStage = iota // nothing has been sent
-	lookupMatching                      // the tree finds the prefix
-	lookupClaiming                      // pools claim it and say who holds the source
-	lookupUnclaiming                    // pools take all claims back
+	lookupMatching   = "matching"   // the tree finds the prefix
+	lookupClaiming   = "claiming"   // pools claim it and say who holds the source
+	lookupUnclaiming = "unclaiming" // pools take all claims back
 )
 
-// String names the stage.
-func (s lookupStage) String() string {
-	return [...]string{"idle", "matching", "claiming", "unclaiming"}[s]
-}
-
-// open begins a request.
-func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
-
 // start matches the prefix as an admission would.
-func (l *lookup) start() {
+func (l *lookup) start(request any) {
+	l.request, l.stage = request.(*messages.Lookup), ""
 	r := l.request
 	r.Err, r.Found, r.MissReason, l.counted = nil, messages.Found{}, messages.ReasonDisabled, false
 	// The same batch as an admission's: a lookup that used a match of its own would one day say
@@ -84,7 +73,6 @@ func (l *lookup) resume() {
 	case lookupUnclaiming:
 		l.out.pools.received()
 		l.end()
-	case lookupIdle:
 	}
 }
 
@@ -220,35 +208,24 @@ type prefetch struct {
 	batch   *promptBatch
 	taking  promptTaking // of the batch
 	request *messages.Prefetch
-	stage   prefetchStage
+	stage   string
 	lost    []protocol.Effect // host contents that failed transfers have lost
 }
 
-// prefetchStage is what the prefetch waits for.
-type prefetchStage uint8
-
 // The stages.
 const (
-	prefetchIdle      prefetchStage = iota // nothing has been sent
-	prefetchClaiming                       // the prefix is being matched and claimed
-	prefetchRefusing                       // pools take the claims back
-	prefetchTaking                         // pools take pages for what is in host memory
-	prefetchMoving                         // the offloader brings it to the device
-	prefetchApplying                       // the tree learns where the blocks are
-	prefetchFollowing                      // pools and host memory follow the tree
-	prefetchDropping                       // pools drop all pages again: they are cached
+	prefetchClaiming  = "claiming"  // the prefix is being matched and claimed
+	prefetchRefusing  = "refusing"  // pools take the claims back
+	prefetchTaking    = "taking"    // pools take pages for what is in host memory
+	prefetchMoving    = "moving"    // the offloader brings it to the device
+	prefetchApplying  = "applying"  // the tree learns where the blocks are
+	prefetchFollowing = "following" // pools and host memory follow the tree
+	prefetchDropping  = "dropping"  // pools drop all pages again: they are cached
 )
 
-// String names the stage.
-func (s prefetchStage) String() string {
-	return [...]string{"idle", "claiming", "refusing", "taking", "moving", "applying", "following", "dropping"}[s]
-}
-
-// open begins a request.
-func (f *prefetch) open(r *messages.Prefetch) { f.request, f.stage = r, prefetchIdle }
-
 // start matches the prefix.
-func (f *prefetch) start() {
+func (f *prefetch) start(request any) {
+	f.request, f.stage = request.(*messages.Prefetch), ""
 	r := f.request
 	r.Err, r.OnboardedPages, f.lost = nil, 0, f.lost[:0]
 	f.batch.reset(true)
@@ -287,7 +264,6 @@ func (f *prefetch) resume() {
 		f.out.followed()
 		f.batch.end()
 		f.kernel.reply()
-	case prefetchIdle:
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 type overview struct {
 	*shared
 	request *inspect.ReadOverview
-	stage   overviewStage
+	stage   string
 
 	// New records for each request: an overview is rare, and its lists go to the host.
 	tree  *protocol.TopNodes
@@ -28,26 +28,17 @@ type overview struct {
 	pools []*protocol.PoolWork // by PoolID, each with one Inspect
 }
 
-// overviewStage is what the overview waits for.
-type overviewStage uint8
-
 // The stages.
 const (
-	overviewIdle   overviewStage = iota // nothing has been sent
-	overviewAsking                      // every actor describes what it holds
+	overviewAsking = "asking" // every actor describes what it holds
 )
-
-// String names the stage.
-func (s overviewStage) String() string { return [...]string{"idle", "asking"}[s] }
-
-// open begins a request.
-func (v *overview) open(r *inspect.ReadOverview) { v.request, v.stage = r, overviewIdle }
 
 // start asks who has to be asked.
 //
 // The limits are bounded by inspect.MaxOverview because the answer is made inside a round:
 // every other request waits for it.
-func (v *overview) start() {
+func (v *overview) start(request any) {
+	v.request, v.stage = request.(*inspect.ReadOverview), ""
 	r := v.request
 	n := r.Limits
 	r.Err, r.Overview = nil, inspect.Overview{}
@@ -82,7 +73,7 @@ func (v *overview) start() {
 
 // resume answers what all have said.
 func (v *overview) resume() {
-	v.stage = overviewIdle
+	v.stage = ""
 	o := &v.request.Overview
 	if v.tree != nil {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete

@@ -22,32 +22,21 @@ type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
 	request *messages.PinPrefix
-	stage   pinStage
+	stage   string
 	blocks  [][]protocol.BlockID // by pool, what is pinned
 }
 
-// pinStage is what the pin waits for.
-type pinStage uint8
-
 // The stages.
 const (
-	pinIdle       pinStage = iota // nothing has been sent
-	pinMatching                   // the tree finds the prefix
-	pinClaiming                   // pools say how many of its pages had no holder
-	pinUnclaiming                 // refused: pools take the claims back
-	pinPinning                    // pools and host memory add the pins
+	pinMatching   = "matching"   // the tree finds the prefix
+	pinClaiming   = "claiming"   // pools say how many of its pages had no holder
+	pinUnclaiming = "unclaiming" // refused: pools take the claims back
+	pinPinning    = "pinning"    // pools and host memory add the pins
 )
 
-// String names the stage.
-func (s pinStage) String() string {
-	return [...]string{"idle", "matching", "claiming", "unclaiming", "pinning"}[s]
-}
-
-// open begins a request.
-func (n *pin) open(r *messages.PinPrefix) { n.request, n.stage = r, pinIdle }
-
 // start matches the prefix.
-func (n *pin) start() {
+func (n *pin) start(request any) {
+	n.request, n.stage = request.(*messages.PinPrefix), ""
 	r := n.request
 	r.Err, r.Pinned = nil, messages.Pinned{}
 	// A pin holds what an admission of exactly this prefix would claim whole, to its last
@@ -78,7 +67,6 @@ func (n *pin) resume() {
 	case pinPinning:
 		n.out.followed()
 		n.openPin()
-	case pinIdle:
 	}
 }
 
@@ -223,27 +211,18 @@ type unpin struct {
 	*shared
 	request *messages.UnpinPrefix
 	locate  protocol.Locate
-	stage   unpinStage
+	stage   string
 }
-
-// unpinStage is what the unpin waits for.
-type unpinStage uint8
 
 // The stages.
 const (
-	unpinIdle      unpinStage = iota // nothing has been sent
-	unpinLocating                    // the tree says where the blocks of the pin are
-	unpinUnpinning                   // pools and host memory take the pins away
+	unpinLocating  = "locating"  // the tree says where the blocks of the pin are
+	unpinUnpinning = "unpinning" // pools and host memory take the pins away
 )
 
-// String names the stage.
-func (s unpinStage) String() string { return [...]string{"idle", "locating", "unpinning"}[s] }
-
-// open begins a request.
-func (n *unpin) open(r *messages.UnpinPrefix) { n.request, n.stage = r, unpinIdle }
-
 // start asks where the blocks of the pin are.
-func (n *unpin) start() {
+func (n *unpin) start(request any) {
+	n.request, n.stage = request.(*messages.UnpinPrefix), ""
 	r := n.request
 	r.Err = nil
 	// Pins know blocks, not pages: blocks have moved since.
@@ -273,7 +252,6 @@ func (n *unpin) resume() {
 		n.out.followed()
 		n.pins.end(n.request.Pin)
 		n.kernel.reply()
-	case unpinIdle:
 	}
 }
 

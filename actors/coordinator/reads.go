@@ -16,15 +16,12 @@ type toEvents struct{ keys []*protocol.Changes }
 func (t toEvents) deliver(port Port, request, sender any) { port.Events(request, sender, t.keys) }
 
 // readStats serves ReadStats: it copies the counters.
-type readStats struct {
-	*shared
-	request *inspect.ReadStats
-}
+type readStats struct{ *shared }
 
 // start copies counters and counts. No other transaction is under way, so both are those
 // between two rounds.
-func (t *readStats) start() {
-	r := t.request
+func (t *readStats) start(request any) {
+	r := request.(*inspect.ReadStats)
 	r.Err = nil
 	// The host's record keeps its array: statistics are read often, and allocate nothing.
 	pools := r.Stats.Pools[:0]
@@ -43,15 +40,12 @@ func (t *readStats) start() {
 }
 
 // readTables serves ReadTables: it copies the page tables of sequences.
-type readTables struct {
-	*shared
-	request *messages.ReadTables
-}
+type readTables struct{ *shared }
 
 // start copies the tables: they change with the next request, and the host reads its answer
 // then.
-func (t *readTables) start() {
-	r := t.request
+func (t *readTables) start(request any) {
+	r := request.(*messages.ReadTables)
 	for len(r.Results) < len(r.Sequences) {
 		r.Results = append(r.Results, messages.TablesResult{})
 	}
@@ -72,47 +66,36 @@ func (t *readTables) start() {
 
 // readEvents serves ReadEvents, OpenReader and CloseReader, whose answers are the
 // events actor's.
-type readEvents struct {
-	*shared
-}
+type readEvents struct{ *shared }
 
 // start changes nothing: the coordinator only gives such a request its place in the order of
 // all requests.
-func (t *readEvents) start() { t.kernel.deliver(toEvents{}) }
+func (t *readEvents) start(any) { t.kernel.deliver(toEvents{}) }
 
 // readScales serves ReadScales: it copies the scales.
-type readScales struct {
-	*shared
-	request *messages.ReadScales
-}
+type readScales struct{ *shared }
 
-func (t *readScales) start() {
-	t.request.Err = nil
-	t.request.Scales = append(t.request.Scales[:0], t.config.Scales...)
+func (t *readScales) start(request any) {
+	r := request.(*messages.ReadScales)
+	r.Err, r.Scales = nil, append(r.Scales[:0], t.config.Scales...)
 	t.kernel.reply()
 }
 
 // closing serves Close: it counts what sequences still hold.
-type closing struct {
-	*shared
-	request *protocol.Close
-}
+type closing struct{ *shared }
 
-func (t *closing) start() {
+func (t *closing) start(request any) {
 	// Pins are no leak: they end with the engine. A sequence that was not released is one.
-	t.request.LeakedPages = t.sequences.PagesHeld()
+	request.(*protocol.Close).LeakedPages = t.sequences.PagesHeld()
 	t.kernel.reply()
 }
 
 // unknown refuses what is no request. The actor has refused what embeds no messages.Request
 // before; here it is a type that no transaction serves.
-type unknown struct {
-	*shared
-	request any
-}
+type unknown struct{ *shared }
 
-func (t *unknown) start() {
-	t.kernel.abort(refusals.New(messages.ErrBadRequest, "%T is no request", t.request))
+func (t *unknown) start(request any) {
+	t.kernel.abort(refusals.New(messages.ErrBadRequest, "%T is no request", request))
 }
 
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events
@@ -127,26 +110,17 @@ type readTree struct {
 
 	snapshot protocol.Snapshot
 	blocks   protocol.Contents
-	stage    readStage
+	stage    string
 }
-
-// readStage is what the request waits for.
-type readStage uint8
 
 // The stages.
 const (
-	readIdle    readStage = iota // nothing has been sent
-	readReading                  // the tree lists its blocks
+	readReading = "reading" // the tree lists its blocks
 )
 
-// String names the stage.
-func (s readStage) String() string { return [...]string{"idle", "reading"}[s] }
-
-// open begins a request.
-func (t *readTree) open(contents *protocol.ReadContents) { t.contents, t.stage = contents, readIdle }
-
 // start asks the tree.
-func (t *readTree) start() {
+func (t *readTree) start(request any) {
+	t.contents, _ = request.(*protocol.ReadContents)
 	t.stage = readReading
 	header := protocol.Header{Epoch: t.kernel.epoch}
 	if t.contents != nil {
@@ -199,21 +173,14 @@ func (t *readTree) String() string {
 // has no clock, so what is in host memory loses its priority by an effect of the tree.
 type expiry struct {
 	*shared
-	stage expiryStage
+	stage string
 }
-
-// expiryStage is what the end of retention waits for.
-type expiryStage uint8
 
 // The stages.
 const (
-	expiryIdle      expiryStage = iota // no timer is being followed
-	expiryApplying                     // the tree ends the retention whose time has come
-	expiryFollowing                    // pools and host memory follow
+	expiryApplying  = "applying"  // the tree ends the retention whose time has come
+	expiryFollowing = "following" // pools and host memory follow
 )
-
-// String names the stage.
-func (s expiryStage) String() string { return [...]string{"idle", "applying", "following"}[s] }
 
 // due tells whether a timer of the tree has ended.
 // nextExpiry is 0 after a recovery, because the tree's last answer may have been lost, so
@@ -238,10 +205,9 @@ func (e *expiry) resume() {
 		e.out.followUp()
 	case expiryFollowing:
 		e.out.followed()
-		e.stage = expiryIdle
+		e.stage = ""
 		// The transaction of the round has not begun: it sees the priorities as they are now.
 		e.kernel.serve()
-	case expiryIdle:
 	}
 }
 

@@ -29,7 +29,7 @@ type rebalance struct {
 	*shared
 	auto    *autoRebalance
 	request *messages.Rebalance
-	stage   rebalanceStage
+	stage   string
 
 	pages  []int // by pool, the new counts
 	before []int // by pool, the old counts
@@ -45,34 +45,21 @@ type rebalance struct {
 	failed bool
 }
 
-// rebalanceStage is what the rebalance waits for.
-type rebalanceStage uint8
-
 // The stages.
 const (
-	rebalanceIdle       rebalanceStage = iota // nothing has been sent
-	rebalanceResizing                         // pools take their new counts, and name victims and moves
-	rebalanceMoving                           // the offloader takes victims and copies moved pages
-	rebalanceReturning                        // a copy has failed: pools get their old counts again
-	rebalanceApplying                         // the tree learns where blocks are
-	rebalanceFollowing                        // pools and host memory follow
-	rebalanceDevice                           // the device gives the pools their memory
-	rebalanceTakingBack                       // the device has refused: pools that grew shrink again
+	rebalanceResizing   = "resizing"    // pools take their new counts, and name victims and moves
+	rebalanceMoving     = "moving"      // the offloader takes victims and copies moved pages
+	rebalanceReturning  = "returning"   // a copy has failed: pools get their old counts again
+	rebalanceApplying   = "applying"    // the tree learns where blocks are
+	rebalanceFollowing  = "following"   // pools and host memory follow
+	rebalanceDevice     = "device"      // the device gives the pools their memory
+	rebalanceTakingBack = "taking back" // the device has refused: pools that grew shrink again
 )
 
-// String names the stage.
-func (s rebalanceStage) String() string {
-	return [...]string{"idle", "resizing", "moving", "returning", "applying", "following", "device", "taking back"}[s]
-}
-
-// open begins a request.
-func (r *rebalance) open(m *messages.Rebalance) {
-	r.request, r.stage, r.renumbered, r.failed = m, rebalanceIdle, false, false
-	r.before = r.before[:0]
-}
-
 // start refuses what cannot be, and resizes the pools.
-func (r *rebalance) start() {
+func (r *rebalance) start(request any) {
+	r.request, r.stage, r.renumbered, r.failed = request.(*messages.Rebalance), "", false, false
+	r.before = r.before[:0]
 	m := r.request
 	m.Err, m.Rebalanced = nil, messages.Rebalanced{}
 	pages, err := r.split(m)
@@ -134,7 +121,6 @@ func (r *rebalance) resume() {
 	case rebalanceTakingBack:
 		r.tookBack()
 		r.end()
-	case rebalanceIdle:
 	}
 }
 
@@ -340,7 +326,7 @@ func (r *rebalance) tellMoves() {
 // device was asked, it may have taken the memory of pools that shrink, which stay small.
 func (r *rebalance) undo() {
 	for p, n := range r.before {
-		if r.stage >= rebalanceDevice {
+		if r.stage == rebalanceDevice || r.stage == rebalanceTakingBack {
 			n = min(n, r.pages[p])
 		}
 		r.pages[p], r.counts.device[p].Total = n, n
@@ -355,7 +341,7 @@ func (r *rebalance) tickets() []messages.Ticket { return r.waits }
 
 // check verifies that there is a count for every pool.
 func (r *rebalance) check() error {
-	if r.stage != rebalanceIdle && (len(r.pages) != len(r.config.Pools) || len(r.before) != len(r.config.Pools)) {
+	if r.stage != "" && (len(r.pages) != len(r.config.Pools) || len(r.before) != len(r.config.Pools)) {
 		return fmt.Errorf("rebalance: %d new and %d old counts for %d pools", len(r.pages), len(r.before), len(r.config.Pools))
 	}
 	return nil

@@ -37,7 +37,7 @@ func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
 // way. A failure in the middle of a recovery starts it from quiescing.
 type recovery struct {
 	*shared
-	stage    recoveryStage
+	stage    string
 	records  []lender // all that send records which are used again
 	failures []Failure
 	cause    error             // of the end of the round
@@ -56,23 +56,14 @@ type recovery struct {
 	moveUnanswered bool
 }
 
-// recoveryStage is what the recovery waits for.
-type recoveryStage uint8
-
 // The stages.
 const (
-	recoveryIdle       recoveryStage = iota // nothing has failed
-	recoveryQuiescing                       // the offloader waits until all copies and kernels have passed
-	recoveryListing                         // the tree lists where each pool keeps each block
-	recoveryTelling                         // the tree is told of moves that it may have missed
-	recoveryForgetting                      // the tree forgets what cannot be trusted
-	recoveryRebuilding                      // pools and host memory are made again
+	recoveryQuiescing  = "quiescing"  // the offloader waits until all copies and kernels have passed
+	recoveryListing    = "listing"    // the tree lists where each pool keeps each block
+	recoveryTelling    = "telling"    // the tree is told of moves that it may have missed
+	recoveryForgetting = "forgetting" // the tree forgets what cannot be trusted
+	recoveryRebuilding = "rebuilding" // pools and host memory are made again
 )
-
-// String names the stage.
-func (s recoveryStage) String() string {
-	return [...]string{"idle", "quiescing", "listing", "telling", "forgetting", "rebuilding"}[s]
-}
 
 // lender sends records that it uses again. Renew takes new ones: those of an epoch
 // that is over may still be on their way.
@@ -180,7 +171,6 @@ func (r *recovery) resume() {
 		r.listBlocks()
 	case recoveryRebuilding:
 		r.end()
-	case recoveryIdle:
 	}
 }
 
@@ -217,7 +207,7 @@ func (r *recovery) tell() bool {
 }
 
 // sendMoves tells the tree of moves of blocks.
-func (r *recovery) sendMoves(stage recoveryStage, moves []protocol.BlockMove) {
+func (r *recovery) sendMoves(stage string, moves []protocol.BlockMove) {
 	r.change = &protocol.Apply{Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves}
 	r.stage = stage
 	r.kernel.toTree(r.change)
@@ -392,7 +382,7 @@ func (r *recovery) end() {
 	r.report()
 	cause := r.cause
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
-	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, recoveryIdle, nil
+	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, "", nil
 	if r.kernel.active = nil; r.kernel.round.request != nil {
 		r.kernel.abort(cause)
 	}
@@ -408,7 +398,7 @@ func (r *recovery) report() {
 
 // check verifies that a recovery that waits has a reason.
 func (r *recovery) check() error {
-	if (r.stage == recoveryIdle) != (len(r.failures) == 0) {
+	if (r.stage == "") != (len(r.failures) == 0) {
 		return fmt.Errorf("recovery: %v after %d failures", r.stage, len(r.failures))
 	}
 	return nil

@@ -31,7 +31,7 @@ import (
 type release struct {
 	*shared
 	request *messages.Release
-	stage   releaseStage
+	stage   string
 	items   []releaseItem
 	from    int                // items before it belong to earlier waves
 	to      int                // items before it belong to this wave or earlier ones
@@ -39,21 +39,12 @@ type release struct {
 	facts   requestFacts       // of this wave
 }
 
-// releaseStage is what the release waits for.
-type releaseStage uint8
-
 // The stages, of one wave.
 const (
-	releaseIdle       releaseStage = iota // nothing has been sent
-	releaseInspecting                     // pools say which pages cache a block
-	releaseStoring                        // the tree stores what is offered
-	releaseFollowing                      // pools and host memory follow, pages are dropped
+	releaseInspecting = "inspecting" // pools say which pages cache a block
+	releaseStoring    = "storing"    // the tree stores what is offered
+	releaseFollowing  = "following"  // pools and host memory follow, pages are dropped
 )
-
-// String names the stage.
-func (s releaseStage) String() string {
-	return [...]string{"idle", "inspecting", "storing", "following"}[s]
-}
 
 // releaseItem is one sequence that is released. When nothing was looked at, offered is nil and
 // the table itself is offered.
@@ -73,14 +64,9 @@ type releaseItem struct {
 	symbols sequence.Symbols // before the sequence gave them up, until the tree has answered
 }
 
-// open begins a request.
-func (r *release) open(m *messages.Release) {
-	r.request, r.stage = m, releaseIdle
-	r.items, r.from, r.to = r.items[:0], 0, 0
-}
-
 // start enters the sequences that run, and those that are lost: these say so now.
-func (r *release) start() {
+func (r *release) start(request any) {
+	r.request, r.stage = request.(*messages.Release), ""
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.items, r.from, r.to, r.symbols = r.items[:0], 0, 0, r.symbols[:0]
@@ -172,7 +158,6 @@ func (r *release) resume() {
 			return
 		}
 		r.end()
-	case releaseIdle:
 	}
 }
 

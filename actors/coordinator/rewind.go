@@ -18,7 +18,7 @@ import (
 type rewind struct {
 	*shared
 	request *messages.Rewind
-	stage   rewindStage
+	stage   string
 	items   []rewindItem
 }
 
@@ -28,23 +28,14 @@ type rewindItem struct {
 	n        sequence.TokenCount
 }
 
-// rewindStage is what the rewind waits for.
-type rewindStage uint8
-
 // The stages.
 const (
-	rewindIdle     rewindStage = iota // nothing has been sent
-	rewindDropping                    // pools drop the pages of the blocks that are left
+	rewindDropping = "dropping" // pools drop the pages of the blocks that are left
 )
 
-// String names the stage.
-func (s rewindStage) String() string { return [...]string{"idle", "dropping"}[s] }
-
-// open begins a request.
-func (r *rewind) open(m *messages.Rewind) { r.request, r.stage = m, rewindIdle }
-
 // start drops the pages of the sequences whose steps are right.
-func (r *rewind) start() {
+func (r *rewind) start(request any) {
+	r.request, r.stage = request.(*messages.Rewind), ""
 	m := r.request
 	// Each pool gets one message for all steps.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))

@@ -225,25 +225,18 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 // not saved is missing in the store, and nothing else depends on it.
 type saving struct {
 	*shared
-	stage  savingStage
+	stage  string
 	locate protocol.Locate
 	names  protocol.NameBlocks
 	record protocol.SavePages
 }
 
-// savingStage is what the task waits for.
-type savingStage uint8
-
 // The stages.
 const (
-	savingIdle     savingStage = iota // nothing has been sent
-	savingLocating                    // the tree says where the pages are
-	savingNaming                      // the tree tells the store's actor what the blocks are
-	savingOrdering                    // the offloader orders the copies
+	savingLocating = "locating" // the tree says where the pages are
+	savingNaming   = "naming"   // the tree tells the store's actor what the blocks are
+	savingOrdering = "ordering" // the offloader orders the copies
 )
-
-// String names the stage.
-func (s savingStage) String() string { return [...]string{"idle", "locating", "naming", "ordering"}[s] }
 
 // due tells whether there are candidates.
 func (s *saving) due() bool { return len(s.out.saves.blocks) > 0 }
@@ -267,7 +260,6 @@ func (s *saving) resume() {
 	case savingOrdering:
 		s.out.saves.forget(s.record.Lost)
 		s.end()
-	case savingIdle:
 	}
 }
 
@@ -361,18 +353,18 @@ func (s *saving) add(p, i int) {
 	s.record.Items = append(s.record.Items, item)
 }
 
-func (s *saving) end() { s.stage, s.kernel.active = savingIdle, nil }
+func (s *saving) end() { s.stage, s.kernel.active = "", nil }
 
 // renew takes new records: those of an epoch that is over may still be read.
 func (s *saving) renew() {
-	s.locate, s.names, s.record, s.stage = protocol.Locate{}, protocol.NameBlocks{}, protocol.SavePages{}, savingIdle
+	s.locate, s.names, s.record, s.stage = protocol.Locate{}, protocol.NameBlocks{}, protocol.SavePages{}, ""
 	s.out.saves.reset()
 }
 
 // check verifies that the task waits for something: begin sets the stage together with the
 // task, and end resets both.
 func (s *saving) check() error {
-	if s.stage == savingIdle {
+	if s.stage == "" {
 		return fmt.Errorf("saving: active and idle")
 	}
 	return nil
@@ -384,13 +376,10 @@ func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 // flush serves Flush, whose answer is that of the store's actor: everything that was
 // to be saved has been ordered before, since saving goes before the next request. Only the
 // sequence is looked for here, because the store's actor knows none.
-type flush struct {
-	*shared
-	request *protocol.Flush
-}
+type flush struct{ *shared }
 
-func (t *flush) start() {
-	r := t.request
+func (t *flush) start(request any) {
+	r := request.(*protocol.Flush)
 	r.Err, r.Saved = nil, 0
 	if r.Sequence != 0 {
 		if _, refusal := t.sequences.Find(r.Sequence); refusal != nil {

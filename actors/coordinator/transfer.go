@@ -20,27 +20,18 @@ import (
 type transfer struct {
 	*shared
 	request *protocol.TransferPages
-	stage   transferStage
+	stage   string
 	copies  *protocol.CopyPages
 }
 
-// transferStage is what the transfer waits for.
-type transferStage uint8
-
 // The stages.
 const (
-	transferIdle    transferStage = iota // nothing has been sent
-	transferCopying                      // the offloader orders the copies
+	transferCopying = "copying" // the offloader orders the copies
 )
 
-// String names the stage.
-func (s transferStage) String() string { return [...]string{"idle", "copying"}[s] }
-
-// open begins a request.
-func (t *transfer) open(r *protocol.TransferPages) { t.request, t.stage = r, transferIdle }
-
 // start looks the pages up and asks for their copies.
-func (t *transfer) start() {
+func (t *transfer) start(request any) {
+	t.request, t.stage = request.(*protocol.TransferPages), ""
 	r := t.request
 	r.Ticket, r.Err = messages.Ticket{}, nil
 	s, refusal := t.sequences.Find(r.Sequence)
@@ -72,7 +63,7 @@ func (t *transfer) resume() {
 	if t.copies.Failed {
 		t.request.Err = refusals.New(messages.ErrInternal, "a copy of the hand-over of sequence %v failed", t.request.Sequence)
 	}
-	t.stage = transferIdle
+	t.stage = ""
 	t.kernel.reply()
 }
 
