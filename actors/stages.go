@@ -121,7 +121,7 @@ func stageOfPool(w *protocol.PoolWork) inspect.Stage {
 		return inspect.StageApply
 	}
 	kind := w.Ops[0].Kind
-	// An admission that is certain to get its pages claims and takes in one message.
+	// An admission that reuses part of a block claims it before it takes pages.
 	if kind == protocol.Claim {
 		kind = w.Ops[len(w.Ops)-1].Kind
 	}

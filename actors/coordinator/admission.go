@@ -117,10 +117,10 @@ func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
 		if a.batch.stage == batchMatching {
-			dropPartialInputs(&a.batch.match) // also of those that are taken at once
+			dropPartialInputs(&a.batch.match)
 			a.checkTokens()
 		}
-		if !a.takeAtOnce() && a.batch.resume() {
+		if a.batch.resume() {
 			a.decide()
 		}
 	case admissionRefusing:
@@ -195,7 +195,8 @@ func (a *admission) decide() {
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
 func (a *admission) capacity(it *prompt) *messages.Refusal {
-	if a.behindOthers() {
+	// A batch that was taken out of the admission queue was the first there.
+	if a.waiting.len() > 0 && !a.kernel.round.parked {
 		return a.batch.refuseAll(it)
 	}
 	return a.batch.checkCapacity(it)

@@ -130,13 +130,5 @@ func (d *describe) resume() {
 	}
 }
 
-// check verifies that the sequence which is described runs.
-func (d *describe) check() error {
-	if d.stage != "" && !d.sequence.Running() {
-		return fmt.Errorf("describe: sequence %v has ended", d.request.Sequence)
-	}
-	return nil
-}
-
 // String names the stage.
 func (d *describe) String() string { return fmt.Sprintf("describe: %v", d.stage) }

@@ -295,13 +295,5 @@ func (f *fetch) renew() {
 	f.match, f.load, f.room, f.inTree = protocol.Match{}, protocol.LoadPages{}, protocol.HostRoom{}, nil
 }
 
-// check verifies that the length lies within the prefix.
-func (f *fetch) check() error {
-	if f.length > f.blocks() {
-		return fmt.Errorf("fetch: %d blocks of %d", f.length, f.blocks())
-	}
-	return nil
-}
-
 // String names the stage.
 func (f *fetch) String() string { return fmt.Sprintf("fetch: %v", f.stage) }

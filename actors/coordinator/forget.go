@@ -262,15 +262,6 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 // renew takes a new record for a new epoch.
 func (f *forget) renew() { f.record = protocol.Forget{} }
 
-// check verifies that what the tree is asked to forget is named: all, or what a selector names.
-func (f *forget) check() error {
-	_, selects := f.request.(*messages.Invalidate)
-	if f.stage == forgetForgetting && f.record.All == selects {
-		return fmt.Errorf("%v: the tree is asked to forget all blocks: %v", f, f.record.All)
-	}
-	return nil
-}
-
 // String names request and stage.
 func (f *forget) String() string {
 	name := "reset"

@@ -338,19 +338,6 @@ func (m *importing) finish() {
 	m.kernel.reply()
 }
 
-// check verifies that every page which is carried has a place in a table.
-func (m *importing) check() error {
-	if m.stage == "" || m.stage == importLocating {
-		return nil
-	}
-	for _, at := range m.carried {
-		if at.Block >= len(m.pools[at.Pool].table) {
-			return fmt.Errorf("import: block %d of pool %d, whose table has %d entries", at.Block, at.Pool, len(m.pools[at.Pool].table))
-		}
-	}
-	return nil
-}
-
 // String names the stage.
 func (m *importing) String() string { return fmt.Sprintf("import: %v", m.stage) }
 

@@ -78,8 +78,6 @@ type round struct {
 type task interface {
 	// resume does the stage that follows when all answers have come.
 	resume()
-	// check verifies the scratch state of a task that waits for answers.
-	check() error
 	// String names the task and its stage.
 	String() string
 }

@@ -200,17 +200,5 @@ func (a *lookAhead) copied() {
 // renew takes a new record for a new epoch.
 func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, "" }
 
-// check verifies that a look is under way between rounds only, and that the offloader
-// is offered a list for every pool.
-func (a *lookAhead) check() error {
-	switch {
-	case a.kernel.round.request != nil:
-		return fmt.Errorf("look ahead: %v in the round of a %T", a.stage, a.kernel.round.request)
-	case a.stage == lookAheadCopying && len(a.offer.Pools) != len(a.config.Pools):
-		return fmt.Errorf("look ahead: %d lists of candidates for %d pools", len(a.offer.Pools), len(a.config.Pools))
-	}
-	return nil
-}
-
 // String names the stage.
 func (a *lookAhead) String() string { return fmt.Sprintf("look ahead: %v", a.stage) }

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -20,7 +19,6 @@ import (
 type overview struct {
 	*shared
 	request *inspect.ReadOverview
-	stage   string
 
 	// New records for each request: an overview is rare, and its lists go to the host.
 	tree  *protocol.TopNodes
@@ -28,17 +26,12 @@ type overview struct {
 	pools []*protocol.PoolWork // by PoolID, each with one Inspect
 }
 
-// The stages.
-const (
-	overviewAsking = "asking" // every actor describes what it holds
-)
-
 // start asks who has to be asked.
 //
 // The limits are bounded by inspect.MaxOverview because the answer is made inside a round:
 // every other request waits for it.
 func (v *overview) start(request any) {
-	v.request, v.stage = request.(*inspect.ReadOverview), ""
+	v.request = request.(*inspect.ReadOverview)
 	r := v.request
 	n := r.Limits
 	r.Err, r.Overview = nil, inspect.Overview{}
@@ -51,7 +44,6 @@ func (v *overview) start(request any) {
 	}
 	v.renew()
 	header := protocol.Header{Epoch: v.kernel.epoch}
-	v.stage = overviewAsking
 	if n.Nodes > 0 {
 		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
 		v.kernel.toTree(v.tree)
@@ -73,7 +65,6 @@ func (v *overview) start(request any) {
 
 // resume answers what all have said.
 func (v *overview) resume() {
-	v.stage = ""
 	o := &v.request.Overview
 	if v.tree != nil {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
@@ -127,16 +118,5 @@ func (v *overview) age(u protocol.Use) uint64 {
 // renew drops the records of an older epoch, or of the last request.
 func (v *overview) renew() { v.tree, v.host, v.pools = nil, nil, nil }
 
-// check verifies that the actors are asked in this epoch: an answer to an older record
-// would never come.
-func (v *overview) check() error {
-	for _, work := range v.pools {
-		if v.stage == overviewAsking && work.Epoch != v.kernel.epoch {
-			return fmt.Errorf("%v: pool %d asked in epoch %d of %d", v, work.Pool, work.Epoch, v.kernel.epoch)
-		}
-	}
-	return nil
-}
-
 // String names the stage.
-func (v *overview) String() string { return fmt.Sprintf("overview: %v", v.stage) }
+func (v *overview) String() string { return "overview: asking" }

@@ -288,13 +288,5 @@ func (n *unpin) endPins() {
 // renew takes a new record for a new epoch.
 func (n *unpin) renew() { n.locate = protocol.Locate{} }
 
-// check verifies that the pin is there until the answer.
-func (n *unpin) check() error {
-	if _, ok := n.pins.blocks[n.request.Pin]; !ok {
-		return fmt.Errorf("unpin: %v, and pin %d does not exist", n.stage, n.request.Pin)
-	}
-	return nil
-}
-
 // String names the stage.
 func (n *unpin) String() string { return fmt.Sprintf("unpin: %v", n.stage) }

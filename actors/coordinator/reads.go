@@ -110,18 +110,11 @@ type readTree struct {
 
 	snapshot protocol.Snapshot
 	blocks   protocol.Contents
-	stage    string
 }
-
-// The stages.
-const (
-	readReading = "reading" // the tree lists its blocks
-)
 
 // start asks the tree.
 func (t *readTree) start(request any) {
 	t.contents, _ = request.(*protocol.ReadContents)
-	t.stage = readReading
 	header := protocol.Header{Epoch: t.kernel.epoch}
 	if t.contents != nil {
 		// A new record for each request, since its lists go to the host with the answer.
@@ -146,22 +139,13 @@ func (t *readTree) resume() {
 // renew takes new records for a new epoch.
 func (t *readTree) renew() { t.snapshot, t.blocks = protocol.Snapshot{}, protocol.Contents{} }
 
-// check verifies that a request which waits is of this epoch: the answer to an older
-// record would never come.
-func (t *readTree) check() error {
-	if epoch := max(t.snapshot.Epoch, t.blocks.Epoch); t.stage == readReading && epoch != t.kernel.epoch {
-		return fmt.Errorf("%v: sent in epoch %d, now it is epoch %d", t, epoch, t.kernel.epoch)
-	}
-	return nil
-}
-
 // String names request and stage.
 func (t *readTree) String() string {
 	name := "snapshot"
 	if t.contents != nil {
 		name = "contents"
 	}
-	return fmt.Sprintf("read %s: %v", name, t.stage)
+	return "read " + name + ": reading"
 }
 
 // expiry ends retention whose time has come, before the pools choose what goes. It
@@ -209,14 +193,6 @@ func (e *expiry) resume() {
 		// The transaction of the round has not begun: it sees the priorities as they are now.
 		e.kernel.serve()
 	}
-}
-
-// check verifies that a round waits for the expiry.
-func (e *expiry) check() error {
-	if e.kernel.round.request == nil {
-		return fmt.Errorf("expiry: %v without a round", e.stage)
-	}
-	return nil
 }
 
 // String names the stage.

@@ -339,13 +339,5 @@ func (r *rebalance) undo() {
 // tickets are those that must have passed before the memory of a pool may go.
 func (r *rebalance) tickets() []messages.Ticket { return r.waits }
 
-// check verifies that there is a count for every pool.
-func (r *rebalance) check() error {
-	if r.stage != "" && (len(r.pages) != len(r.config.Pools) || len(r.before) != len(r.config.Pools)) {
-		return fmt.Errorf("rebalance: %d new and %d old counts for %d pools", len(r.pages), len(r.before), len(r.config.Pools))
-	}
-	return nil
-}
-
 // String names the stage.
 func (r *rebalance) String() string { return fmt.Sprintf("rebalance: %v", r.stage) }

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -18,7 +17,6 @@ import (
 type rewind struct {
 	*shared
 	request *messages.Rewind
-	stage   string
 	items   []rewindItem
 }
 
@@ -28,14 +26,9 @@ type rewindItem struct {
 	n        sequence.TokenCount
 }
 
-// The stages.
-const (
-	rewindDropping = "dropping" // pools drop the pages of the blocks that are left
-)
-
 // start drops the pages of the sequences whose steps are right.
 func (r *rewind) start(request any) {
-	r.request, r.stage = request.(*messages.Rewind), ""
+	r.request = request.(*messages.Rewind)
 	m := r.request
 	// Each pool gets one message for all steps.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
@@ -59,7 +52,6 @@ func (r *rewind) start(request any) {
 		r.kernel.reply()
 		return
 	}
-	r.stage = rewindDropping
 	r.out.followUp()
 }
 
@@ -112,13 +104,5 @@ func (r *rewind) resume() {
 	r.kernel.reply()
 }
 
-// check verifies that a rewind which waits has an answer for every step.
-func (r *rewind) check() error {
-	if r.stage == rewindDropping && len(r.request.Results) != len(r.request.Steps) {
-		return fmt.Errorf("rewind: %d results for %d steps", len(r.request.Results), len(r.request.Steps))
-	}
-	return nil
-}
-
 // String names the stage.
-func (r *rewind) String() string { return fmt.Sprintf("rewind: %v", r.stage) }
+func (r *rewind) String() string { return "rewind: dropping" }

@@ -361,15 +361,6 @@ func (s *saving) renew() {
 	s.out.saves.reset()
 }
 
-// check verifies that the task waits for something: begin sets the stage together with the
-// task, and end resets both.
-func (s *saving) check() error {
-	if s.stage == "" {
-		return fmt.Errorf("saving: active and idle")
-	}
-	return nil
-}
-
 // String names the stage.
 func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 

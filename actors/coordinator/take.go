@@ -19,8 +19,7 @@ import (
 // admissions and prefetches take pages in the same way, lookups only match and claim.
 type promptTaking struct{ batch *promptBatch }
 
-// take asks the pools for the pages of all admitted prompts, behind what has been added for
-// them already: the claims of a batch that is certain, else nothing.
+// take asks the pools for the pages of all admitted prompts.
 func (b promptTaking) take() {
 	for i := range b.batch.items {
 		if it := &b.batch.items[i]; it.refused == nil {

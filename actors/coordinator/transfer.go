@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -20,18 +19,12 @@ import (
 type transfer struct {
 	*shared
 	request *protocol.TransferPages
-	stage   string
 	copies  *protocol.CopyPages
 }
 
-// The stages.
-const (
-	transferCopying = "copying" // the offloader orders the copies
-)
-
 // start looks the pages up and asks for their copies.
 func (t *transfer) start(request any) {
-	t.request, t.stage = request.(*protocol.TransferPages), ""
+	t.request = request.(*protocol.TransferPages)
 	r := t.request
 	r.Ticket, r.Err = messages.Ticket{}, nil
 	s, refusal := t.sequences.Find(r.Sequence)
@@ -53,7 +46,6 @@ func (t *transfer) start(request any) {
 	}
 	// From now on pages may not be ready at once.
 	t.out.move.ordered = true
-	t.stage = transferCopying
 	t.kernel.toOffloader(t.copies)
 }
 
@@ -63,20 +55,11 @@ func (t *transfer) resume() {
 	if t.copies.Failed {
 		t.request.Err = refusals.New(messages.ErrInternal, "a copy of the hand-over of sequence %v failed", t.request.Sequence)
 	}
-	t.stage = ""
 	t.kernel.reply()
 }
 
-// check verifies that every page of the request is copied.
-func (t *transfer) check() error {
-	if t.stage == transferCopying && t.copies.Epoch != t.kernel.epoch {
-		return fmt.Errorf("transfer: asked in epoch %d of %d", t.copies.Epoch, t.kernel.epoch)
-	}
-	return nil
-}
-
 // String names the stage.
-func (t *transfer) String() string { return fmt.Sprintf("transfer: %v", t.stage) }
+func (t *transfer) String() string { return "transfer: copying" }
 
 // CarriedPages lists the pages that a hand-over of a sequence with so many computed tokens
 // carries: those that the sequence holds and that have computed tokens, block by block,
