@@ -152,8 +152,6 @@ type fetch struct {
 	stored    [][]bool           // [pool][block]: the store has it
 	bytes     [][][]byte         // [pool][block]
 	fetched   int
-	// early says that pages may be attached while those behind them are read.
-	early bool
 }
 
 func newFetch(e *Engine, p messages.Prefix) *fetch {
@@ -216,9 +214,6 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 			release()
 		}
 	}()
-	// In the first pass only: pages that are attached may be displaced again before the last
-	// request, and would be read without end.
-	f.early = f.attachesEarly()
 	for {
 		// The count is taken before the request: an object that another fetch brings in
 		// after it may still be wanted in the answer, and claim then finds that.
@@ -228,12 +223,11 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 			f.fetched += r.Fetched
 			return nil, err
 		}
-		release, wait := f.read(ctx, serve, r.Wanted, since)
+		release, wait := f.read(ctx, r.Wanted, since)
 		if wait != nil {
 			return wait, nil
 		}
 		claims = append(claims, release)
-		f.early = false
 	}
 }
 

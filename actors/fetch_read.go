@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
@@ -21,7 +20,7 @@ import (
 //
 // FetchBytes bounds the memory of one fetch. Blocks are walked from the front, so that
 // what is left out is the end of the prefix, and what is read can be matched without it.
-func (f *fetch) read(ctx, serve context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
+func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
 	var objects []object
 	var keys []stores.Key
 	var total int64
@@ -42,7 +41,7 @@ func (f *fetch) read(ctx, serve context.Context, wanted [][]bool, since uint64) 
 	if wait != nil {
 		return nil, wait
 	}
-	if err := f.readAll(ctx, serve, objects, keys); err != nil {
+	if err := f.readAll(ctx, objects, keys); err != nil {
 		// A store that fails is not asked for the rest.
 		for _, o := range objects {
 			f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
@@ -51,21 +50,17 @@ func (f *fetch) read(ctx, serve context.Context, wanted [][]bool, since uint64) 
 	return release, nil
 }
 
-// readAll reads objects in batches, up to an error of the store. A batch is decoded, and
-// attached if that may be early, while the next one is read: checksums and copies cost a fetch
-// no time of their own. When readAll returns, all that was read is decoded.
-func (f *fetch) readAll(ctx, serve context.Context, objects []object, keys []stores.Key) error {
+// readAll reads objects in batches, up to an error of the store. A batch is decoded while the
+// next one is read: checksums cost a fetch no time of their own. When readAll returns, all that
+// was read is decoded.
+func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key) error {
 	wait := func() {}
 	defer func() { wait() }()
 	for len(objects) > 0 {
 		n := f.batch(objects)
 		bodies, err := f.client.get(ctx, keys[:n])
-		wait()        // no more than one batch is read ahead of the decoding
-		complete := 0 // blocks of which nothing is left to be read
-		if f.early && n < len(objects) {
-			complete = objects[n].block
-		}
-		wait = f.decode(serve, objects[:n], read{bodies, err}, complete)
+		wait() // no more than one batch is read ahead of the decoding
+		wait = f.decode(objects[:n], read{bodies, err})
 		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
 			return err // of a BatchError those that failed are misses
 		}
@@ -106,11 +101,9 @@ func (r *read) of(i int) ([]byte, error) {
 	return r.bodies[i], nil
 }
 
-// decode verifies the bodies of objects and keeps their pages, beside its caller, and attaches
-// the blocks that are complete; wait returns when it is over.
-func (f *fetch) decode(
-	serve context.Context, objects []object, answer read, complete int,
-) (wait func()) {
+// decode verifies the bodies of objects and keeps their pages, beside its caller; wait returns
+// when it is over.
+func (f *fetch) decode(objects []object, answer read) (wait func()) {
 	var size int64
 	for _, o := range objects {
 		size += f.client.pageBytes(o.pool)
@@ -124,9 +117,6 @@ func (f *fetch) decode(
 				f.decodeOne(space, objects[i], body, err)
 			}
 		})
-		if complete > 0 {
-			f.attach(serve, complete)
-		}
 	}
 	if f.client.inline {
 		decode()
@@ -159,36 +149,4 @@ func (f *fetch) decodeOne(space *stores.Space, o object, body []byte, err error)
 	f.client.fetchedObjects.Add(1)
 	f.client.fetchedBytes.Add(int64(len(body)))
 	f.bytes[o.pool][o.block] = page
-}
-
-// attachesEarly tells whether pages may be attached before all are read. With full attention in
-// all pools a longer match claims all that a shorter one does. With a window it does not, and
-// pages would come in that no match needs. Prefixes with items are not cut: an item may go on
-// behind the end.
-func (f *fetch) attachesEarly() bool {
-	for p := range f.engine.validate.Pools {
-		if !f.engine.validate.Pools[p].Full() {
-			return false
-		}
-	}
-	return len(f.prefix.Tokens) > 0 && len(f.prefix.Multimodal) == 0 && len(f.prefix.Encoder) == 0
-}
-
-// attach brings in what was read of the first blocks, while what is behind them is read: their
-// bytes are copied while they are in the processor's caches, and their memory is free for the
-// next ones. It does nothing if a block is missing; the last request of the fetch brings in what
-// this one does not.
-func (f *fetch) attach(serve context.Context, blocks int) {
-	r := &protocol.Fetch{Prefix: f.prefix, Weights: f.namespace.Weights}
-	r.Prefix.Tokens = f.prefix.Tokens[:blocks*f.engine.validate.TokensPerBlock]
-	for p := range f.stored {
-		r.Stored, r.Bytes = append(r.Stored, f.stored[p][:blocks]), append(r.Bytes, f.bytes[p][:blocks])
-	}
-	if first(f.do(serve, r), &r.Err) != nil || r.Wanted != nil {
-		return
-	}
-	f.fetched += r.Fetched
-	for p := range f.bytes {
-		clear(f.bytes[p][:min(blocks, r.Length)])
-	}
 }

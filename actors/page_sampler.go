@@ -21,19 +21,13 @@ type pageSampler struct {
 	pool    messages.PoolID
 	every   int
 	observe func(inspect.PageTime)
-	mask    uint32        // every − 1 of a power of two, the usual choice; else 0
 	pages   []sampledPage // by page number / every; grows with the pool
 }
 
 // newPageSampler makes a sampler that follows one of so many pages; with more than a pool can
 // have, page 0 alone.
 func newPageSampler(pool messages.PoolID, every int, observe func(inspect.PageTime)) *pageSampler {
-	every = min(every, math.MaxInt32)
-	s := &pageSampler{pool: pool, every: every, observe: observe}
-	if every&(every-1) == 0 {
-		s.mask = uint32(every - 1)
-	}
-	return s
+	return &pageSampler{pool: pool, every: min(every, math.MaxInt32), observe: observe}
 }
 
 // sampledPage is when the block on a page was stored, or notStored, and when it was last used.
@@ -58,11 +52,6 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		pages := op.Pages
-		// Nearly all operations of a decode step have one page, which is not followed. The test
-		// needs no more of an operation than its pages.
-		if len(pages) == 1 && uint32(pages[0])&s.mask != 0 {
-			continue
-		}
 		switch op.Kind {
 		case protocol.Take:
 			pages = pages[len(pages)-op.N:] // those before were not taken now
@@ -74,21 +63,10 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 	}
 }
 
-// use follows an operation on pages. Powers of two need no division: this is one test for each
-// page of each operation.
+// use follows an operation on pages.
 func (s *pageSampler) use(kind protocol.PoolOpKind, pages []messages.PageID, now time.Duration) {
-	if s.mask != 0 {
-		for _, id := range pages {
-			if uint32(id)&s.mask == 0 && id >= 0 { // NoPage is negative
-				s.follow(s.page(id), kind, now)
-			}
-		}
-		return
-	}
-	// 32 bits: a division of 64 takes several times as long.
-	every := uint32(s.every)
 	for _, id := range pages {
-		if uint32(id)%every == 0 && id >= 0 {
+		if id >= 0 && int(id)%s.every == 0 { // NoPage is negative
 			s.follow(s.page(id), kind, now)
 		}
 	}

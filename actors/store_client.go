@@ -40,8 +40,7 @@ type storeClient struct {
 	readBytes int64
 	stuck     atomic.Int64 // calls that have not ended with their time
 
-	encoders chan struct{} // has a value for each job that is encoded now
-	bodies   bodyBuffers
+	encoders chan struct{}  // has a value for each job that is encoded now
 	unused   []atomic.Int32 // how many save pages of each pool are unused, or on their way back
 
 	failures int           // one after the other
@@ -66,7 +65,6 @@ type storeClient struct {
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
 		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
-		bodies:  bodyBuffers{limit: c.Concurrency * (jobBytes + jobBytes/4)},
 		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{},
 		reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{},
 	}

@@ -1,7 +1,6 @@
 package actors_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -109,54 +108,6 @@ func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
 		assert.Equal(t, dropped, stats().Dropped)
 		r.close()
 	}
-}
-
-// bodyStore notes where bodies are in memory, and fails when it is told to.
-type bodyStore struct {
-	stores.Memory
-	mu      sync.Mutex
-	first   *byte    // of the first body of the last call
-	bodies  [][]byte // of the call that failed, as they were
-	kept    [][]byte // the same memory, as a client has it that is still sending
-	failing bool
-}
-
-func (s *bodyStore) Put(ctx context.Context, objects []stores.Object) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.first = &objects[0].Body[0]
-	for _, o := range objects {
-		if s.failing {
-			s.bodies, s.kept = append(s.bodies, bytes.Clone(o.Body)), append(s.kept, o.Body)
-		}
-	}
-	if s.failing {
-		s.failing = false
-		return errBad
-	}
-	return s.Memory.Put(ctx, objects)
-}
-
-// Objects that were written leave their memory to the next ones; those of a call that has
-// failed do not, since a client may still be sending them.
-func TestMemoryOfObjectsIsUsedAgain(t *testing.T) {
-	s := &bodyStore{}
-	r := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
-	save := func(prompt int) *byte {
-		r.store(run(100*prompt, 5))
-		flushed(t, r)
-		return s.first
-	}
-	first := save(0)
-	assert.Same(t, first, save(1))
-	s.failing = true
-	assert.Same(t, first, save(2))
-	for i := range 4 {
-		assert.NotSame(t, first, save(3+i))
-	}
-	require.Len(t, s.bodies, 1)
-	assert.Equal(t, s.bodies, s.kept)
-	r.close()
 }
 
 // The log has one line when the breaker opens and one when it closes, whatever the calls and

@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"runtime"
-	"sync"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
@@ -146,7 +145,7 @@ func (w *jobWriter) encode(ctx context.Context) bool {
 			of = d.Namespace
 		}
 		page := gpu.HostPage(w.device, w.pools[it.pool], it.page)
-		buffer := w.bodies.take(space.BodyBytes(d.Block, len(page)))
+		buffer := make([]byte, 0, space.BodyBytes(d.Block, len(page)))
 		w.objects[o].Body = space.Encode(buffer, d.Block, page)
 		if !w.inline {
 			runtime.Gosched()
@@ -157,9 +156,6 @@ func (w *jobWriter) encode(ctx context.Context) bool {
 }
 
 // put writes the objects.
-//
-// Bodies of a call that has failed are left to the garbage collector: a store that was left
-// behind may still read them.
 func (w *jobWriter) put(ctx context.Context) {
 	objects := w.objects
 	_, err := ask(ctx, w.storeClient, func(ctx context.Context) (struct{}, error) {
@@ -174,60 +170,8 @@ func (w *jobWriter) put(ctx context.Context) {
 		w.job.saved++
 		w.saved(&objects[i])
 	}
-	if err == nil {
-		w.bodies.put(objects)
-	}
 }
 
 // newEncoders makes the places of jobs that are encoded at a time. The work is the CPU's, so
 // most cores stay free for the requests; with four cores and fewer it is one place.
 func newEncoders() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4)) }
-
-// bodyBuffers keeps the buffers of objects that were written, for the next ones. New memory
-// for each page would cost more than to encode it, since the system clears it. Its users are
-// tasks, any number at a time.
-//
-// bytes is the sum of the capacities of free, at most limit.
-type bodyBuffers struct {
-	mu    sync.Mutex
-	free  [][]byte // the last was used last
-	bytes int
-	limit int
-}
-
-// triedBuffers is how many buffers take looks at. Bodies of one pool have one length, so that
-// the first mostly fits.
-const triedBuffers = 16
-
-// take returns an empty buffer with room for n bytes.
-func (b *bodyBuffers) take(n int) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := len(b.free) - 1; i >= max(0, len(b.free)-triedBuffers); i-- {
-		if buffer := b.free[i]; cap(buffer) >= n && cap(buffer) <= 2*n {
-			last := len(b.free) - 1
-			b.free[i], b.free[last] = b.free[last], nil
-			b.free = b.free[:last]
-			b.bytes -= cap(buffer)
-			return buffer
-		}
-	}
-	return make([]byte, 0, n)
-}
-
-// put takes the buffers of objects that no one reads any more. Once they do not fit the
-// limit, all earlier ones are dropped: they may have lengths that are not needed any more.
-func (b *bodyBuffers) put(objects []stores.Object) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range objects {
-		n := cap(objects[i].Body)
-		if b.bytes+n > b.limit {
-			clear(b.free)
-			b.free, b.bytes = b.free[:0], 0
-		}
-		if n <= b.limit {
-			b.free, b.bytes = append(b.free, objects[i].Body[:0]), b.bytes+n
-		}
-	}
-}

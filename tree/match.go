@@ -46,11 +46,7 @@ func (t *matcher) match(m *protocol.MatchItem) {
 	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.arena.rootOf(m.Namespace, m.Cross)}
 	q.first, q.end = t.arena.poolsOf(m.Cross)
 	m.Pages = resize(m.Pages, len(t.arena.pools))
-	m.Compared = 0
 	t.follow(&q)
-	if t.arena.symbols.none() {
-		m.Compared = len(t.path) * t.arena.tpb
-	}
 	q.lacking = int32(len(t.path))
 	for p := q.first; p < q.end; p++ {
 		if t.arena.pools[p].full() {

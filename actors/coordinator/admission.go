@@ -118,7 +118,6 @@ func (a *admission) resume() {
 	case admissionClaiming:
 		if a.batch.stage == batchMatching {
 			dropPartialInputs(&a.batch.match)
-			a.checkTokens()
 		}
 		if a.batch.resume() {
 			a.decide()

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -21,20 +20,19 @@ import (
 // has an entry for every pool, also for those that the prompt does not concern. sequence is nil
 // once an admission has answered the prompt with a refusal.
 type prompt struct {
-	sequence  *sequence.Sequence
-	pools     poolRange          // that it concerns
-	self      int                // index of the match of the decoder's tokens, −1: none
-	cross     int                // index of the match of the encoder's input, −1: none
-	result    *messages.Admitted // nil but for admissions
-	beams     int
-	unchecked bool // its tokens have not been checked yet, see mayCheckLater
-	again     bool // it was admitted before: AdmitRequest.Readmitted
-	refused   *messages.Refusal
-	reuse     messages.PartialReuse // how the source is reused
-	query     int                   // index of its question in the Move, −1: none
-	input     int                   // index of the question about its cross pools, −1: none
-	plans     []poolPlan            // by pool
-	states    promptStates
+	sequence *sequence.Sequence
+	pools    poolRange          // that it concerns
+	self     int                // index of the match of the decoder's tokens, −1: none
+	cross    int                // index of the match of the encoder's input, −1: none
+	result   *messages.Admitted // nil but for admissions
+	beams    int
+	again    bool // it was admitted before: AdmitRequest.Readmitted
+	refused  *messages.Refusal
+	reuse    messages.PartialReuse // how the source is reused
+	query    int                   // index of its question in the Move, −1: none
+	input    int                   // index of the question about its cross pools, −1: none
+	plans    []poolPlan            // by pool
+	states   promptStates
 	// inputReady is what must have passed before the pages of the cross pools are read
 	// or written to.
 	inputReady []messages.Ticket
@@ -115,8 +113,13 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 	for i := range requests {
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
-		unchecked := b.config.mayCheckLater(r)
-		if err := b.config.validatePrompt(r, unchecked); err != nil {
+		err := b.config.Validate(r)
+		// After the values: a prompt with invalid values is refused for these, however long its
+		// input is.
+		if err == nil {
+			err = b.config.validateEncoderLength(len(r.Encoder))
+		}
+		if err != nil {
 			result.Err = err
 			continue
 		}
@@ -134,49 +137,9 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
 			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
 		})
-		it.result, it.beams, it.unchecked, it.again = result, max(1, r.BeamWidth), unchecked, r.Readmitted
+		it.result, it.beams, it.again = result, max(1, r.BeamWidth), r.Readmitted
 	}
 	return results
-}
-
-// mayCheckLater tells whether the tokens of a request can be checked when the tree has answered.
-// It has compared those that it matches with tokens that were checked before; to read them here,
-// too, would cost as much as to compare them. What is covered by items is checked first, as
-// the tree writes to it, and so is a prompt whose length is wrong: values come before lengths.
-func (c *Config) mayCheckLater(r *messages.AdmitRequest) bool {
-	return c.Reuse && len(r.Multimodal) == 0 && len(r.Tokens) <= c.MaxSeqLen
-}
-
-// validatePrompt checks the values of a request, and the length of its input; tokens that are to stay unchecked
-// only if something else is wrong, since they come first in the refusal.
-func (c *Config) validatePrompt(r *messages.AdmitRequest, unchecked bool) error {
-	err := c.validateWith(r, !unchecked)
-	// After the values: a prompt with invalid values is refused for these, however long its
-	// input is.
-	if err == nil {
-		err = c.validateEncoderLength(len(r.Encoder))
-	}
-	if err != nil && unchecked {
-		return cmp.Or(c.Validate(r), err)
-	}
-	return err
-}
-
-// checkTokens refuses the prompts that have invalid tokens behind those which the tree has
-// compared. They have no claims and have changed nothing.
-func (a *admission) checkTokens() {
-	for i := range a.batch.items {
-		it := &a.batch.items[i]
-		if !it.unchecked {
-			continue
-		}
-		it.unchecked = false
-		m := &a.batch.match.Items[it.self]
-		if at := firstNegative(m.Tokens[m.Compared:]); at >= 0 {
-			at += m.Compared
-			it.refused = invalidToken(m.Tokens[at], at)
-		}
-	}
 }
 
 // addPrefix enters a prefix that a host names; it returns nil if its values are
@@ -209,7 +172,7 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	it := lengthen(&b.match.Items)
 	// Everything that the tree answers is emptied here, because an answer says nothing about
 	// what it has not found.
-	it.Matched, it.Blocks, it.Compared, it.Reach, it.Lacking, it.Cursor = 0, 0, 0, 0, false, protocol.Cursor{}
+	it.Matched, it.Blocks, it.Reach, it.Lacking, it.Cursor = 0, 0, 0, false, protocol.Cursor{}
 	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
 	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
 	it.AttentionSource = protocol.Source{Block: protocol.NoBlock, Pages: it.AttentionSource.Pages[:0]}

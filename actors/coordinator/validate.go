@@ -12,20 +12,13 @@ import (
 // Validate checks the values of an admission alone, nothing that depends on
 // the state of the engine. It reads nothing of the configuration that changes, so callers may
 // use it outside of the coordinator's goroutine.
-func (c *Config) Validate(r *messages.AdmitRequest) error { return c.validateWith(r, true) }
-
-// validateWith is Validate, with or without a look at each token of the prompt.
-func (c *Config) validateWith(r *messages.AdmitRequest, each bool) error {
+func (c *Config) Validate(r *messages.AdmitRequest) error {
 	// The order is part of the interface: where several things are wrong, hosts and scripts see
 	// the first of them, from what names the prompt to what only says how to serve it.
 	if err := validateNamespace(&r.Namespace); err != nil {
 		return err
 	}
-	tokens := r.Tokens
-	if !each {
-		tokens = tokens[:min(len(tokens), 1)]
-	}
-	if err := c.validatePrefix(tokens, r.Multimodal); err != nil {
+	if err := c.validatePrefix(r.Tokens, r.Multimodal); err != nil {
 		return err
 	}
 	if err := validateRetention(r.Retention, len(r.Tokens)); err != nil {
@@ -85,7 +78,7 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	// Negative numbers are symbols: the tree writes them in place of tokens that an item
 	// covers. One that came from a host could name another prompt's item.
 	if i := firstNegative(tokens); i >= 0 {
-		return invalidToken(tokens[i], i)
+		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
 	}
 	if len(items) == 0 {
 		return nil
@@ -110,23 +103,9 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	return nil
 }
 
-// invalidToken is the refusal of a prompt for one of its tokens.
-func invalidToken(t messages.Token, position int) *messages.Refusal {
-	return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", t, position)
-}
-
-// firstNegative is the index of the first token that is no token id, or −1. It looks at the
-// signs of eight tokens at a time: of valid prompts it reads every token.
+// firstNegative is the index of the first token that is no token id, or −1.
 func firstNegative(tokens []messages.Token) int {
-	rest := tokens
-	for len(rest) >= 8 && rest[0]|rest[1]|rest[2]|rest[3]|rest[4]|rest[5]|rest[6]|rest[7] >= 0 {
-		rest = rest[8:]
-	}
-	i := slices.IndexFunc(rest, func(t messages.Token) bool { return t < 0 })
-	if i < 0 {
-		return -1
-	}
-	return len(tokens) - len(rest) + i
+	return slices.IndexFunc(tokens, func(t messages.Token) bool { return t < 0 })
 }
 
 // validateRetention checks ranges against the prompt: half-open, in any order,

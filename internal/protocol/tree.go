@@ -32,9 +32,6 @@ type MatchItem struct {
 	// Matched is the number of tokens that can be reused. Their first Blocks blocks
 	// are whole.
 	Matched, Blocks int
-	// Compared is the number of leading tokens that are those of stored blocks without symbols:
-	// they are valid, since tokens are checked before they are stored.
-	Compared int
 	// Reach is the number of leading tokens, at most Limit, that lead into a block
 	// which some pool holds. Lacking is set if a full-attention pool lacks
 	// a block of [0, Reach).
