@@ -9,7 +9,8 @@ import (
 
 // expression is a rule of families.txt, over the keys of a file:
 //
-//	a.b          the key b in the object a; of a list, the element of the layer
+//	a.b          the key b in the object a, or the key of this name; of a list, the
+//	             element of the layer
 //	$x           another rule of the family; $i the layer, $n the number of layers
 //	'x           the text x
 //	a|b          the first that the file has
@@ -142,7 +143,7 @@ func (c *compiler) leaf() *expression {
 func (e *expression) keys(to []string) []string {
 	if _, err := strconv.Atoi(e.word); err != nil && e.word != "" && !strings.ContainsAny(e.word[:1], "$'") {
 		top, _, _ := strings.Cut(e.word, ".")
-		to = append(to, top)
+		to = append(to, top, e.word)
 	}
 	for _, o := range e.operands {
 		to = o.keys(to)
@@ -285,6 +286,9 @@ func (r *reading) lookUp(path string) any {
 			return v
 		}
 	}
+	if v, ok := c.value(path); ok {
+		return v
+	}
 	v, _ := c.value(name)
 	for nested {
 		if list, ok := v.([]any); ok && r.layer < len(list) {
@@ -312,7 +316,7 @@ func (r *reading) convert(key string, v any) value {
 			out.known = false
 			return out
 		}
-		if len(v) != r.count {
+		if len(v) != r.count && len(v) != r.count+r.drafts {
 			r.problem("%s has %d entries for %d layers", key, len(v), r.count)
 			return value{number: 1, text: "none", key: key, known: true} // harmless as either
 		}
@@ -335,6 +339,7 @@ func (r *reading) convert(key string, v any) value {
 //	split(a)      the share of one device of a heads of states
 //	in(key, a)    whether the list of a key has the number a
 //	letter(key)   the letter of the layer in a text, which repeats over the layers
+//	list(key)     whether a key is a list
 //	length(key)   the number of elements of a list, or of letters; absent if there is none
 //	min(a, b)
 func (r *reading) call(name string, args []*expression) value {
@@ -359,6 +364,8 @@ func (r *reading) call(name string, args []*expression) value {
 	switch {
 	case name == "length(" && len(text)+len(list) > 0:
 		out.number, out.known = len(text)+len(list), true
+	case name == "list(":
+		return truth(len(list) > 0)
 	case name == "letter(" && text != "":
 		out.text, out.known = string(text[r.layer%len(text)]), true
 	}

@@ -14,6 +14,32 @@ var familiesText string
 //go:embed harmless.txt
 var harmlessText string
 
+//go:embed architectures.txt
+var architecturesText string
+
+//go:embed passive.txt
+var passiveText string
+
+// table is the rules for the files of one kind.
+type table struct {
+	families map[string]*family
+	plain    *family  // of types that are not known
+	harmless []string // patterns of keys that have no bearing on the cache of any type
+	word     string   // for a type
+}
+
+// configs are the rules of config.json, headers those of GGUF files.
+var (
+	configs = sync.OnceValue(func() *table { return tableOf(familiesText, harmlessText, "plain", "model_type") })
+	headers = sync.OnceValue(func() *table { return tableOf(architecturesText, passiveText, "gguf", "architecture") })
+)
+
+func tableOf(families, harmless, plain, word string) *table {
+	t := &table{families: familiesOf(families), harmless: strings.Fields(harmless), word: word}
+	t.plain = t.families[plain]
+	return t
+}
+
 // family is the rules for some model types.
 type family struct {
 	parents []*family
@@ -47,10 +73,10 @@ func (f *family) keys() []string {
 	return keys
 }
 
-// families are the families of the table by model type.
-var families = sync.OnceValue(func() map[string]*family {
+// familiesOf reads the lines of a table: families by model type.
+func familiesOf(text string) map[string]*family {
 	all := make(map[string]*family)
-	for line := range strings.Lines(familiesText) {
+	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
@@ -73,17 +99,15 @@ var families = sync.OnceValue(func() map[string]*family {
 		}
 	}
 	return all
-})
+}
 
-// harmless reports whether a key of any model type has no bearing on its cache.
-func harmless(key string) bool {
-	return slices.ContainsFunc(harmlessPatterns(), func(pattern string) bool {
+// passive reports whether a key of any type has no bearing on its cache.
+func (t *table) passive(key string) bool {
+	return slices.ContainsFunc(t.harmless, func(pattern string) bool {
 		ok, _ := path.Match(pattern, key)
 		return ok
 	})
 }
-
-var harmlessPatterns = sync.OnceValue(func() []string { return strings.Fields(harmlessText) })
 
 // unread lists the keys that are on and that no rule of the family reads. Nobody has
 // said that they have no bearing on the cache.
@@ -91,16 +115,18 @@ func (r *reading) unread() []string {
 	known := r.rules.keys()
 	var unread []string
 	for _, key := range r.config.keys() {
-		if r.config.has(key) && !slices.Contains(known, key) && !harmless(key) {
+		if r.config.has(key) && !slices.Contains(known, key) && !r.table.passive(key) {
 			unread = append(unread, key)
 		}
 	}
 	// A window could be of all layers or of some.
-	if r.config.has("sliding_window") && r.config.flag("use_sliding_window", true) && !r.config.has("layer_types") &&
-		slices.Contains(known, "sliding_window") && r.rules == families()["plain"] {
+	if r.rules != configs().plain || r.config.has("layer_types") {
+		return unread
+	}
+	if r.config.has("sliding_window") && r.config.flag("use_sliding_window", true) {
 		unread = append(unread, "sliding_window")
 	}
-	if r.config.has("attention_chunk_size") && !r.config.has("layer_types") && r.rules == families()["plain"] {
+	if r.config.has("attention_chunk_size") {
 		unread = append(unread, "attention_chunk_size")
 	}
 	return unread

@@ -45,6 +45,10 @@ type Options struct {
 	// ConvDType is the element type of the states of convolutions; "": that of the
 	// model.
 	ConvDType string
+	// IndexDType is the element type of the keys of a sparse attention's index: bfloat16,
+	// float16, float32 or fp8. fp8 has a scale of four bytes for each 128 elements, as
+	// DeepSeek's models store them. "": fp8 for a config.json, float16 for a GGUF file.
+	IndexDType string
 	// Strict refuses a model type that the package does not know, although all its keys
 	// are those of plain attention. Without it such a model is read, with a note.
 	Strict bool
@@ -74,36 +78,46 @@ func Read(r io.Reader, o Options) (Model, error) {
 	if err != nil {
 		return Model{}, err
 	}
-	return read(top, defaults, o)
+	return readConfig(top, o)
 }
 
-// ReadValues is Read for values that are already decoded, by the keys of a
-// config.json: strings, booleans, int, []any and map[string]any. Absent keys have
-// no defaults of their model type.
-// The values are only read. Package gguf uses it: a GGUF header has every number, under
-// other names.
-func ReadValues(values map[string]any, o Options) (Model, error) {
-	return read(&config{values: values, problems: new([]string)}, nil, o)
+// ReadHeader reads the metadata of a GGUF header: strings, booleans, int and []any by the
+// keys of its architecture, without the architecture's name. Package gguf uses it.
+// Keys that are absent have no defaults but those of architectures.txt. The values are
+// only read.
+func ReadHeader(architecture string, values map[string]any, o Options) (Model, error) {
+	c := &config{values: values, problems: new([]string)}
+	r := &reading{config: c, table: headers(), kind: architecture, options: o, dtype: windows.Float16}
+	if architecture == "" {
+		c.say("general.architecture is missing")
+	}
+	return r.read(c)
 }
 
-// read is what Read and ReadValues share. The order matters: the kind chooses the rules and
-// defaults, and layers need the element type and the longest sequence.
-func read(top *config, defaults map[string]map[string]any, o Options) (Model, error) {
+// readConfig is Read for an object that is parsed.
+func readConfig(top *config, o Options) (Model, error) {
 	c := textPart(top)
-	r := &reading{config: c, kind: kindOf(c, top), tp: max(1, o.TensorParallel), stateDType: o.StateDType, convDType: o.ConvDType}
+	r := &reading{config: c, table: configs(), kind: kindOf(c, top), options: o}
 	c.defaults = defaults[r.kind]
 	r.dtype = r.elements(top)
+	if q := top.part("quantization_config"); q != nil && q.has("kv_cache_scheme") {
+		r.note("the file asks for a cache of fewer bits (kv_cache_scheme): it is planned with " + string(r.dtype) + "; set dtype for another")
+	}
+	return r.read(top)
+}
+
+// read is what files of both kinds share.
+func (r *reading) read(top *config) (Model, error) {
+	c, o := r.config, r.options
+	r.tp = max(1, o.TensorParallel)
 	if o.TensorParallel < 0 {
 		c.say("tensor parallelism over %d devices", o.TensorParallel)
 	}
-	r.readLayers(o)
+	r.readLayers()
 	if r.model.MaxSeqLen = o.MaxSeqLen; o.MaxSeqLen == 0 && len(r.layers) > 0 {
 		r.model.MaxSeqLen = r.size("length")
 	}
 	r.encoder(top)
-	if q := top.part("quantization_config"); q != nil && q.has("kv_cache_scheme") {
-		r.note("the file asks for a cache of fewer bits (kv_cache_scheme): it is planned with " + string(r.dtype) + "; set dtype for another")
-	}
 	// Not before all layers are read, so that one error has every problem of the file.
 	if err := c.err(); err != nil {
 		return Model{}, err
@@ -172,19 +186,20 @@ type layer struct {
 // The fields before layers are set before any reader of a model type runs, and readers
 // change only layers, model and notes.
 type reading struct {
-	config *config
-	kind   string
+	config  *config
+	table   *table
+	kind    string
+	options Options
 	// tp is 1 or more: readers divide by it.
-	tp         int
-	stateDType string
-	convDType  string
-	dtype      windows.DType
-	rules      *family
-	layer      int // that is being read
-	count      int // of layers; 0 until it is known
-	layers     []layer
-	model      windows.Model
-	notes      []string
+	tp     int
+	dtype  windows.DType
+	rules  *family
+	layer  int // that is being read
+	count  int // of layers; 0 until it is known
+	drafts int // blocks behind them that draft tokens
+	layers []layer
+	model  windows.Model
+	notes  []string
 }
 
 // note records an assumption, for people: no code depends on notes.

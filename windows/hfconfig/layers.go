@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,31 +10,27 @@ import (
 )
 
 // readLayers fills in the layers by the rules of the model type.
-func (r *reading) readLayers(o Options) {
-	rules, known := families()[r.kind]
+func (r *reading) readLayers() {
+	rules, known := r.table.families[r.kind]
 	if r.rules = rules; !known {
-		r.rules = families()["plain"]
+		r.rules = r.table.plain
 	}
 	if why, refused := strings.CutPrefix(r.rules.note, "!"); refused {
-		r.config.say("model_type %q is not supported: %s", r.kind, why)
+		r.config.say("%s %q is not supported: %s", r.table.word, r.kind, why)
 		return
 	}
-	if !known {
-		if keys := r.unread(); len(keys) > 0 {
-			r.config.say("model_type %q is not known, nor what these keys mean for its cache: %s", r.kind, strings.Join(keys, ", "))
-			return
-		}
-	}
-	switch {
-	case !known && o.Strict:
-		r.config.say("model_type %q is not known", r.kind)
-	case !known:
-		r.note("model_type " + strconv.Quote(r.kind) + " is not known: read as plain attention")
-	case r.rules.note != "":
-		r.note(r.rules.note)
+	if keys := strings.Join(r.unread(), ", "); !r.identify(known, keys) {
+		return
 	}
 	if r.config.has("use_bidirectional_attention") && r.config.values["use_bidirectional_attention"] == true {
 		r.config.say("use_bidirectional_attention: an encoder has no cache")
+	}
+	if v := r.rule("", "causal"); v.known && v.number == 0 {
+		r.config.say("%s is off: an encoder has no cache", v.key)
+	}
+	if v := r.rule("", "drafts"); v.number > 0 {
+		r.drafts = v.number
+		r.note(fmt.Sprintf("%d blocks that draft tokens (%s) are left out: they have a cache of their own", v.number, v.key))
 	}
 	n := r.size("layers")
 	if n > windows.MaxLayers {
@@ -46,6 +43,29 @@ func (r *reading) readLayers(o Options) {
 	}
 	r.share()
 	r.repeat()
+	r.noteIndex()
+}
+
+// identify says what is known of the type, and of the keys that no rule reads. It is
+// false if nothing can be read.
+func (r *reading) identify(known bool, keys string) bool {
+	switch {
+	case !known && keys != "":
+		r.config.say("%s %q is not known, nor what these keys mean for its cache: %s", r.table.word, r.kind, keys)
+		return false
+	case !known && r.options.Strict:
+		r.config.say("%s %q is not known", r.table.word, r.kind)
+	case known && keys != "" && r.options.Strict:
+		r.config.say("what these keys mean for the cache of %s %q is not known: %s", r.table.word, r.kind, keys)
+	case !known:
+		r.note(r.table.word + " " + strconv.Quote(r.kind) + " is not known: read as plain attention")
+	case keys != "":
+		r.note("these keys are not known to bear on the cache and were not used: " + keys)
+	}
+	if known && r.rules.note != "" {
+		r.note(r.rules.note)
+	}
+	return true
 }
 
 func choose(yes bool, a, b string) string {
@@ -98,11 +118,13 @@ func (r *reading) oneLayer() layer {
 	switch {
 	case r.keeps(kind, "latent"):
 		l.heads, l.shape = 1, windows.Shape{HeadDim: r.sizeOf(kind, "latent"), KVFactor: 1}
-		l.shape.SideBytes = r.rule(kind, "side").number
 	case r.keeps(kind, "kv"):
 		l = r.attention(kind)
 	case kind != "none" && !r.keeps(kind, "state"):
 		r.problem("%s: %q of layer %d is not known", v.key, v.text, r.layer)
+	}
+	if l.heads > 0 {
+		l.shape.SideBytes = r.indexBytes(r.rule(kind, "index"))
 	}
 	if r.keeps(kind, "window") {
 		l.window = r.sizeOf(kind, "window")
@@ -139,6 +161,48 @@ func (r *reading) attention(kind string) layer {
 	return l
 }
 
+// scaledElements is how many elements of the key of an index share a scale, scaleBytes
+// what that takes.
+const scaledElements, scaleBytes = 128, 4
+
+// indexBytes is what the key of an index with so many elements takes.
+func (r *reading) indexBytes(v value) int {
+	n := v.number
+	if n < 0 || n > 1<<20 {
+		r.problem("%s %d is not a number of elements", v.key, n)
+		return 0
+	}
+	if t := r.indexType(); t != windows.FP8 {
+		return n * t.Bytes()
+	}
+	return n + (n+scaledElements-1)/scaledElements*scaleBytes
+}
+
+// indexType is the element type of the keys of an index.
+func (r *reading) indexType() windows.DType {
+	switch t := windows.DType(r.options.IndexDType); {
+	case t == "" && r.table == headers():
+		return windows.Float16
+	case t == "" || t == windows.FP8:
+		return windows.FP8
+	default:
+		return r.named(string(t), "keys of an index")
+	}
+}
+
+// noteIndex says how keys of an index are planned.
+func (r *reading) noteIndex() {
+	n := 0
+	for _, l := range r.layers {
+		if l.heads > 0 && l.shape.SideBytes > 0 {
+			n++
+		}
+	}
+	if n > 0 {
+		r.note(fmt.Sprintf("%d of %d layers keep keys of an index for sparse attention, planned as %s", n, len(r.layers), r.indexType()))
+	}
+}
+
 // state is the bytes of a state: the last inputs of a convolution, one fewer than its
 // kernel, since the newest comes with the token, and the recurrent state, which is
 // often kept in more bits than keys and values, because errors add up over the tokens.
@@ -148,7 +212,7 @@ func (r *reading) state(kind string) int64 {
 		recurrent = windows.Float32
 	}
 	conv, rec := r.present(r.rule(kind, "conv")), r.present(r.rule(kind, "rec"))
-	return int64(conv.number)*int64(r.named(r.convDType).Bytes()) + int64(rec.number)*int64(recurrent.Bytes())
+	return int64(conv.number)*int64(r.named(r.options.ConvDType, "states").Bytes()) + int64(rec.number)*int64(recurrent.Bytes())
 }
 
 // share makes layers read the keys and values of others: the last ones those of the
@@ -210,23 +274,23 @@ func (r *reading) encoder(top *config) {
 // stateType is the element type of recurrent states: the host's choice, else the
 // file's, else that of the model.
 func (r *reading) stateType() windows.DType {
-	name := r.stateDType
+	name := r.options.StateDType
 	for _, key := range []string{"mamba_ssm_cache_dtype", "mamba_ssm_dtype"} {
 		if name == "" || name == windows.AutoDType {
 			name = r.config.text(key)
 		}
 	}
-	return r.named(name)
+	return r.named(name, "states")
 }
 
-// named is the element type of states by its name, that of the model for none.
-func (r *reading) named(name string) windows.DType {
+// named is the element type of something by its name, that of the model for none.
+func (r *reading) named(name, of string) windows.DType {
 	if name == "" || name == windows.AutoDType {
 		return r.dtype
 	}
 	d, ok := dtypes[strings.TrimPrefix(name, "torch.")]
 	if !ok {
-		r.problem("the element type %q of states is not one of bfloat16, float16, float32", name)
+		r.problem("the element type %q of %s is not one of bfloat16, float16, float32", name, of)
 		return windows.Float32
 	}
 	return d

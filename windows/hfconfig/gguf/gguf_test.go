@@ -154,11 +154,11 @@ func TestArchitectures(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	_, err := Open(written(t, "wonder", with(2, 1024, 8, 8, 128, map[string]any{"attention.sliding_window": 512})), hfconfig.Options{})
-	assert.ErrorContains(t, err, `model_type "wonder" is not known, nor what these keys mean for its cache: sliding_window`)
+	assert.ErrorContains(t, err, `architecture "wonder" is not known, nor what these keys mean for its cache: attention.sliding_window`)
 	_, err = Open(written(t, "wonder", with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512, "ssm.time_step_rank": 8})), hfconfig.Options{})
-	assert.EqualError(t, err, `wonder.ssm.inner_size: the states of architecture "wonder" are not known`)
+	assert.EqualError(t, err, `architecture "wonder" is not known, nor what these keys mean for its cache: ssm.inner_size, ssm.time_step_rank`)
 	_, err = Open(written(t, "falcon-h1", with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512})), hfconfig.Options{})
-	assert.EqualError(t, err, "falcon-h1.ssm.time_step_rank is missing")
+	assert.EqualError(t, err, "ssm.conv_kernel is missing; ssm.time_step_rank is missing; ssm.state_size is missing")
 	// Models without attention; llama.cpp keeps float32.
 	states := map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 8192, "ssm.state_size": 128, "ssm.time_step_rank": 128, "ssm.group_count": 8}
 	m, err := Open(written(t, "mamba2", with(64, 4096, 0, 0, 0, states)), hfconfig.Options{})
@@ -181,6 +181,31 @@ func TestRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("not a model ", 9)), 0o600))
 	_, err = Open(path, hfconfig.Options{})
 	assert.ErrorIs(t, err, messages.ErrBadRequest)
+}
+
+// TestReports: headers that caches have read wrong.
+func TestReports(t *testing.T) {
+	kda := 4 * (3*3*32*128 + 32*128*128)
+	delta := 4 * (3*(4096+2*16*128) + 4096*128)
+	for file, want := range map[string]string{
+		"gemma4-31b.gguf":  "w1024h16 50 819200, wfullh4 10 81920",
+		"gemma4-12b.gguf":  "w1024h8 40 327680, wfullh1 8 16384",
+		"qwen36-mtp.gguf":  fmt.Sprintf("wfullh2 10 20480, state 30 %d", 30*delta),
+		"deci-49b.gguf":    "wfullh8 49 200704",
+		"lfm2.gguf":        fmt.Sprintf("wfullh8 6 12288, state 10 %d", 10*4*2*2048),
+		"kimi-linear.gguf": fmt.Sprintf("wfullh1 7 8064, state 20 %d", 20*kda),
+		"exaone4.gguf":     "w4096h8 48 196608, wfullh8 16 65536",
+		"glm-dsa.gguf":     "wfullh1 21 29568, wfullh1.2 57 65664",
+	} {
+		m, err := Open("testdata/reports/"+file, hfconfig.Options{Strict: true})
+		if assert.NoError(t, err, file) {
+			assert.Equal(t, want, drawn(t, m), file)
+		}
+	}
+	// With keys of the index as DeepSeek stores them, glm-dsa is as its config.json.
+	m, err := Open("testdata/reports/glm-dsa.gguf", hfconfig.Options{IndexDType: "fp8"})
+	require.NoError(t, err)
+	assert.Equal(t, "wfullh1 21 26964, wfullh1.2 57 65664", drawn(t, m))
 }
 
 func TestIsFile(t *testing.T) {
