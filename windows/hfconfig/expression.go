@@ -1,7 +1,9 @@
 package hfconfig
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -341,6 +343,7 @@ func (r *reading) convert(key string, v any) value {
 //	letter(key)   the letter of the layer in a text, which repeats over the layers
 //	list(key)     whether a key is a list
 //	length(key)   the number of elements of a list, or of letters; absent if there is none
+//	scaled(a, key, b)  a times the fraction of a key, or 1, rounded up to a multiple of b
 //	min(a, b)
 func (r *reading) call(name string, args []*expression) value {
 	switch name {
@@ -351,6 +354,8 @@ func (r *reading) call(name string, args []*expression) value {
 			return number(1)
 		}
 		return number(r.split(v.number, "of "+v.key))
+	case "scaled(":
+		return r.scaled(r.present(r.evaluate(args[0])).number, args[1].word, r.evaluate(args[2]).number)
 	case "min(":
 		return number(min(r.present(r.evaluate(args[0])).number, r.present(r.evaluate(args[1])).number))
 	case "in(":
@@ -370,6 +375,26 @@ func (r *reading) call(name string, args []*expression) value {
 		out.text, out.known = string(text[r.layer%len(text)]), true
 	}
 	return out
+}
+
+// scaled is a number times the fraction of a key, rounded up to a multiple.
+func (r *reading) scaled(n int, key string, multiple int) value {
+	factor := 1.0
+	switch v := r.lookUp(key).(type) {
+	case nil:
+	case int:
+		factor = float64(v)
+	case json.Number:
+		factor, _ = v.Float64()
+	default:
+		r.problem("%s is not a number", key)
+	}
+	if !(factor > 0 && factor < 1<<10) {
+		r.problem("%s %v is not a factor", key, factor)
+		return number(1)
+	}
+	whole := int(math.Ceil(float64(n) * factor / float64(multiple)))
+	return value{number: whole * multiple, known: true, key: key}
 }
 
 // indices is a list of layers, which must exist. Lists of both origins do: 1 more than

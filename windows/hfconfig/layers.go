@@ -30,6 +30,9 @@ func (r *reading) readLayers() {
 	}
 	if v := r.rule("", "drafts"); v.number > 0 {
 		r.drafts = v.number
+	}
+	if r.drafts > 0 && r.table == headers() {
+		v := r.rule("", "drafts")
 		r.note(fmt.Sprintf("%d blocks that draft tokens (%s) are left out: they have a cache of their own", v.number, v.key))
 	}
 	n := r.size("layers")
@@ -38,11 +41,17 @@ func (r *reading) readLayers() {
 		n = 1
 	}
 	r.count = n
+	var beside []layer
 	for r.layer = range n {
-		r.layers = append(r.layers, r.oneLayer())
+		kind := r.kindOfLayer()
+		r.layers = append(r.layers, r.oneLayer(kind))
+		if v := r.rule(kind, "beside"); v.on() {
+			beside = append(beside, r.oneLayer(v.text))
+		}
 	}
 	r.share()
 	r.repeat()
+	r.layers = append(r.layers, beside...)
 	r.noteIndex()
 }
 
@@ -103,28 +112,34 @@ func (r *reading) sizeOf(kind, name string) int {
 // keeps reports whether layers of a kind keep something.
 func (r *reading) keeps(kind, what string) bool { return r.rules.find(kind+"."+what) != nil }
 
-// oneLayer reads the layer r.layer.
-func (r *reading) oneLayer() layer {
+// kindOfLayer is the kind of the layer r.layer.
+func (r *reading) kindOfLayer() string {
 	v := r.rule("", "kind")
 	if !v.known {
 		r.problem("%s is missing", v.key)
-		return layer{}
+		return "none"
 	}
 	kind := choose(v.text == "", strconv.Itoa(v.number), v.text)
 	if e := r.rules.find("@" + kind); e != nil {
 		kind = e.word
 	}
+	if kind != "none" && !r.keeps(kind, "latent") && !r.keeps(kind, "kv") && !r.keeps(kind, "state") {
+		r.problem("%s: %q of layer %d is not known", v.key, v.text, r.layer)
+	}
+	return kind
+}
+
+// oneLayer reads the layer r.layer as one of a kind.
+func (r *reading) oneLayer(kind string) layer {
 	var l layer
 	switch {
 	case r.keeps(kind, "latent"):
-		l.heads, l.shape = 1, windows.Shape{HeadDim: r.sizeOf(kind, "latent"), KVFactor: 1}
+		l.heads, l.shape = 1, windows.Shape{HeadDim: r.perToken(kind, r.sizeOf(kind, "latent")), KVFactor: 1}
 	case r.keeps(kind, "kv"):
 		l = r.attention(kind)
-	case kind != "none" && !r.keeps(kind, "state"):
-		r.problem("%s: %q of layer %d is not known", v.key, v.text, r.layer)
 	}
 	if l.heads > 0 {
-		l.shape.SideBytes = r.indexBytes(r.rule(kind, "index"))
+		l.shape.SideBytes = r.perToken(kind, r.indexBytes(r.rule(kind, "index")))
 	}
 	if r.keeps(kind, "window") {
 		l.window = r.sizeOf(kind, "window")
@@ -159,6 +174,19 @@ func (r *reading) attention(kind string) layer {
 		l.shape.ValueDim = v.number
 	}
 	return l
+}
+
+// perToken is the part that one token has of a row that stands for several.
+func (r *reading) perToken(kind string, n int) int {
+	v := r.rule(kind, "rate")
+	if !v.known {
+		return n
+	}
+	if v.number < 1 || n%v.number != 0 {
+		r.problem("%s: %d tokens do not divide a row of %d", v.key, v.number, n)
+		return 1
+	}
+	return n / v.number
 }
 
 // scaledElements is how many elements of the key of an index share a scale, scaleBytes
@@ -244,17 +272,26 @@ func (r *reading) share() {
 	}
 }
 
-// repeat is for models that run their layers several times, and keep each.
+// repeat is for models that run layers several times, and keep each run: all of them, or
+// those of a range.
 func (r *reading) repeat() {
 	v := r.rule("", "runs")
 	if !v.known {
 		return
 	}
-	if v.number < 1 || v.number*len(r.layers) > windows.MaxLayers {
+	from, to := 0, len(r.layers)
+	if first, last := r.rule("", "from"), r.rule("", "to"); first.known && last.known {
+		from, to = first.number, last.number
+	}
+	if from < 0 || to < from || to > len(r.layers) {
+		r.config.say("%s: there are no layers %d to %d", v.key, from, to)
+		return
+	}
+	if v.number < 1 || v.number > windows.MaxLayers || v.number*len(r.layers) > windows.MaxLayers {
 		r.config.say("%s %d is not a number of runs", v.key, v.number)
 		return
 	}
-	r.layers = slices.Repeat(r.layers, v.number)
+	r.layers = slices.Concat(r.layers[:from], slices.Repeat(r.layers[from:to], v.number), r.layers[to:])
 }
 
 // encoder makes the layers attend to an encoder's output too, with the heads of their
