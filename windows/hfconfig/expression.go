@@ -360,6 +360,9 @@ func (r *reading) call(name string, args []*expression) value {
 		return number(min(r.present(r.evaluate(args[0])).number, r.present(r.evaluate(args[1])).number))
 	case "in(":
 		at := r.evaluate(args[1]).number
+		if r.lookUp(args[0].word) == nil {
+			r.problem("%s is missing", args[0].word)
+		}
 		return truth(slices.Contains(r.indices(args[0].word), at))
 	}
 	v := r.lookUp(args[0].word)

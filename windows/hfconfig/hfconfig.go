@@ -98,7 +98,7 @@ func ReadHeader(architecture string, values map[string]any, o Options) (Model, e
 func readConfig(top *config, o Options) (Model, error) {
 	c := textPart(top)
 	r := &reading{config: c, table: configs(), kind: kindOf(c, top), options: o}
-	c.defaults = defaults[r.kind]
+	c.defaults = defaults()[r.kind]
 	r.dtype = r.elements(top)
 	if q := top.part("quantization_config"); q != nil && q.has("kv_cache_scheme") {
 		r.note("the file asks for a cache of fewer bits (kv_cache_scheme): it is planned with " + string(r.dtype) + "; set dtype for another")

@@ -45,7 +45,8 @@ func TestRefused(t *testing.T) {
 			"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; max_position_embeddings is missing"},
 		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
 			`hybrid_override_pattern: "?" of layer 1 is not known`},
-		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "num_hidden_layers is missing; linear_attn_config.num_heads is missing; " +
+		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "num_hidden_layers is missing; " +
+			"linear_attn_config.full_attn_layers is missing; linear_attn_config.num_heads is missing; " +
 			"linear_attn_config.head_dim is missing; linear_attn_config.short_conv_kernel_size is missing"},
 		{`{"model_type":"gemma3n_text","num_kv_shared_layers":35,"dtype":"float16"}`, "num_kv_shared_layers 35 is not less than the 35 layers"},
 		{`{"model_type":"gemma3_text","use_bidirectional_attention":true,"dtype":"float16"}`, "use_bidirectional_attention: an encoder has no cache"},

@@ -105,12 +105,13 @@ func (c *config) err() error {
 }
 
 // value looks a key up; null counts as absent, because files write null where a class
-// has a default that it computes. The defaults of the model type come second.
+// computes a value from others. A key that the file does not have has the default of the
+// model type.
 func (c *config) value(key string) (any, bool) {
-	if v := c.values[key]; v != nil {
-		return v, true
+	v, written := c.values[key]
+	if !written {
+		v = c.defaults[key]
 	}
-	v := c.defaults[key]
 	return v, v != nil
 }
 
