@@ -25,8 +25,8 @@ func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 	return h.displaceable(first, v)
 }
 
-// displaceable is a page, if it is a copy or its priority is not above that of the victim from
-// the device, otherwise NoPage.
+// displaceable is a page, if it is a copy or its contents are worth no more than those of the
+// victim from the device, otherwise NoPage.
 //
 // At equal priority the contents from the device win, since they were evicted later and have
 // usually been used later.
@@ -34,7 +34,7 @@ func (h *hostPool) displaceable(p int32, v *protocol.Victim) messages.PageID {
 	if p == evict.None {
 		return messages.NoPage
 	}
-	if g := h.order.Page(p); !g.Copy && g.Priority > v.Priority {
+	if g := h.order.Page(p); !g.Copy && !g.NotAbove(v.Priority, v.Useless) {
 		return messages.NoPage
 	}
 	return messages.PageID(p)

@@ -27,6 +27,8 @@ func (o *Offloader) apply(e *protocol.Effect) {
 			}
 		case protocol.HostReprioritize:
 			h.reprioritize(b, e.Priority)
+		case protocol.HostAppraise:
+			h.appraise(b, e.Useless)
 		case protocol.HostAttach:
 			h.attachLoaded(b, e, i)
 		default:
@@ -43,6 +45,14 @@ func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) 
 		return
 	}
 	h.order.SetPriority(int32(p), priority, 0)
+}
+
+// appraise notes of sole contents whether no match can use them. A copy learns it when its device
+// page is evicted.
+func (h *hostPool) appraise(b protocol.BlockID, useless bool) {
+	if p := h.find(b); p != messages.NoPage && h.pages[p].state == sole {
+		h.order.SetUseless(int32(p), useless)
+	}
 }
 
 // pin adds and ends pins of host contents, and notes uses.
@@ -250,7 +260,9 @@ func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedP
 // with the priority, use and depth that they had on the device.
 func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece) {
 	h.setTenant(p, sole, v.Tenant)
-	h.store(p, evict.Contents{Use: v.Use, Depth: v.Depth, Priority: v.Priority}, evicted)
+	h.store(p, evict.Contents{
+		Use: v.Use, Depth: v.Depth, Priority: v.Priority, Useless: v.Useless,
+	}, evicted)
 	h.enqueue(p)
 }
 

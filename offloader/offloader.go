@@ -262,7 +262,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		}
 		h.setBlock(k.Page, k.Block)
 		h.setTenant(k.Page, sole, k.Tenant)
-		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority}, nil)
+		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority, Useless: k.Useless}, nil)
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)
 	}

@@ -26,6 +26,7 @@ func (p *Pool) Attached() []protocol.PageBlock {
 		if g := &p.pages[i]; g.stored() {
 			list = append(list, protocol.PageBlock{
 				Page: messages.PageID(i), Block: g.block, Front: p.order.Front(int32(i)),
+				Useless: p.order.Page(int32(i)).Useless,
 			})
 		}
 	}

@@ -153,6 +153,7 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		// in the prefix.
 		p.order.Store(int32(id), evict.Contents{
 			Use: p.order.Page(int32(id)).Use, Depth: op.Depth + int32(i), Priority: op.Priority, Until: op.Until,
+			Useless: op.Useless,
 		})
 	}
 }
@@ -186,6 +187,16 @@ func (p *Pool) setPriority(op *protocol.PoolOp) {
 		if id != messages.NoPage {
 			p.mustStore(op, k)
 			p.order.SetPriority(int32(id), op.Priority, op.Until)
+		}
+	}
+}
+
+// setUseless notes of contents whether no match can use them.
+func (p *Pool) setUseless(op *protocol.PoolOp) {
+	for k, id := range op.Pages {
+		if id != messages.NoPage {
+			p.mustStore(op, k)
+			p.order.SetUseless(int32(id), op.Useless)
 		}
 	}
 }

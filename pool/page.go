@@ -118,6 +118,6 @@ func (p *Pool) victim(i int32) protocol.Victim {
 	g := p.order.Page(i)
 	return protocol.Victim{
 		Page: messages.PageID(i), Block: p.pages[i].block, Depth: g.Depth,
-		Priority: g.Priority, Use: g.Use, Tenant: g.Tenant,
+		Priority: g.Priority, Use: g.Use, Tenant: g.Tenant, Useless: g.Useless,
 	}
 }

@@ -114,6 +114,8 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 		p.detach(op)
 	case protocol.SetPriority:
 		p.setPriority(op)
+	case protocol.SetUseless:
+		p.setUseless(op)
 	case protocol.FollowCheckpoint:
 		p.order.Policy().Follow(op.Pages)
 	case protocol.AddPins:
@@ -160,7 +162,7 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 		if len(op.Blocks) != len(op.Pages) {
 			p.fail("attachment of %d blocks to %d pages", len(op.Blocks), len(op.Pages))
 		}
-	case protocol.DetachPages, protocol.SetPriority:
+	case protocol.DetachPages, protocol.SetPriority, protocol.SetUseless:
 		if n := len(op.Blocks); n != 0 && n != len(op.Pages) {
 			p.fail("%s of %d pages with %d blocks", opName(op.Kind), len(op.Pages), n)
 		}
@@ -180,8 +182,8 @@ func opName(k protocol.PoolOpKind) string {
 	return [...]string{
 		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.TakeForCheckpoint: "take for a checkpoint", protocol.Drop: "drop",
 		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
-		protocol.FollowCheckpoint: "order of checkpoints",
-		protocol.AddPins:          "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
+		protocol.SetUseless: "appraisal", protocol.FollowCheckpoint: "order of checkpoints",
+		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
 		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing", protocol.PeekVictims: "look ahead",
 	}[k]
 }

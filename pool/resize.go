@@ -168,7 +168,9 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 	}
 	p.order.Join(i, k.Tenant)
 	if g.stored() {
-		p.order.Store(i, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority, Until: k.Until})
+		p.order.Store(i, evict.Contents{
+			Use: k.Use, Depth: k.Depth, Priority: k.Priority, Until: k.Until, Useless: k.Useless,
+		})
 	} else {
 		p.order.Touch(i, k.Use)
 	}

@@ -31,6 +31,7 @@ func (t *storer) attach(o *offer, p int) {
 			t.recordTier(b, p, messages.Primary)
 		default:
 			t.arena.locations[p][b] = protocol.OnDevice(page)
+			t.appraiser.relocated(b, p)
 			// What is stored already is not stored again: it keeps its stamp.
 			t.arena.blocks[b].stamp, o.changed = o.stamp, true
 			t.effect(protocol.Attach, p, b, page)

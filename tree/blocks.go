@@ -28,6 +28,7 @@ type block struct {
 	// While timers.ended is true of a block this is the priority before the end: see
 	// expireNow.
 	priority messages.Priority
+	worth    worth
 	told     telling // to the receiver of NameBlocks
 }
 

@@ -78,6 +78,7 @@ func (c *checker) block(b protocol.BlockID) {
 		// Two blocks with one page would read each other's contents.
 		c.pages[p][l] = b
 	}
+	c.worth(b)
 	for _, tok := range c.arena.tokensOf(b) {
 		if tok < 0 {
 			c.refs[entry(tok)]++

@@ -50,6 +50,7 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 			m.Blocks = append(m.Blocks, protocol.BlockLocation{
 				Pool: messages.PoolID(p), Block: b, At: at, Depth: r.depth, Priority: r.priority,
 				Until: until, Salt: t.arena.roots[r.root].namespace.Salt, Front: t.frontOf(p, b),
+				Useless: t.arena.toldUseless(p, b),
 			})
 		}
 	}

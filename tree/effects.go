@@ -58,6 +58,7 @@ func (j *journal) end() []protocol.Effect {
 func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
 	var priority messages.Priority
 	var until time.Duration
+	useless := false
 	if kind == protocol.Attach || kind == protocol.Reprioritize {
 		until, _ = t.arena.timers.of(b)
 	}
@@ -65,6 +66,10 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 	case protocol.Attach, protocol.Reprioritize, protocol.HostReprioritize, protocol.HostAttach:
 		t.arena.expireNow(b)
 		priority = t.arena.blocks[b].priority
+	}
+	switch kind {
+	case protocol.Attach, protocol.HostAttach, protocol.Appraise, protocol.HostAppraise:
+		useless = t.arena.toldUseless(p, b)
 	}
 	j := &t.log
 	j.blocks = append(j.blocks, b)
@@ -76,7 +81,7 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 	if n := len(j.effects); n > 0 {
 		e := &j.effects[n-1]
 		if k := len(e.Blocks); k > 0 && e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
-			e.Until == until && t.arena.blocks[b].parent == e.Blocks[k-1] {
+			e.Until == until && e.Useless == useless && t.arena.follow(kind, e.Blocks[k-1], b) {
 			e.Blocks = j.blocks[len(j.blocks)-k-1:]
 			if page != messages.NoPage {
 				e.Pages = j.pages[len(j.pages)-k-1:]
@@ -86,7 +91,8 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 	}
 	e := protocol.Effect{
 		Kind: kind, Pool: messages.PoolID(p), Depth: t.arena.blocks[b].depth, Priority: priority, Until: until,
-		Blocks: j.blocks[len(j.blocks)-1:],
+		Useless: useless,
+		Blocks:  j.blocks[len(j.blocks)-1:],
 	}
 	if page != messages.NoPage {
 		e.Pages = j.pages[len(j.pages)-1:]

@@ -16,6 +16,7 @@ type holdings struct {
 	host      bool // there is host memory: the offloader is told what is forgotten
 	following bool // pools of states are told which checkpoints follow which
 	untold    bool // not of all, see followLimit
+	appraiser appraiser
 }
 
 // expire gives the default priority to the watched blocks whose priority ends at or
@@ -168,6 +169,7 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	}
 	// The block was held before, so it has its attributes, and blocksHeld stays.
 	t.arena.locations[p][b] = protocol.OnDevice(page)
+	t.appraiser.relocated(b, p)
 	// A checkpoint follows no stored block, so it is an event of its own.
 	t.log.event = noEvent
 	t.effect(protocol.Attach, p, b, page)
@@ -217,6 +219,7 @@ func (t *holdings) dropBlock(b protocol.BlockID, p int) {
 // block, it has no attributes any more.
 func (t *holdings) clearLocation(b protocol.BlockID, p int) {
 	t.arena.locations[p][b] = protocol.Nowhere
+	t.appraiser.relocated(b, p)
 	if !t.arena.held(b) {
 		t.arena.expireAttributes(b)
 	}

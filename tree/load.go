@@ -34,6 +34,7 @@ func (t *storer) loadBlock(o *offer, p int, b protocol.BlockID, page messages.Pa
 		panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, l))
 	}
 	t.arena.locations[p][b] = protocol.OnHost(page)
+	t.appraiser.relocated(b, p)
 	t.arena.blocks[b].stamp, o.changed = o.stamp, true
 	t.effect(protocol.HostAttach, p, b, page)
 	t.recordStored(b, p)

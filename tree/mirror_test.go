@@ -48,6 +48,8 @@ type mirrors struct {
 	host   []map[protocol.BlockID]messages.Priority //
 	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
 	fronts []fronts                                 // by pool, of states
+	// useless is what was told of the pages of a pool, in either tier.
+	useless []map[protocol.BlockID]bool
 }
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
@@ -58,6 +60,7 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 		m.dprio = append(m.dprio, map[messages.PageID]retained{})
 		m.host = append(m.host, map[protocol.BlockID]messages.Priority{})
 		m.fronts = append(m.fronts, fronts{})
+		m.useless = append(m.useless, map[protocol.BlockID]bool{})
 	}
 	return m
 }
@@ -181,7 +184,7 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 			m.fronts[e.Pool].follow(e.Pages)
 			continue
 		}
-		forDevice := e.Kind <= protocol.Reprioritize
+		forDevice := e.Kind <= protocol.Appraise
 		require.NotEmpty(m.t, e.Blocks)
 		if forDevice {
 			require.Len(m.t, e.Pages, len(e.Blocks))
@@ -190,7 +193,8 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 		}
 		for i, b := range e.Blocks {
 			p := e.Pool
-			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && i > 0 && m.tree.arena.alive(b) {
+			appraises := e.Kind == protocol.Appraise || e.Kind == protocol.HostAppraise
+			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && !appraises && i > 0 && m.tree.arena.alive(b) {
 				require.Equal(m.t, e.Blocks[i-1], m.tree.arena.blocks[b].parent, "not one run")
 				require.Equal(m.t, e.Depth+int32(i), m.tree.arena.blocks[b].depth)
 			}
@@ -198,6 +202,13 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 			case protocol.Attach:
 				require.NotContains(m.t, m.device[p], e.Pages[i])
 				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, retained{e.Priority, e.Until}
+				m.useless[p][b] = e.Useless
+			case protocol.Appraise:
+				require.Equal(m.t, b, m.device[p][e.Pages[i]])
+				m.appraise(&e, b)
+			case protocol.HostAppraise:
+				require.Contains(m.t, m.host[p], b)
+				m.appraise(&e, b)
 			case protocol.Detach:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				delete(m.device[p], e.Pages[i])
@@ -218,6 +229,48 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 				require.NotEqual(m.t, e.Priority, m.host[p][b])
 				m.host[p][b] = e.Priority
 			}
+		}
+	}
+}
+
+// appraise follows what is told of one page: it is news.
+func (m *mirrors) appraise(e *protocol.Effect, b protocol.BlockID) {
+	require.NotEqual(m.t, e.Useless, m.useless[e.Pool][b])
+	m.useless[e.Pool][b] = e.Useless
+}
+
+// sameWorth compares what was told of the pages with the rule: without an end at or behind its
+// block a page of tokens is useless, a checkpoint without an end at its block.
+func (m *mirrors) sameWorth() {
+	t := &m.tree.arena
+	needed, ends := map[protocol.BlockID]bool{}, map[protocol.BlockID]bool{}
+	for b := range t.walk() {
+		ends[b] = !t.cross(b)
+		for p := range t.selfPools {
+			if t.locations[p][b] == protocol.Nowhere {
+				ends[b] = false
+			}
+			for c := b; c != protocol.NoBlock && t.pools[p].full() && !t.pools[p].State; c = t.blocks[c].parent {
+				if t.locations[p][c] == protocol.Nowhere {
+					ends[b] = false
+				}
+			}
+		}
+		for c := b; ends[b] && c != protocol.NoBlock; c = t.blocks[c].parent {
+			needed[c] = true
+		}
+	}
+	for b := range t.walk() {
+		for p := range t.pools {
+			if t.locations[p][b] == protocol.Nowhere {
+				continue
+			}
+			useless := !needed[b]
+			if t.pools[p].State {
+				useless = !ends[b]
+			}
+			useless = useless && t.selfPools > 1 && !t.cross(b)
+			require.Equal(m.t, useless, m.useless[p][b], "pool %d is told that block %d is useless", p, b)
 		}
 	}
 }
@@ -344,6 +397,7 @@ func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 		require.True(m.t, behind, "ghost %s has nothing behind it", key)
 	}
 	m.same(want, wantDevice, wantHost)
+	m.sameWorth()
 }
 
 // same compares the mirrors' keys with lists of what they should hold.

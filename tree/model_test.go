@@ -375,6 +375,7 @@ func (m *model) Look(*rapid.T) {
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
 	fresh.device, fresh.dprio, fresh.host, fresh.fronts = m.mirrors.device, m.mirrors.dprio, m.mirrors.host, m.mirrors.fronts
+	fresh.useless = m.mirrors.useless
 	if !m.tree.recording {
 		require.Empty(m, s.Keys.List)
 		fresh.events = nil

@@ -96,11 +96,16 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 // told prints what a message caused, and the picture after it.
 func (s *script) told(effects []protocol.Effect) string {
 	var w strings.Builder
-	names := []string{"attach", "detach", "reprioritize", "host yield", "host forget", "host reprioritize"}
+	names := []string{"attach", "detach", "reprioritize", "appraise", "host yield", "host forget",
+		"host reprioritize", "host attach", "host appraise", "follow"}
 	for _, e := range effects {
 		fmt.Fprintf(&w, "effect %s: pool %d depth %d blocks %d", names[e.Kind], e.Pool, e.Depth, len(e.Blocks))
 		if e.Pages != nil {
 			fmt.Fprintf(&w, " pages %v", e.Pages)
+		}
+		if e.Kind == protocol.Appraise || e.Kind == protocol.HostAppraise {
+			fmt.Fprintf(&w, " useless %v\n", e.Useless)
+			continue
 		}
 		if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && e.Kind != protocol.HostYield {
 			fmt.Fprintf(&w, " p%d", e.Priority)

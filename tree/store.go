@@ -128,7 +128,7 @@ func (t *storer) makeBlocks(s *protocol.StoreItem, n int32) spot {
 		tokens := s.Tokens[d*t.arena.tpb : (d+1)*t.arena.tpb]
 		b, place := t.arena.childOrPlace(at, tokens)
 		if b == protocol.NoBlock {
-			b = t.arena.newBlock(place, tokens)
+			b = t.appraiser.newBlock(place, tokens)
 			t.entered = append(t.entered, b)
 		}
 		at.block = b
@@ -175,7 +175,7 @@ func (t *storer) mustLeadTo(at spot, tokens []messages.Token) {
 func (t *storer) makePart(at spot, tokens []messages.Token) protocol.BlockID {
 	b, place := t.arena.childOrPlace(at, tokens)
 	if b == protocol.NoBlock {
-		b = t.arena.newBlock(place, tokens)
+		b = t.appraiser.newBlock(place, tokens)
 		t.recordEntered([]protocol.BlockID{b})
 	}
 	return b

@@ -46,6 +46,7 @@ func New(c Config) *Tree {
 	t.log.changes = &protocol.Changes{}
 	t.host, t.following = c.Host, c.Follow
 
+	t.appraiser = appraiser{reporter: &t.reporter}
 	t.matcher = matcher{arena: &t.arena, clean: make([]int32, len(c.Pools))}
 	t.storer = storer{holdings: &t.holdings}
 	t.claimer = claimer{holdings: &t.holdings}
@@ -94,6 +95,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	for _, tokens := range a.ReleasedSymbols {
 		t.arena.symbols.release(tokens)
 	}
+	t.appraiser.appraise()
 	a.Effects = t.log.end()
 	a.NextExpiry = t.arena.timers.next()
 	t.verify()
@@ -114,6 +116,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
 	f.Blocks = t.forgetter.forget(f)
+	t.appraiser.appraise()
 	f.Effects = t.log.end()
 	t.verify()
 }
@@ -147,7 +150,9 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 				if t.untold && front != messages.NoPage {
 					front = protocol.AnyPage
 				}
-				list[p] = append(list[p], protocol.PageBlock{Page: page, Block: b, Front: front})
+				list[p] = append(list[p], protocol.PageBlock{
+					Page: page, Block: b, Front: front, Useless: t.arena.toldUseless(p, b),
+				})
 			}
 		}
 	}

@@ -128,6 +128,10 @@ func (a *audit) compareAttached(p int) error {
 			if ok && known.Front != protocol.AnyPage && known.Front != at.Front {
 				problems = append(problems, fmt.Errorf("pool %s: the checkpoint of page %d follows that of page %d, the tree says %d", name, at.Page, at.Front, known.Front))
 			}
+			if ok && known.Useless != at.Useless {
+				problems = append(problems, fmt.Errorf("pool %s: page %d of block %d is useless: %v, the tree says %v",
+					name, at.Page, at.Block, at.Useless, known.Useless))
+			}
 			delete(inTree, at.Page)
 		}
 	}

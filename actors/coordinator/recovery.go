@@ -317,6 +317,7 @@ func (r *recovery) rebuild() {
 		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
 			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
 				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b), Tenant: r.config.Tenants[b.Salt],
+				Useless: b.Useless,
 			})
 		}
 	}
@@ -365,7 +366,7 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
 			k := &pages[page]
 			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, r.pinsOf(b)
-			k.Tenant, k.Until = r.config.Tenants[b.Salt], b.Until
+			k.Tenant, k.Until, k.Useless = r.config.Tenants[b.Salt], b.Until, b.Useless
 		}
 	}
 	// Pages that no one holds and that cache nothing are free.

@@ -119,7 +119,11 @@ func (t *trace) apply(m *protocol.Apply) {
 	var effects []string
 	for i := range m.Effects {
 		e := &m.Effects[i]
-		name := [...]string{"attach", "detach", "reprioritize", "host yields", "host forgets", "host reprioritizes", "host attaches"}[e.Kind]
+		name := [...]string{"attach", "detach", "reprioritize", "appraise", "host yields", "host forgets", "host reprioritizes",
+			"host attaches", "host appraise", "follow"}[e.Kind]
+		if e.Useless {
+			name += " as useless"
+		}
 		effects = append(effects, fmt.Sprintf("%s %v%s", name, e.Blocks, pagesOrNone(e.Pages)))
 	}
 	if len(effects) > 0 {
@@ -130,7 +134,7 @@ func (t *trace) apply(m *protocol.Apply) {
 var opNames = map[protocol.PoolOpKind]string{
 	protocol.TakeForCheckpoint: "take for a checkpoint",
 	protocol.Claim:             "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
-	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.FollowCheckpoint: "follow", protocol.AddPins: "pin",
+	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.SetUseless: "appraise", protocol.FollowCheckpoint: "follow", protocol.AddPins: "pin",
 	protocol.EndPin: "unpin", protocol.EndCoverage: "end coverage", protocol.Inspect: "inspect",
 	protocol.HeldBlocks: "held blocks", protocol.PeekVictims: "peek",
 }

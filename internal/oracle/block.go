@@ -37,6 +37,7 @@ type block struct {
 type spot struct {
 	device, host *page
 	pins         int
+	useless      bool // no match could use the page when the model looked last
 	use          use
 	ended        uint64 // when the use was left: counts all ends
 	age          uint64 // of the clean copy: the request that made it

@@ -10,6 +10,7 @@ type steps struct {
 	memory      *memory
 	offering    *offering
 	checkpoints *checkpoints
+	worth       *worth
 }
 
 // progress is a commit that was accepted.
@@ -45,8 +46,10 @@ func (st *steps) advance(accepted []progress) {
 	for _, c := range accepted {
 		st.offering.store(c.sequence, span{c.sequence.computed / st.tpb * st.tpb, c.computed / st.tpb * st.tpb}, atCommit, c.stays)
 	}
+	st.worth.appraise()
 	for _, c := range accepted {
 		st.checkpoints.makeCheckpoints(c)
+		st.worth.appraise()
 	}
 	chunked := map[*sequence]bool{}
 	for _, c := range accepted {

@@ -26,6 +26,7 @@
 //	eventLog     events that have not been read
 //	tree         stored blocks: match, priorities, timers
 //	references   who holds which pages, and how many are available
+//	worth        which pages no match can use for want of what other pools hold
 //	eviction     which cached page goes first; quotas
 //	saver        what goes to the store
 //	memory       take a page, evict, offload, onboard

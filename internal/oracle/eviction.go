@@ -15,7 +15,7 @@ type eviction struct {
 	references *references
 }
 
-// victim names the cached page of some that goes first: lowest priority, then least
+// victim names the cached page of some that goes first: lowest priority, then useless, then least
 // recently used, then deepest in its prefix, then released first. Clean copies are
 // not asked.
 func (e *eviction) victim(p *pool, pages []*page, of func(*page) bool) *page {
@@ -144,7 +144,7 @@ func (e *eviction) roomAmong(p *pool, b *block, of func(*page) bool) *page {
 	if pg := e.oldestCopy(p, of); pg != nil {
 		return pg
 	}
-	if pg := e.victim(p, p.host, of); pg != nil && pg.block.priority <= b.priority {
+	if pg := e.victim(p, p.host, of); pg != nil && !worthMore(p, pg.block, b) {
 		return pg
 	}
 	return nil
@@ -165,6 +165,9 @@ func goesBefore(p *pool, a, b *block) bool {
 	if a.priority != b.priority {
 		return a.priority < b.priority
 	}
+	if a.at[p.id].useless != b.at[p.id].useless {
+		return a.at[p.id].useless
+	}
 	if u, v := a.at[p.id].use, b.at[p.id].use; u != v {
 		return u.before(v)
 	}
@@ -172,6 +175,15 @@ func goesBefore(p *pool, a, b *block) bool {
 		return a.index > b.index
 	}
 	return a.at[p.id].ended < b.at[p.id].ended
+}
+
+// worthMore reports whether contents are worth more than those of b: by priority, and at the same
+// priority if only those of b are useless.
+func worthMore(p *pool, a, b *block) bool {
+	if a.priority != b.priority {
+		return a.priority > b.priority
+	}
+	return b.at[p.id].useless && !a.at[p.id].useless
 }
 
 // anyone allows every page.

@@ -17,6 +17,7 @@ type Oracle struct {
 	log         *eventLog
 	tree        *tree
 	references  *references
+	worth       *worth
 	eviction    *eviction
 	saver       *saver
 	memory      *memory
@@ -45,7 +46,7 @@ func New(cfg Config) *Oracle {
 	log := &eventLog{layout: l}
 	t := &tree{layout: l, clock: c, log: log}
 	r := &references{layout: l, guarded: map[*page]bool{}}
-	e := &eviction{layout: l, references: r}
+	w, e := &worth{layout: l, tree: t}, &eviction{layout: l, references: r}
 	s := &saver{layout: l, tree: t}
 	m := &memory{layout: l, clock: c, log: log, tree: t, references: r, eviction: e, saver: s}
 	f := &offering{layout: l, log: log, tree: t, memory: m, saver: s}
@@ -54,11 +55,11 @@ func New(cfg Config) *Oracle {
 		log.created(p)
 	}
 	return &Oracle{
-		weights: cfg.Weights, layout: l, clock: c, log: log, tree: t, references: r, eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
+		weights: cfg.Weights, layout: l, clock: c, log: log, tree: t, references: r, worth: w, eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
 		fetcher:   &fetcher{layout: l, clock: c, log: log, tree: t, references: r, eviction: e, memory: m, saver: s},
 		planner:   &planner{layout: l, tree: t, references: r},
 		admission: &admission{layout: l, clock: c, tree: t, references: r, memory: m, saver: s},
-		steps:     &steps{layout: l, references: r, memory: m, offering: f, checkpoints: k},
+		steps:     &steps{layout: l, references: r, memory: m, offering: f, checkpoints: k, worth: w},
 	}
 }
 
@@ -84,6 +85,7 @@ func (o *Oracle) begin() error {
 	o.clock.now = o.cfg.Clock()
 	clear(o.references.guarded)
 	o.tree.expire()
+	o.worth.appraise()
 	return nil
 }
 

@@ -34,6 +34,8 @@ type PageBlock struct {
 	Block BlockID
 	// Front, of a checkpoint, is the page of the next shorter one, as BlockLocation.Front. AnyPage is not compared.
 	Front messages.PageID
+	// Useless, of attention pages and checkpoints, is that of the last Attach or Appraise.
+	Useless bool
 }
 
 // AnyPage is the front of the tree's checkpoints if it has not told the pool of all of them.

@@ -90,6 +90,8 @@ const (
 	DetachPages
 	// SetPriority sets the priority of the contents of Pages.
 	SetPriority
+	// SetUseless says of the contents of Pages whether no match can use them (Useless).
+	SetUseless
 	// FollowCheckpoint says that the checkpoints in Pages[1:] are the next longer ones behind that of Pages[0], NoPage:
 	// that there are no shorter ones.
 	FollowCheckpoint
@@ -121,6 +123,8 @@ type PoolOp struct {
 	Use      Use
 	Until    time.Duration // when Priority ends and the default one holds; 0: never
 	N        int
+	// Useless, with AttachPages and SetUseless: no match can use the contents.
+	Useless bool
 	// CoveredByReservation, with Take and Claim, marks pages of a chunked prefill
 	// that its reservation already counts, so that they do not count as held as
 	// well. With Drop it ends that mark.
@@ -167,6 +171,7 @@ type Victim struct {
 	Priority messages.Priority
 	Tenant   Tenant
 	Use      Use
+	Useless  bool // no match can use it
 }
 
 // ResizePool changes the number of pages of a pool. A pool that shrinks gives up

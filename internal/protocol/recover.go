@@ -40,6 +40,7 @@ type BlockLocation struct {
 	Priority messages.Priority
 	Until    time.Duration // when the priority ends; 0: never
 	Salt     string        // of its namespace
+	Useless  bool          // as Effect.Useless
 	// Front, of a checkpoint on the device, is the page of the next shorter one there. NoPage: there is none, or no policy asks.
 	Front messages.PageID
 }
@@ -66,6 +67,7 @@ type KeptPage struct {
 	Priority          messages.Priority
 	Tenant            Tenant
 	Until             time.Duration // when the priority ends; 0: never
+	Useless           bool          // as Effect.Useless
 	Use               Use           // filled in by the actor: only the failed core knows it
 }
 

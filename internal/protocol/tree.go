@@ -184,11 +184,13 @@ const (
 	Attach       EffectKind = iota // Pages cache Blocks from now on
 	Detach                         // Pages cache nothing any more; Blocks are forgotten
 	Reprioritize                   // the contents of Pages have Priority
+	Appraise                       // Useless says whether no match can use the contents of Pages
 	// For the offloader, which knows its pages by pool and block.
 	HostYield        // device pages replaced the host contents of Blocks
 	HostForget       // Blocks are forgotten, contents and clean copies
 	HostReprioritize // the host contents of Blocks have Priority
 	HostAttach       // host pages Pages have the contents of Blocks, as LoadPages wrote them
+	HostAppraise     // Useless says whether no match can use the host contents of Blocks
 	// For pools of states, which know pages.
 	Follow // Pages[1:] are the next longer checkpoints behind the one of Pages[0], NoPage: behind none
 )
@@ -205,6 +207,9 @@ type Effect struct {
 	// Until, for pools, is when Priority ends. From then on the default priority
 	// holds, without another effect. 0 means never.
 	Until time.Duration
+	// Useless, of Attach, Appraise and their Host kinds: no match can use the contents, for
+	// want of what other pools hold.
+	Useless bool
 }
 
 // Forget removes blocks from the tree: those that Selector names, or with All every

@@ -45,17 +45,17 @@ func (c *Core) Check() error {
 		a := &c.tenants[t]
 		queued := 0
 		for i, l := range a.levels {
-			if i > 0 && a.levels[i-1].priority >= l.priority {
-				say("tenant %d: level %d follows level %d", t, l.priority, a.levels[i-1].priority)
+			if i > 0 && a.levels[i-1].number >= l.number {
+				say("tenant %d: level %d follows level %d", t, l.number, a.levels[i-1].number)
 			}
 			queued += l.queue.Len()
 			if err := l.queue.Check(); err != nil {
-				say("tenant %d, level %d: %w", t, l.priority, err)
+				say("tenant %d, level %d: %w", t, l.number, err)
 			}
 			for _, p := range l.queue.Pages(nil) {
-				if g := &c.pages[p]; !g.waiting || g.level() != l.priority || int(g.Tenant) != t {
+				if g := &c.pages[p]; !g.waiting || g.level() != l.number || int(g.Tenant) != t {
 					say("page %d of tenant %d at level %d is in that of tenant %d at level %d",
-						p, g.Tenant, g.level(), t, l.priority)
+						p, g.Tenant, g.level(), t, l.number)
 				}
 			}
 		}
@@ -163,6 +163,9 @@ func (c *Core) Draw(p int32) string {
 	out := fmt.Sprintf("depth %d priority %d use %d", g.Depth, g.Priority, g.Use)
 	if g.Copy {
 		out = fmt.Sprintf("copy depth %d use %d", g.Depth, g.Use)
+	}
+	if g.Useless {
+		out += " useless"
 	}
 	if g.Until != 0 {
 		out += fmt.Sprintf(" until %v", g.Until)

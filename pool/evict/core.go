@@ -24,6 +24,7 @@ type Page struct {
 	Priority messages.Priority // 0 if nothing is stored
 	Copy     bool              // the contents are elsewhere too, so they go before all others
 	Stored   bool              // the page has contents
+	Useless  bool              // no match can use the contents, so they go first of their priority
 
 	waiting    bool  // the page is in the queue of its tenant and priority
 	prev, next int32 // for the queue: neighbours in a list
@@ -91,6 +92,7 @@ type Contents struct {
 	Priority   messages.Priority
 	Until      time.Duration // 0: Priority never ends
 	Copy       bool
+	Useless    bool
 }
 
 // Store gives a page contents, which may not be evicted yet. The page has none, or those that
@@ -99,6 +101,7 @@ func (c *Core) Store(p int32, s Contents) {
 	g := &c.pages[p]
 	c.mustNotWait(p, "store")
 	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = true, s.Use, s.Depth, s.Tie, s.Copy
+	g.Useless = s.Useless
 	c.SetPriority(p, s.Priority, s.Until)
 }
 
@@ -108,13 +111,20 @@ func (c *Core) Forget(p int32) {
 	c.SetPriority(p, 0, 0)
 	c.policy.Forget(p)
 	g := &c.pages[p]
-	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = false, 0, 0, 0, false
+	g.Stored, g.Use, g.Depth, g.Tie, g.Copy, g.Useless = false, 0, 0, 0, false, false
 }
 
 // Touch notes a use, unless there was a later one.
 func (c *Core) Touch(p int32, use protocol.Use) {
 	if g := &c.pages[p]; use > g.Use {
 		c.change(p, func() { g.Use = use })
+	}
+}
+
+// SetUseless says whether no match can use contents, for want of what other memories hold.
+func (c *Core) SetUseless(p int32, useless bool) {
+	if g := &c.pages[p]; g.Useless != useless {
+		c.change(p, func() { g.Useless = useless })
 	}
 }
 
@@ -213,16 +223,27 @@ func (c *Core) Resize(pages int) {
 	c.policy.Resize(pages)
 }
 
-// level is the level of a page's contents: that of copies is below all priorities.
+// level is the level of a page's contents: that of copies is below all others, and of each
+// priority that of what no match can use is below that of the rest.
 func (g *Page) level() int16 {
-	if g.Copy {
+	switch {
+	case g.Copy:
 		return copies
+	case g.Useless:
+		return 2 * int16(g.Priority)
+	default:
+		return 2*int16(g.Priority) + 1
 	}
-	return int16(g.Priority)
 }
 
 // copies is the level of contents that are elsewhere too.
 const copies int16 = -1
+
+// NotAbove tells whether contents of a page go before others, or with them by their use: they
+// have a lower priority, or the same and are as useless.
+func (g *Page) NotAbove(priority messages.Priority, useless bool) bool {
+	return g.Priority < priority || g.Priority == priority && (g.Useless || !useless)
+}
 
 // before is the rule of LRU between two pages of one priority: the earlier use first, then the
 // deeper block. The lowest bit of a use tells apart what one request has released early and

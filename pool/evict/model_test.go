@@ -35,6 +35,8 @@ func (o *oracle) before(a, b int32) bool {
 		return x.Copy
 	case !x.Copy && x.Priority != y.Priority:
 		return x.Priority < y.Priority
+	case !x.Copy && x.Useless != y.Useless:
+		return x.Useless
 	}
 	return cmp.Or(
 		cmp.Compare(x.Use.Moment(), y.Use.Moment()), cmp.Compare(y.Depth, x.Depth),
@@ -162,6 +164,7 @@ func (m *machine) store(t *rapid.T) {
 		Tie:      rapid.Int32Range(0, 2).Draw(t, "tie"),
 		Priority: rapid.SampledFrom([]messages.Priority{0, 35, 35, 80}).Draw(t, "priority"),
 		Copy:     rapid.IntRange(0, 4).Draw(t, "copy") == 0,
+		Useless:  rapid.Bool().Draw(t, "useless"),
 	}
 	if rapid.Bool().Draw(t, "timed") {
 		s.Until = m.oracle.now + time.Duration(rapid.IntRange(1, 4).Draw(t, "until"))
@@ -210,6 +213,11 @@ func (m *machine) change(t *rapid.T) {
 		m.use++
 		m.core.Touch(p, m.use)
 		g.Use = m.use
+		return
+	}
+	if rapid.Bool().Draw(t, "appraise") {
+		g.Useless = rapid.Bool().Draw(t, "useless")
+		m.core.SetUseless(p, g.Useless)
 		return
 	}
 	g.Priority, g.Until = rapid.SampledFrom([]messages.Priority{0, 35, 80}).Draw(t, "priority"), 0
@@ -283,6 +291,7 @@ func (m *machine) allows(t *rapid.T, group []int32, p int32) {
 	require.Equal(t, a.Copy, b.Copy)
 	if !a.Copy {
 		require.Equal(t, a.Priority, b.Priority)
+		require.Equal(t, a.Useless, b.Useless)
 	}
 }
 
@@ -311,7 +320,7 @@ func (m *machine) agree(t *rapid.T) {
 		require.Equal(t, g.stored, p.Stored)
 		require.Equal(t, g.waits, m.core.Waits(int32(i)))
 		if g.stored {
-			held := Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Until, p.Copy}
+			held := Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Until, p.Copy, p.Useless}
 			require.Equal(t, g.Contents, held)
 			require.Equal(t, g.tenant, p.Tenant)
 		}

@@ -2,6 +2,7 @@ package evict
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -19,26 +20,26 @@ type tenant struct {
 	levels  []level
 }
 
-// level is the queue of one priority. Those of a tenant are in ascending order.
+// level is the queue of one level, see Page.level. Those of a tenant are in ascending order.
 type level struct {
-	priority int16 // or copies
-	queue    Queue
+	number int16
+	queue  Queue
 }
 
-// queue is the queue of a level, which is made if there is none. Few priorities are in use, so
-// a search from the lowest is short.
-func (t *tenant) queue(priority int16, policy Policy) Queue {
+// queue is the queue of a level, which is made if there is none. Few levels are in use, so a
+// search from the lowest is short.
+func (t *tenant) queue(number int16, policy Policy) Queue {
 	for i := range t.levels {
-		if t.levels[i].priority == priority {
+		if t.levels[i].number == number {
 			return t.levels[i].queue
 		}
 	}
 	q := policy.NewQueue()
-	if priority == copies {
+	if number == copies {
 		q = policy.NewCopies()
 	}
-	t.levels = append(t.levels, level{priority, q})
-	slices.SortFunc(t.levels, func(a, b level) int { return cmp.Compare(a.priority, b.priority) })
+	t.levels = append(t.levels, level{number, q})
+	slices.SortFunc(t.levels, func(a, b level) int { return cmp.Compare(a.number, b.number) })
 	return q
 }
 
@@ -162,16 +163,16 @@ func (c *Core) FirstOver() int32 {
 
 // first looks at each tenant: there are as few as there are quotas.
 func (c *Core) first(over bool) int32 {
-	best, lowest := None, int16(messages.MaxPriority)+1
+	best, lowest := None, int16(math.MaxInt16)
 	for t := range c.tenants {
 		a := &c.tenants[t]
 		l := a.lowest()
-		if l == nil || over && a.pages <= a.quota || l.priority > lowest {
+		if l == nil || over && a.pages <= a.quota || l.number > lowest {
 			continue
 		}
 		p := l.queue.First()
-		if best == None || l.priority < lowest || l.queue.Before(p, best) {
-			best, lowest = p, l.priority
+		if best == None || l.number < lowest || l.queue.Before(p, best) {
+			best, lowest = p, l.number
 		}
 	}
 	return best
