@@ -204,6 +204,8 @@ func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 	}
 	h.setBlock(p, b)
 	h.setState(p, sole)
-	h.store(p, evict.Contents{Depth: e.Depth + int32(i), Priority: e.Priority}, nil)
+	h.store(p, evict.Contents{
+		Depth: e.Depth + int32(i), Priority: e.Priority, Useless: e.Useless,
+	}, nil)
 	h.enqueue(p)
 }

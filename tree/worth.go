@@ -64,6 +64,7 @@ func (t *appraiser) relocated(b protocol.BlockID, p int) {
 	case !t.arena.pools[p].State && t.arena.pools[p].full():
 		t.root(b)
 	default:
+		t.revalue(b) // nothing is told of a checkpoint that is gone
 		t.settle(b)
 	}
 }

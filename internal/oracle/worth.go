@@ -22,7 +22,7 @@ func (w *worth) appraise() {
 		}
 	}
 	for _, b := range w.tree.blocks {
-		needed := slices.ContainsFunc(ends, func(e *block) bool { return e == b || leads(b, e) })
+		needed := slices.ContainsFunc(ends, func(e *block) bool { return e == b || w.whole(b) && leads(b, e) })
 		for _, p := range w.pools {
 			if s := b.at[p.id]; s != nil {
 				s.useless = !needed
@@ -49,7 +49,7 @@ func (w *worth) end(b *block) bool {
 	return true
 }
 
-// leads reports whether block b is on the path to e.
+// leads reports whether a whole block is on the path to e.
 func leads(b, e *block) bool {
 	return b.namespace == e.namespace && len(b.key) < len(e.key) && slices.Equal(b.key, e.key[:len(b.key)])
 }
