@@ -108,6 +108,11 @@ func hybridEngine(t *testing.T, policy string, attention, states int, clock func
 
 // serveAtOnce admits a prompt, computes it up to each of its checkpoints and its end, and releases it.
 func serveAtOnce(t *testing.T, e *actors.Engine, prompt []messages.Token) (reused int) {
+	return serveTurn(t, e, prompt).ReusedTokens
+}
+
+// serveTurn is serveAtOnce, and returns the admission.
+func serveTurn(t *testing.T, e *actors.Engine, prompt []messages.Token) messages.Admitted {
 	a, err := e.Admit(t.Context(), messages.AdmitRequest{Tokens: prompt})
 	require.NoError(t, err)
 	for _, end := range append(a.Checkpoints, len(prompt)) {
@@ -117,5 +122,5 @@ func serveAtOnce(t *testing.T, e *actors.Engine, prompt []messages.Token) (reuse
 	}
 	_, err = e.Release(t.Context(), []messages.ReleaseStep{{Sequence: a.Sequence}})
 	require.NoError(t, err)
-	return a.ReusedTokens
+	return a
 }

@@ -20,7 +20,7 @@
 // # The eviction rule
 //
 // A free page is taken first; if there is none, the cached page of the lowest
-// priority, among these the least recently used, among those of the same use the
+// priority, among these one that no match can use, among these the least recently used, among those of the same use the
 // deepest in its prefix.
 //
 // Pages that are equal in all three are taken by page number. The order is thus a

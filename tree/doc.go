@@ -38,6 +38,7 @@
 //	matcher  storer ── claimer   forgetter     a type each, with its own scratch memory
 //	  │        └──────────┴─────────┘
 //	  │      holdings     contents move and are dropped, priorities change and end
+//	  │      appraiser    which pages no match can use, see worth.go
 //	  │      reporter     effects for pools and offloader, changes for the event log
 //	arena                 blocks, siblings, roots, symbols, sessions, timers
 //	shape                 block size and kinds of pools
@@ -133,7 +134,7 @@
 //
 // Matching and storing are linear in the blocks, plus a logarithm where prefixes branch. A
 // warm match allocates nothing, nor does a store in the place of what has left. A block of
-// 16 tokens costs 148 bytes with its tokens and one pool (TestMemoryOfABlock): 4 more for
+// 16 tokens costs 164 bytes with its tokens and one pool (TestMemoryOfABlock): 4 more for
 // each further pool, 8 more once a priority has an end, and 28 for each block that is
 // watched. Ghosts are bounded by the number of pages times the blocks of the longest prompt.
 package tree

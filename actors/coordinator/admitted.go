@@ -148,7 +148,11 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 	r.Checkpoints = r.Checkpoints[:0]
 	// Without reuse nothing is stored that a checkpoint could belong to.
 	if a.config.Reuse {
-		s.PlanCheckpoints(sequence.CheckpointRule{Reused: reused, Attention: it.states.attention, Interval: a.config.CheckpointInterval})
+		m := &a.batch.match.Items[it.self]
+		s.PlanCheckpoints(sequence.CheckpointRule{
+			Reused: reused, Attention: it.states.attention, Interval: a.config.CheckpointInterval,
+			Cut: m.Lacking && m.Reach > it.states.attention,
+		})
 		r.Checkpoints = append(r.Checkpoints, s.Checkpoints()...)
 	}
 }

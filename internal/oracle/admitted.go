@@ -95,8 +95,8 @@ func (a *admission) stateReuse(pl *plan, p *pool) messages.PoolReuse {
 }
 
 // wantedCheckpoints are the positions of the prompt at which a commit that ends
-// there makes a checkpoint: the branch, the last block boundary, and every
-// multiple of the interval.
+// there makes a checkpoint: the branch, half of what leads to it where eviction has cut, the last
+// block boundary, and every multiple of the interval.
 func (a *admission) wantedCheckpoints(pl *plan) []int {
 	if !a.recurrent() || !a.cfg.BlockReuse {
 		return nil
@@ -108,7 +108,11 @@ func (a *admission) wantedCheckpoints(pl *plan) []int {
 			wanted = append(wanted, position)
 		}
 	}
-	want(pl.attention / a.tpb * a.tpb)
+	branch := pl.attention / a.tpb * a.tpb
+	want(branch)
+	if pl.reach > pl.attention && a.tree.lacking(pl.prompt, pl.reach) && branch > reused {
+		want((reused + branch) / 2 / a.tpb * a.tpb)
+	}
 	want((length - 1) / a.tpb * a.tpb)
 	if n := a.cfg.CheckpointInterval; n > 0 {
 		for position := n; position < length; position += n {

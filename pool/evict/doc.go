@@ -12,12 +12,13 @@
 //	Store   it has contents                       Forget  ...none
 //	Add     the contents may be evicted           Remove  ...not as long as someone holds them
 //
-//	SetPriority, Touch   change what the order of a page depends on, whether it may be evicted or not
+//	SetUseless, SetPriority, Touch   change what the order of a page depends on, whether it may be evicted or not
 //	Advance              the time: priorities that end are the default one from then on
 //	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
 //	Peek                 the pages that are evicted next, in their order
 //
-// A victim is a page of the lowest priority. Copies, contents that are elsewhere too, go before
+// A victim is a page of the lowest priority, and of that one which no match can use, if there is
+// one: the tree knows, which knows all pools. Copies, contents that are elsewhere too, go before
 // all priorities. Of one priority the policy decides.
 //
 // # Quotas

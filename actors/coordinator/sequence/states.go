@@ -45,6 +45,9 @@ type CheckpointRule struct {
 	Reused    int // by the admission
 	Attention int // what would have been reused if no state were needed
 	Interval  int // 0: none
+	// Cut says that Attention ends where a page was evicted, not where the prompt parts from what
+	// is stored.
+	Cut bool
 }
 
 // PlanCheckpoints finds the positions of the prompt at which a commit that ends there
@@ -57,7 +60,12 @@ func (s *Sequence) PlanCheckpoints(r CheckpointRule) {
 			s.wanted = append(s.wanted, position)
 		}
 	}
-	want(r.Attention / tpb * tpb)
+	branch := r.Attention / tpb * tpb
+	want(branch)
+	if r.Cut && r.Reused < branch {
+		// The next eviction may cut before the branch, so a checkpoint there would be lost.
+		want((r.Reused + branch) / 2 / tpb * tpb)
+	}
 	want((prompt - 1) / tpb * tpb)
 	if r.Interval > 0 {
 		// The first multiple behind what was reused. An interval may be as long as an int, so
