@@ -70,9 +70,11 @@ func scrape(t *testing.T, url string) *scraped {
 
 // settled scrapes until no copy and no save is under way.
 func settled(t *testing.T, url string) (last *scraped) {
-	moved := func(s *scraped) float64 {
-		return s.sum("kvactor_link_bytes_total") + s.sum("kvactor_store_saved_bytes_total") +
-			s.sum("kvactor_store_call_duration_seconds_count")
+	moved := func(s *scraped) (sum float64) {
+		if s.kinds["kvactor_store_saved_bytes_total"] != "" {
+			sum = s.sum("kvactor_store_saved_bytes_total") + s.sum("kvactor_store_call_duration_seconds_count")
+		}
+		return sum + s.sum("kvactor_link_bytes_total")
 	}
 	require.Eventually(t, func() bool {
 		before := last
@@ -113,8 +115,19 @@ type seen struct {
 	likelihoods int
 }
 
-// complete sends a request and counts its answer. One of 16 tokens is a block.
-func (c *seen) complete(t *testing.T, url string, body map[string]any) {
+// add counts an answer. 16 tokens are a block.
+func (c *seen) add(prompt, cached, completion int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests++
+	c.prompt += prompt
+	c.cached += cached
+	c.completion += completion
+	c.blocks += (prompt + 15) / 16
+}
+
+// complete sends a request, counts its answer and returns the tokens of it.
+func (c *seen) complete(t *testing.T, url string, body map[string]any) string {
 	text, err := json.Marshal(body)
 	require.NoError(t, err)
 	answer, err := http.Post(url+"/completions", "", strings.NewReader(string(text)))
@@ -141,16 +154,13 @@ func (c *seen) complete(t *testing.T, url string, body map[string]any) {
 		tokens += len(choice.Tokens)
 	}
 	assert.Equal(t, tokens, a.Usage.Completion, "the usage counts the tokens of all choices")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests++
-	c.prompt += a.Usage.Prompt
-	c.cached += a.Usage.Details.Cached
-	c.completion += tokens
-	c.blocks += (a.Usage.Prompt + 15) / 16
+	c.add(a.Usage.Prompt, a.Usage.Details.Cached, tokens)
 	if body["prompt_logprobs"] != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.likelihoods++
 	}
+	return fmt.Sprint(a.Choices)
 }
 
 // abort leaves a stream after its first event. Its prompt has nothing in common with others.

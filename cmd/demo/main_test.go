@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) // a process of demo handover
 	}
 	if args := os.Getenv(asDemo); args != "" {
-		os.Exit(run(context.Background(), strings.Split(args, "\n"), os.Stdin, os.Stdout, os.Stderr))
+		os.Args = append(os.Args[:1], strings.Split(args, "\n")...)
+		main()
 	}
 	// The Valkey client keeps a goroutine asleep for a second after its last look-up of a
 	// cluster's slots, also when it is closed; it ends by itself.
