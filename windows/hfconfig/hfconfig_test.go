@@ -49,6 +49,8 @@ func TestRefused(t *testing.T) {
 			"linear_attn_config.full_attn_layers is missing; linear_attn_config.num_heads is missing; " +
 			"linear_attn_config.head_dim is missing; linear_attn_config.short_conv_kernel_size is missing"},
 		{`{"model_type":"gemma3n_text","num_kv_shared_layers":35,"dtype":"float16"}`, "num_kv_shared_layers 35 is not less than the 35 layers"},
+		{with(`"num_key_value_heads":3`), "8 query heads cannot be divided between 3 KV heads"},
+		{`{"model_type":"bert"}`, `model_type "bert" is not supported: an encoder has no cache`},
 		{`{"model_type":"gemma3_text","use_bidirectional_attention":true,"dtype":"float16"}`, "use_bidirectional_attention: an encoder has no cache"},
 	}
 	for _, tc := range cases {
@@ -56,9 +58,13 @@ func TestRefused(t *testing.T) {
 		require.EqualError(t, err, tc.want, tc.json)
 		assert.ErrorIs(t, err, messages.ErrConfigInvalid)
 	}
-	for _, text := range []string{"", "[]", "3", `{"a":}`} {
+	for text, want := range map[string]string{
+		"": "it is empty", "[]": "it is of type array", "3": "it is of type number", `{"a":1`: "it ends too early",
+		`{"a":}`: "invalid character", `{"a":1} {`: "text follows the JSON object at byte 9",
+	} {
 		_, err := Read(strings.NewReader(text), Options{})
 		assert.ErrorIs(t, err, messages.ErrBadRequest, text)
+		assert.ErrorContains(t, err, want)
 	}
 	_, err := Read(iotest.ErrReader(errors.New("broken pipe")), Options{})
 	assert.ErrorContains(t, err, "broken pipe")
@@ -124,6 +130,8 @@ func TestTensorParallel(t *testing.T) {
 	}
 	_, err := Read(strings.NewReader(llama(2, 4096, 32)), Options{TensorParallel: 3})
 	assert.EqualError(t, err, "8 KV heads cannot be divided between 3 devices")
+	_, err = Read(strings.NewReader(llama(2, 4096, 40)), Options{TensorParallel: 16})
+	assert.ErrorContains(t, err, "40 query heads cannot be divided between 16 devices")
 	_, err = Read(strings.NewReader(llama(2, 4096, 32)), Options{TensorParallel: -1})
 	assert.ErrorContains(t, err, "tensor parallelism over -1 devices")
 }

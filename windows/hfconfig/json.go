@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -45,9 +46,26 @@ func parse(r io.Reader) (*config, error) {
 	d.UseNumber()
 	c := &config{problems: new([]string)}
 	if err := d.Decode(&c.values); err != nil {
-		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is not a JSON object: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is not a JSON object: %s", explain(err))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, refusals.New(messages.ErrBadRequest, "text follows the JSON object at byte %d", d.InputOffset())
 	}
 	return c, nil
+}
+
+// explain says what is wrong with the text without the names of Go's types.
+func explain(err error) string {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		return "it is of type " + kind.Value
+	case err == io.EOF:
+		return "it is empty"
+	case err == io.ErrUnexpectedEOF:
+		return "it ends too early"
+	}
+	return err.Error()
 }
 
 // withoutConstants replaces Infinity, -Infinity and NaN outside of strings by

@@ -167,6 +167,8 @@ func (r *reading) attention(kind string) layer {
 	n, ok := r.divided(heads.number)
 	if !ok {
 		r.problem("%d KV heads cannot be divided between %d devices", heads.number, r.tp)
+	} else if !list {
+		r.checkQueries(kind, heads.number)
 	}
 	dim := r.sizeOf(kind, "dim")
 	l := layer{heads: n, shape: windows.Shape{HeadDim: dim}}
@@ -228,6 +230,17 @@ func (r *reading) noteIndex() {
 	}
 	if n > 0 {
 		r.note(fmt.Sprintf("%d of %d layers keep keys of an index for sparse attention, planned as %s", n, len(r.layers), r.indexType()))
+	}
+}
+
+// checkQueries refuses query heads that cannot be divided between the KV heads or the devices.
+func (r *reading) checkQueries(kind string, heads int) {
+	switch q := r.rule(kind, "query"); {
+	case q.number < 1: // the rules did not need them
+	case q.number%heads != 0:
+		r.problem("%d query heads cannot be divided between %d KV heads", q.number, heads)
+	case q.number%r.tp != 0:
+		r.problem("%d query heads cannot be divided between %d devices", q.number, r.tp)
 	}
 }
 
