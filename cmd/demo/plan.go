@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -30,6 +31,9 @@ type planFlags struct {
 	json, strict           bool
 }
 
+// maxParameters is more than any model has.
+const maxParameters = 1e15
+
 // defaultMemory is the memory of the devices that most people plan for.
 const defaultMemory = 80 << 30
 
@@ -44,7 +48,8 @@ allows no more, what a number of sequences needs, and how long a prefix takes to
 come back from host memory.
 
 MODEL is a Hugging Face config.json, the folder of one, a GGUF file (its header
-is read), or a preset: ` + strings.Join(slices.Sorted(maps.Keys(windows.Presets())), ", ") + `.
+is read), or a preset: ` + presetNames() + `.
+A file or folder comes before a preset of the same name.
 OPTIONS.yaml has the options of the cache: a kv_cache_config, alone or in a file
 of TensorRT-LLM's options. Flags replace what it says.
 
@@ -55,7 +60,7 @@ Nothing is allocated and no device is needed.`,
   demo plan GPT-OSS-20B --sequences 64 --seq-len 4096 --json`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
+			if err := errors.Join(notZero(c.Flags(), "tokens-per-block", "seq-len", "max-seq-len"), f.check()); err != nil {
 				return statusError{err, statusUsage}
 			}
 			return planModel(c, args, &f)
@@ -64,13 +69,13 @@ Nothing is allocated and no device is needed.`,
 	flags := c.Flags()
 	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
 	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading (default: none)")
-	flags.StringVar(&f.dtype, "dtype", "", "element type of the cache (default: the model's)")
+	flags.StringVar(&f.dtype, "dtype", "", "element `type` of the cache (default: the model's)")
 	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
 	flags.IntVar(&f.seqLen, "seq-len", 0, "`tokens` of a typical sequence, for which memory is split (default: the longest)")
 	flags.IntVar(&f.maxSeqLen, "max-seq-len", 0, "`tokens` of the longest sequence (default: the model's)")
 	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0, "`tokens` of a block (default 32)")
 	flags.IntVar(&f.number, "sequences", 1, "say what so many `sequences` of --seq-len tokens need")
-	flags.StringVar(&f.link, "link", sim.DefaultProfile, "device whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
+	flags.StringVar(&f.link, "link", sim.DefaultProfile, "`device` whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
 	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
 	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
@@ -82,12 +87,20 @@ func (f *planFlags) check() error {
 	switch {
 	case f.tp < 1:
 		return fmt.Errorf("--tp %d is not at least 1", f.tp)
-	case f.seqLen < 0 || f.maxSeqLen < 0 || f.tokensPerBlock < 0:
-		return fmt.Errorf("--seq-len, --max-seq-len and --tokens-per-block are not negative")
+	case f.memory == 0:
+		return fmt.Errorf("--memory 0 holds no cache")
+	case f.seqLen < 0:
+		return fmt.Errorf("--seq-len %d is negative", f.seqLen)
+	case f.maxSeqLen < 0:
+		return fmt.Errorf("--max-seq-len %d is negative", f.maxSeqLen)
+	case f.tokensPerBlock < 0:
+		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
 	case f.number < 1:
 		return fmt.Errorf("--sequences %d is not at least 1", f.number)
-	case f.parameters < 0:
-		return fmt.Errorf("--parameters %g is negative", f.parameters)
+	case !(f.parameters >= 0 && f.parameters <= maxParameters): // nor NaN
+		return fmt.Errorf("--parameters %g is not within 0 and %g", f.parameters, maxParameters)
+	case !slices.Contains(sim.Profiles(), f.link):
+		return fmt.Errorf("--link %s is none of %s", f.link, strings.Join(sim.Profiles(), ", "))
 	}
 	return nil
 }
@@ -103,11 +116,11 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 	}
 	link, err := sim.NamedProfile(f.link)
 	if err != nil {
-		return statusError{err, statusUsage}
+		return err
 	}
 	request := plan.Request{
 		Name: filepath.Base(args[0]), Model: model, Cache: cache, DeviceBytes: int64(f.memory),
-		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters,
+		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters, Devices: f.tp,
 	}
 	if model.Encodes() && cache.CrossKVCacheFraction == 0 {
 		request.Cache.CrossKVCacheFraction = 0.5
@@ -154,28 +167,44 @@ func (f *planFlags) cache(files []string) (windows.Config, error) {
 	return cache, nil
 }
 
-// model reads the geometry: of a preset if there is one of that name, else of a
-// file.
+// model reads the geometry, of a file or folder if there is one of that name, else of a preset.
 func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, error) {
-	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict}
-	if preset, ok := windows.Presets()[name]; ok {
-		if f.maxSeqLen > 0 {
-			preset.MaxSeqLen = f.maxSeqLen
-		}
-		var err error
-		preset.Model, err = preset.OfRank(f.tp)
-		return hfconfig.Model{Preset: preset}, err
+	if _, err := os.Stat(name); err == nil {
+		return f.file(name, cache)
 	}
+	for preset, p := range windows.Presets() {
+		if strings.EqualFold(preset, name) {
+			return f.preset(preset, p, cache)
+		}
+	}
+	return hfconfig.Model{}, fmt.Errorf("%s is neither a file nor one of the presets %s", name, presetNames())
+}
+
+// preset divides a preset between the devices.
+func (f *planFlags) preset(name string, p windows.Preset, cache windows.Config) (_ hfconfig.Model, err error) {
+	if f.maxSeqLen > 0 {
+		p.MaxSeqLen = f.maxSeqLen
+	}
+	if d := cache.MambaSSMCacheDType; len(p.States) > 0 && d != "" && d != windows.AutoDType {
+		return hfconfig.Model{}, fmt.Errorf("mamba_ssm_cache_dtype %s needs a config.json: the states of %s have one size", d, name)
+	}
+	p.Model, err = p.OfRank(f.tp)
+	return hfconfig.Model{Preset: p}, err
+}
+
+// file reads a config.json, the folder of one, or the header of a GGUF file.
+func (f *planFlags) file(name string, cache windows.Config) (hfconfig.Model, error) {
+	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict}
 	read := hfconfig.Open
 	if gguf.IsFile(name) {
 		read = gguf.Open
 	}
 	m, err := read(name, o)
-	if err != nil && os.IsNotExist(err) {
-		return m, fmt.Errorf("%s is neither a file nor a preset: %w", name, err)
-	}
-	if err != nil {
+	if err != nil && !strings.Contains(err.Error(), name) {
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
-	return m, nil
+	return m, err
 }
+
+// presetNames lists the presets.
+func presetNames() string { return strings.Join(slices.Sorted(maps.Keys(windows.Presets())), ", ") }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -93,7 +94,7 @@ func TestPlanTables(t *testing.T) {
 	status, out, errs := command(t, "", "plan", "DeepSeek-V3", "--memory", "60GiB", "--seq-len", "16384", "--parameters", "37e9")
 	require.Zero(t, status, errs)
 	for _, want := range []string{
-		"DeepSeek-V3: 61 layers, sequences of up to 163 840 tokens, blocks of 32\n", "bfloat16 latent 576", "68.6 KiB", "limited by",
+		"DeepSeek-V3: 61 layers, sequences of up to 163 840 tokens, blocks of 32\n", "latent 576 bfloat16", "68.6 KiB", "limited by",
 		"1 sequence of 16 384 tokens: 1.1 GiB\n", "tokens or more is back sooner than computed", "###", " tokens\n",
 	} {
 		assert.Contains(t, out, want)
@@ -107,12 +108,20 @@ func TestPlanMistakes(t *testing.T) {
 		want   string
 	}{
 		"no model":         {[]string{"plan"}, 2, "accepts between 1 and 2 arg"},
-		"unknown model":    {[]string{"plan", "Llama-9"}, 1, "neither a file nor a preset"},
+		"unknown model":    {[]string{"plan", "Llama-9"}, 1, "Llama-9 is neither a file nor one of the presets DeepSeek-V3, GPT"},
 		"bad size":         {[]string{"plan", "Llama-3.1-8B", "--memory", "much"}, 2, "not a size such as 80GiB"},
 		"no devices":       {[]string{"plan", "Llama-3.1-8B", "--tp", "0"}, 2, "--tp 0"},
 		"too many devices": {[]string{"plan", "Llama-3.1-8B", "--tp", "3"}, 1, "8 KV heads cannot be divided between 3 devices"},
 		"too little":       {[]string{"plan", "Llama-3.1-8B", "--memory", "1MiB"}, 1, "pool wfullh8 gets no page"},
-		"no such link":     {[]string{"plan", "Llama-3.1-8B", "--link", "rope"}, 2, `no profile "rope"`},
+		"no such link":     {[]string{"plan", "Llama-3.1-8B", "--link", "rope"}, 2, "--link rope is none of a100-pcie4, h100"},
+		"no memory":        {[]string{"plan", "Llama-3.1-8B", "--memory", "0"}, 2, "--memory 0 holds no cache"},
+		"blocks of 0":      {[]string{"plan", "Llama-3.1-8B", "--tokens-per-block", "0"}, 2, "--tokens-per-block 0 is not at least 1"},
+		"lengths of 0":     {[]string{"plan", "Llama-3.1-8B", "--max-seq-len", "0"}, 2, "--max-seq-len 0 is not at least 1"},
+		"negative length":  {[]string{"plan", "Llama-3.1-8B", "--max-seq-len", "-3"}, 2, "--max-seq-len -3 is negative"},
+		"no number":        {[]string{"plan", "Llama-3.1-8B", "--parameters", "NaN"}, 2, "--parameters NaN is not within"},
+		"too many":         {[]string{"plan", "Llama-3.1-8B", "--sequences", "100000000000"}, 1, "100 000 000 000 sequences of 131 072 tokens take more than 8 EiB"},
+		"states of preset": {[]string{"plan", "Qwen3-Next-80B-A3B", written(t, "o.yaml", "kv_cache_config: {mamba_ssm_cache_dtype: float32}")}, 1, "needs a config.json"},
+		"an encoder":       {[]string{"plan", written(t, "c.json", `{"model_type":"bert"}`)}, 1, "an encoder has no cache"},
 		"no such dtype":    {[]string{"plan", "Llama-3.1-8B", "--dtype", "int3"}, 1, `dtype "int3" is not one of`},
 		"key not read":     {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","sliding_window":9,"max_position_embeddings":99,"dtype":"float16"}`)}, 1, "sliding_window"},
 		"unknown key":      {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","ssm_size":1}`)}, 1, "ssm_size"},
@@ -125,6 +134,27 @@ func TestPlanMistakes(t *testing.T) {
 			assert.Equal(t, tc.status, status, errs)
 			assert.Empty(t, out)
 			assert.Contains(t, errs, tc.want)
+			for _, arg := range tc.args[1:] {
+				assert.LessOrEqual(t, strings.Count(errs, arg), 1, "an error names what it is about once: %s", errs)
+			}
 		})
 	}
+}
+
+// Both columns are times of the same devices.
+func TestPlanDividesComputing(t *testing.T) {
+	one := planned(t, "Llama-3.1-8B", "--parameters", "8e9").Offload.Rows[0]
+	eight := planned(t, "Llama-3.1-8B", "--parameters", "8e9", "--tp", "8").Offload.Rows[0]
+	assert.InEpsilon(t, one.Compute, 8*eight.Compute, 1e-6)
+	assert.InEpsilon(t, one.Bytes, 8*eight.Bytes, 1e-6)
+}
+
+// A folder comes before a preset of its name, and presets are found in any case.
+func TestPlanNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	assert.Equal(t, 32, planned(t, "llama-3.1-8b").Layers)
+	require.NoError(t, os.Mkdir("Llama-3.1-8B", 0o700))
+	config := strings.Replace(llamaConfig, `"num_hidden_layers":32`, `"num_hidden_layers":10`, 1)
+	require.NoError(t, os.WriteFile("Llama-3.1-8B/config.json", []byte(config), 0o600))
+	assert.Equal(t, 10, planned(t, "Llama-3.1-8B").Layers)
 }

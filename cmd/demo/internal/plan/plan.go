@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -29,6 +30,8 @@ type Request struct {
 	// Parameters are those that one token uses, for the time to compute a prefix;
 	// 0: unknown.
 	Parameters float64
+	// Devices share the computation of a prefix, as they share the layers; 0: one.
+	Devices int
 }
 
 // Plan is the answer. Sizes are in bytes.
@@ -144,8 +147,11 @@ func Make(r Request) (*Plan, error) {
 	}
 	p.describe()
 	p.fits()
-	p.needs()
+	if err := p.needs(); err != nil {
+		return nil, err
+	}
 	p.offload()
+	p.explain()
 	p.plan.Warnings = windows.Warnings(p.self(), m, r.Cache, p.counts)
 	p.turns()
 	return &p.plan, nil
@@ -277,13 +283,35 @@ func (p *planner) fits() {
 }
 
 // needs computes what the number of sequences takes that was asked for.
-func (p *planner) needs() {
+func (p *planner) needs() error {
 	n := Need{Sequences: max(1, p.Sequences), Tokens: p.SeqLen}
 	if n.Tokens == 0 {
 		n.Tokens = p.plan.ExpectedLen
 	}
-	n.Bytes = int64(n.Sequences) * p.sequenceBytes(n.Tokens)
+	one := p.sequenceBytes(n.Tokens)
+	if int64(n.Sequences) > math.MaxInt64/one {
+		return fmt.Errorf("%s sequences of %s tokens take more than 8 EiB", report.Count(n.Sequences), report.Count(n.Tokens))
+	}
+	n.Bytes = int64(n.Sequences) * one
 	p.plan.Need = n
+	return nil
+}
+
+// explain adds notes on what the numbers of some pools contain.
+func (p *planner) explain() {
+	m := p.Model.Model
+	if len(m.States) > 0 {
+		p.plan.Notes = append(p.plan.Notes,
+			"states are as large as mamba_ssm_cache_dtype, the file or else the model's type says; many servers keep float32",
+			"a running sequence takes two states: the one it works on and a checkpoint")
+	}
+	side := m.SideBytes
+	for _, s := range m.Shapes {
+		side = max(side, s.SideBytes)
+	}
+	if side > 0 {
+		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("each token of a layer has %d bytes beside its keys and values, such as an indexer's keys", side))
+	}
 }
 
 // efficiency is the part of a device's datasheet rate that prefill reaches.
@@ -322,7 +350,8 @@ func (p *planner) back(tokens int) Back {
 	}
 	b.Rate = float64(tokens) / (float64(b.Nanos) / 1e9)
 	if p.Parameters > 0 && p.Link.DenseTFLOPS > 0 {
-		b.Compute = int64(2 * p.Parameters * float64(tokens) / (p.Link.DenseTFLOPS * 1e12 * efficiency) * 1e9)
+		rate := p.Link.DenseTFLOPS * 1e12 * efficiency * float64(max(1, p.Devices))
+		b.Compute = int64(min(2*p.Parameters*float64(tokens)/rate*1e9, math.MaxInt64/2))
 	}
 	return b
 }

@@ -35,32 +35,31 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 // poolTable lists the pools with their shares.
 func (p *Plan) poolTable() report.Table {
 	t := report.Table{
-		Title: fmt.Sprintf("pools: %s of %s free device memory, %s of host memory", report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
-		Header: []string{"pool", "holds", "layers", "KV heads", "page", "a token",
-			"device pages", "host pages", "share"},
+		Title:  fmt.Sprintf("pools: %s of %s free device memory, %s of host memory", report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
+		Header: []string{"pool", "a layer's token", "layers", "page", "a token", "device pages", "share", "host pages"},
 	}
 	for _, pool := range p.Pools {
-		token, heads := report.Bytes(pool.TokenBytes), fmt.Sprint(pool.KVHeads)
+		token := report.Bytes(pool.TokenBytes)
 		if pool.TokenBytes == 0 {
-			token, heads = "-", "-"
+			token = "-"
 		}
-		t.Row(pool.Name, pool.holds(), pool.Layers, heads, report.Bytes(pool.PageBytes), token,
-			report.Count(pool.Primary), report.Count(pool.Secondary), fmt.Sprintf("%.1f %%", 100*pool.Share))
+		t.Row(pool.Name, pool.holds(), pool.Layers, report.Bytes(pool.PageBytes), token,
+			report.Count(pool.Primary), fmt.Sprintf("%.1f %%", 100*pool.Share), report.Count(pool.Secondary))
 	}
 	return t
 }
 
-// holds is what a page of the pool holds, in short.
+// holds is what a page of the pool has of each token in each layer, in short.
 func (p *Pool) holds() string {
 	switch {
 	case p.Kind == "state":
-		return "states"
+		return "state"
 	case p.ValueDim == 0:
-		return fmt.Sprintf("%s latent %d", p.DType, p.HeadDim)
+		return fmt.Sprintf("latent %d %s", p.HeadDim, p.DType)
 	case p.ValueDim != p.HeadDim:
-		return fmt.Sprintf("%s K %d, V %d", p.DType, p.HeadDim, p.ValueDim)
+		return fmt.Sprintf("%d x (%d + %d) %s", p.KVHeads, p.HeadDim, p.ValueDim, p.DType)
 	default:
-		return fmt.Sprintf("%s x %d", p.DType, p.HeadDim)
+		return fmt.Sprintf("2 x %d x %d %s", p.KVHeads, p.HeadDim, p.DType)
 	}
 }
 
@@ -80,7 +79,7 @@ func (p *Plan) fitTable() report.Table {
 func (p *Plan) offloadTable() report.Table {
 	t := report.Table{
 		Title:  "bringing a prefix back from host memory over the link of " + p.Offload.Link,
-		Header: []string{"tokens", "bytes", "time", "faster than a prefill of less than"},
+		Header: []string{"tokens", "bytes", "time", "worth it if prefill is below"},
 	}
 	computed := p.Offload.Parameters > 0
 	if computed {

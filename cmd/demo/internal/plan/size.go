@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -33,7 +33,7 @@ func (s *Size) Set(text string) error {
 	}
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || math.IsNaN(v) || v < 0 || v*factor >= math.MaxInt64 {
-		return fmt.Errorf("%q is not a size such as 80GiB", text)
+		return errors.New("it is not a size such as 80GiB")
 	}
 	*s = Size(v * factor)
 	return nil

@@ -112,7 +112,7 @@ func Count[T ~int | ~int64](n T) string {
 
 // Bytes prints a size in binary units.
 func Bytes(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v := float64(n)
 	for i, unit := range units {
 		if v < 1024 || i == len(units)-1 {
@@ -134,13 +134,17 @@ func Percent[T ~int | ~int64](part, whole T) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// Duration prints a time with three digits.
+// Duration prints a time with three digits, microseconds as the locale can.
 func Duration(d time.Duration) string {
+	micro := "us"
+	if Locale() == Unicode {
+		micro = "µs"
+	}
 	switch {
 	case d < time.Microsecond:
 		return fmt.Sprintf("%d ns", d.Nanoseconds())
 	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g us", float64(d)/float64(time.Microsecond))
+		return fmt.Sprintf("%.3g %s", float64(d)/float64(time.Microsecond), micro)
 	case d < time.Second:
 		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 	case d < 1000*time.Second:

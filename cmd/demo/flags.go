@@ -1,0 +1,18 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// notZero refuses a 0 that was typed for a flag where the absence of the flag, not 0, means
+// its default.
+func notZero(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if f := flags.Lookup(name); f.Changed && f.Value.String() == "0" {
+			return fmt.Errorf("--%s 0 is not at least 1", name)
+		}
+	}
+	return nil
+}
