@@ -117,6 +117,9 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts,\non a %s with pages of %s\n",
 		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
 	err = p.run(c.Context(), report.NewProgress(c.ErrOrStderr(), "demo", requests))
+	if stopped := c.Context().Err(); stopped != nil && errors.Is(err, stopped) {
+		return errors.Join(err, p.finish(c)) // shows what there is
+	}
 	if err != nil {
 		_, shut := p.rig.Shutdown(context.WithoutCancel(c.Context()))
 		return errors.Join(err, shut)
@@ -231,7 +234,7 @@ func (p *play) run(ctx context.Context, progress *report.Progress) error {
 				cancel() // the others have nothing to wait for
 			}
 		case <-tick.C:
-			if failed == nil {
+			if failed == nil && ctx.Err() == nil {
 				failed = p.watch(ctx, progress)
 			}
 		}
@@ -286,7 +289,8 @@ func (p *play) stored(ctx context.Context) (*actors.StoreStats, error) {
 // finish prints the tables, checks everything and shuts the engine down.
 func (p *play) finish(c *cobra.Command) error {
 	wall := time.Since(p.start)
-	ctx := c.Context()
+	stopped := c.Context().Err() != nil
+	ctx := context.WithoutCancel(c.Context())
 	stored, err := p.stored(ctx)
 	if err != nil {
 		return err
@@ -304,7 +308,7 @@ func (p *play) finish(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if leaked > 0 {
+	if leaked > 0 && !stopped { // then what ran has its pages
 		problems = append(problems, fmt.Sprintf("%d pages are still held by sequences", leaked))
 	}
 	var total serve.Totals

@@ -40,9 +40,6 @@ type fleetFlags struct {
 	runs                  int
 }
 
-// sharedTrace is the trace that is replayed without an argument, if it is there.
-const sharedTrace = "../shared/traces/mooncake_conversation_h1.jsonl.gz"
-
 func fleetCommand() *cobra.Command {
 	var f fleetFlags
 	c := &cobra.Command{
@@ -163,8 +160,6 @@ const (
 func (f *fleetFlags) open(args []string) (err error) {
 	if len(args) > 0 {
 		f.trace = args[0]
-	} else if _, err := os.Stat(sharedTrace); err == nil {
-		f.trace = sharedTrace
 	}
 	if f.trace == "" {
 		f.blockTokens, f.requests = workloadBlock, workload.Requests([]*workload.Users{f.users()})
@@ -223,7 +218,7 @@ func runFleet(c *cobra.Command, f *fleetFlags) (failed error) {
 			}
 			r, err := f.run(c, v, kill)
 			if err != nil {
-				return fmt.Errorf("%s: %w", v.title, err)
+				return errors.Join(fmt.Errorf("%s: %w", v.title, err), t.soFar())
 			}
 			t.add(v, r)
 			if f.json {

@@ -45,6 +45,14 @@ func (t *fleetTables) all() []fleetRun {
 	return append(append([]fleetRun(nil), t.runs...), t.killed...)
 }
 
+// soFar prints the runs that had ended when a signal came.
+func (t *fleetTables) soFar() error {
+	if t.command.Context().Err() == nil || t.flags.json || len(t.runs) == 0 {
+		return nil
+	}
+	return t.print()
+}
+
 func (t *fleetTables) print() error {
 	tables := []*report.Table{t.shared()}
 	if len(t.killed) > 0 {

@@ -59,3 +59,35 @@ func TestLongChat(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs, "bytes")
 }
+
+// stopper ends a context when something is written to it.
+type stopper struct {
+	bytes.Buffer
+	stop context.CancelFunc
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	s.stop()
+	return s.Buffer.Write(p)
+}
+
+// A command that is interrupted says so, and shows what it has.
+func TestInterruptedCommandsShowWhatThereIs(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--conversations", "400", "--pages", "400", "--chats", "0"}, "requests answered"},
+		{[]string{"replay", rounds(t, 20), "--pages", "40", "--serve", "127.0.0.1:0"}, "requests"},
+		{[]string{"replay", rounds(t, 20), "--pages", "40", "--atomic", "--serve", "127.0.0.1:0"}, "requests"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		errs := &stopper{stop: cancel}
+		assert.Equal(t, statusInterrupted, run(ctx, c.args, strings.NewReader(""), &out, errs), errs.String())
+		assert.Contains(t, out.String(), c.want)
+		assert.NotContains(t, out.String(), "problems")
+		assert.Contains(t, errs.String(), "demo: interrupted\n")
+		assert.NotContains(t, errs.String(), "context canceled")
+	}
+}

@@ -180,6 +180,6 @@ func TestReplayComparesPolicies(t *testing.T) {
 	}
 	status, out, _ = command(t, "", args...)
 	require.Zero(t, status)
-	assert.Contains(t, out, "of the gap")
+	assert.Contains(t, out, "to optimal")
 	assert.Contains(t, out, "100.0 %")
 }

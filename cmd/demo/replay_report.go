@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +26,41 @@ const reportIntervals = 60
 
 // reports tells whether any kind of report is wanted.
 func (f *replayFlags) reports() bool { return f.report != "" || f.png != "" || f.plot }
+
+// checkOutputs refuses, before anything is replayed, files that could not be written.
+func (f *replayFlags) checkOutputs() error {
+	if f.png != "" && !strings.HasSuffix(f.png, ".png") {
+		if info, err := os.Stat(f.png); err == nil && !info.IsDir() || err != nil && filepath.Ext(f.png) != "" {
+			return fmt.Errorf("--png %s is neither a folder nor a file.png", f.png)
+		}
+		if err := os.MkdirAll(f.png, 0o755); err != nil {
+			return fmt.Errorf("--png: %w", err)
+		}
+	} else if err := writable(f.png); err != nil {
+		return fmt.Errorf("--png: %w", err)
+	}
+	if err := writable(f.report); err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	return nil
+}
+
+// writable opens a file for writing without changing it; "" is none.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, missing := os.Stat(path)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	err = file.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
 
 // intervals is how many parts of the time each replay has.
 func (f *replayFlags) intervals() int {

@@ -84,9 +84,29 @@ func TestImagesAndTerminalPlots(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 	}
-	status, _, errs := command(t, "", "replay", path, "--report", filepath.Join(folder, "none", "x.html"))
-	assert.Equal(t, 1, status)
-	assert.Contains(t, errs, "no such file")
+}
+
+// TestReportsThatCannotBeWritten: the path is looked at before anything is replayed.
+func TestReportsThatCannotBeWritten(t *testing.T) {
+	path, folder := rounds(t, 30), t.TempDir()
+	for want, args := range map[string][]string{
+		"--report: open":    {"--report", filepath.Join(folder, "none", "x.html")},
+		"is a directory":    {"--report", folder},
+		"--png: open":       {"--png", filepath.Join(folder, "none", "x.png")},
+		"neither a folder":  {"--png", filepath.Join(folder, "x.jpg")},
+		"nor a file.png":    {"--png", path},
+		"not a directory":   {"--png", filepath.Join(path, "x")},
+		"no such file or d": {"--report", filepath.Join(folder, "none", "x.html"), "--policy", "priority_lru,forecast"},
+	} {
+		status, out, errs := command(t, "", append([]string{"replay", path}, args...)...)
+		assert.Equal(t, 1, status)
+		assert.Empty(t, out)
+		assert.Contains(t, errs, want)
+		assert.NotContains(t, errs, "requests")
+	}
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	assert.Empty(t, entries)
 }
 
 // TestReportInABrowser looks at the page in a real browser: it loads without a message on the

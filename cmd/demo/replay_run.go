@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -60,6 +61,9 @@ func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 
 // replayTrace runs all replays and prints them in the order of the flags.
 func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
+	if err := f.checkOutputs(); err != nil {
+		return err
+	}
 	if f.serve != "" {
 		w, err := watch.Start(f.serve, "replay of "+filepath.Base(path), c.ErrOrStderr())
 		if err != nil {
@@ -87,10 +91,10 @@ func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
 	end := startRuns(ctx, runs, f.jobs, newReplayProgress(c, len(runs), total))
 	defer end()
 	defer stop() // before end waits: after an error the others need not go on
-	for _, r := range runs {
+	for i, r := range runs {
 		<-r.done
 		if err := f.finished(c, r); err != nil {
-			return err
+			return errors.Join(err, f.soFar(c, runs[:i]))
 		}
 	}
 	if !f.json && (len(runs) > 1 || runs[0].meter == nil) {
@@ -126,17 +130,26 @@ func startRuns(ctx context.Context, runs []*replayRun, jobs int, p *replayProgre
 	return players.Wait
 }
 
-// finished prints a replay that has ended, unless the comparison will.
+// soFar compares the replays that had ended when a signal came.
+func (f *replayFlags) soFar(c *cobra.Command, ended []*replayRun) error {
+	if c.Context().Err() == nil || f.json || len(ended) == 0 {
+		return nil
+	}
+	return printComparison(c, results(ended))
+}
+
+// finished prints a replay that has ended, unless the comparison will. One that a signal has
+// ended is printed as far as it came if it is the only one.
 func (f *replayFlags) finished(c *cobra.Command, r *replayRun) error {
-	if r.err != nil {
+	if r.err != nil && (r.result == nil || f.json || r.meter == nil) {
 		return r.err
 	}
-	var err error
+	err := r.err
 	switch {
 	case f.json:
 		err = json.NewEncoder(c.OutOrStdout()).Encode(r.result)
 	case r.meter != nil && len(f.pages)*len(f.policies) == 1 && !(f.atomic && f.timed):
-		err = printReplay(c, r.result, r.meter)
+		err = errors.Join(err, printReplay(c, r.result, r.meter))
 	}
 	if err != nil {
 		return err

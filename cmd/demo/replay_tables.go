@@ -27,7 +27,7 @@ func printComparison(c *cobra.Command, results []*replay.Result) error {
 	}
 	t := report.Table{
 		Title:  fmt.Sprintf("%s, blocks of %d tokens", results[0].Trace, results[0].TokensPerBlock),
-		Header: []string{"policy", "mode", "pages", "blocks hit", "rate", "of the gap", "prefill saved"},
+		Header: []string{"policy", "mode", "pages", "blocks hit", "rate", "to optimal", "prefill saved"},
 	}
 	for _, r := range results {
 		share, saved := "", ""
@@ -38,7 +38,7 @@ func printComparison(c *cobra.Command, results []*replay.Result) error {
 		if r.SavedSeconds > 0 {
 			saved = fmt.Sprintf("%.0f s", r.SavedSeconds)
 		}
-		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.Hits), fmt.Sprintf("%.4f", r.HitRate), share, saved)
+		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.Hits), fmt.Sprintf("%.2f %%", 100*r.HitRate), share, saved)
 	}
 	if err := t.Write(c.OutOrStdout(), report.Locale()); err != nil {
 		return err

@@ -36,15 +36,24 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 func (p *Plan) poolTable() report.Table {
 	t := report.Table{
 		Title:  fmt.Sprintf("pools: %s of %s free device memory, %s of host memory", report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
-		Header: []string{"pool", "a layer's token", "layers", "page", "a token", "device pages", "share", "host pages"},
+		Header: []string{"pool", "a layer's token", "layers", "page", "a token", "pages", "share"},
+	}
+	if p.Host > 0 {
+		t.Header = append(t.Header, "host pages")
 	}
 	for _, pool := range p.Pools {
 		token := report.Bytes(pool.TokenBytes)
 		if pool.TokenBytes == 0 {
 			token = "-"
 		}
-		t.Row(pool.Name, pool.holds(), pool.Layers, report.Bytes(pool.PageBytes), token,
-			report.Count(pool.Primary), fmt.Sprintf("%.1f %%", 100*pool.Share), report.Count(pool.Secondary))
+		cells := []any{
+			pool.Name, pool.holds(), pool.Layers, report.Bytes(pool.PageBytes), token,
+			report.Count(pool.Primary), fmt.Sprintf("%.1f %%", 100*pool.Share),
+		}
+		if p.Host > 0 {
+			cells = append(cells, report.Count(pool.Secondary))
+		}
+		t.Row(cells...)
 	}
 	return t
 }

@@ -27,12 +27,16 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	one := &atomic{session: s, compute: compute, gpu: cost.H100()}
 	one.admit.Requests = make([]messages.AdmitRequest, 1)
 	one.release.Steps = make([]messages.ReleaseStep, 1)
+	calls := context.WithoutCancel(ctx) // a request that has begun is counted
 	for err == nil {
 		var next *trace.Request
 		if next, err = s.next(); err != nil || next == nil {
 			break
 		}
-		err = one.replay(ctx, next)
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		err = one.replay(calls, next)
 		s.progress(time.Duration(s.arrival.Load()))
 	}
 	s.result.checked(compute)
@@ -77,7 +81,8 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	a.result.look(blocks, reused/size, min(reused/size, onHost))
 	a.result.PromptTokens += int64(blocks * size)
 	a.result.ReusedTokens += int64(reused)
-	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: stored})
+	// The blocks that the cache has no room for are computed all the same.
+	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: blocks * size})
 	a.result.PrefillSeconds += computed.Seconds()
 	a.result.SavedSeconds += cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{To: reused}).Seconds()
 	if !a.config.NoKernels {

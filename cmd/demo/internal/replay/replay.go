@@ -156,8 +156,13 @@ func (s *session) progress(at time.Duration) {
 	}
 }
 
-// close shuts everything down; cause is the error that ends the replay, if any.
+// close shuts everything down; cause is the error that ends the replay, if any. A replay whose
+// context has ended has a result all the same: that of the requests before.
 func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Meter, error) {
+	interrupted := cause != nil && ctx.Err() != nil && errors.Is(cause, ctx.Err())
+	if interrupted {
+		ctx, cause = context.WithoutCancel(ctx), nil
+	}
 	if cause == nil {
 		cause = s.result.close(ctx, s.rig, s.start, !s.config.NoKernels)
 	}
@@ -172,6 +177,9 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 	s.result.LeakedPages = leaked
 	if err := errors.Join(cause, err, s.reader.Close()); err != nil {
 		return nil, nil, err
+	}
+	if interrupted {
+		return &s.result, s.rig.Meter, context.Canceled
 	}
 	return &s.result, s.rig.Meter, nil
 }

@@ -154,13 +154,37 @@ func shape(t *testing.T, path string) (longest, distinct int) {
 func TestAtomicPromptsLongerThanTheCache(t *testing.T) {
 	path := generate(t, 60, 9)
 	longest, _ := shape(t, path)
+	whole, _, err := Atomic(t.Context(), config(path, 2*longest))
+	require.NoError(t, err)
 	for _, capacity := range []int{1, longest / 2, longest - 1} {
 		result, _, err := Atomic(t.Context(), config(path, capacity))
 		require.NoError(t, err)
+		assert.InEpsilon(t, whole.PrefillSeconds+whole.SavedSeconds, result.PrefillSeconds+result.SavedSeconds, 1e-6,
+			"what is not reused is computed")
 		assert.Equal(t, lru(t, path, capacity), result.Hits, "%d blocks", capacity)
 		assert.Equal(t, 60, result.Requests)
 		assert.Zero(t, result.Refused)
 		assert.Empty(t, result.Problems)
+	}
+}
+
+// TestInterrupted: a replay whose context ends has the result of the requests before.
+func TestInterrupted(t *testing.T) {
+	for _, play := range []func(context.Context, Config) (*Result, *engine.Meter, error){Atomic, Timed} {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := config(generate(t, 60, 9), 1000)
+		c.Progress = func(r *Result) {
+			if r.Requests == 5 {
+				cancel()
+			}
+		}
+		r, meter, err := play(ctx, c)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.NotNil(t, meter)
+		assert.GreaterOrEqual(t, r.Requests, 5)
+		assert.Less(t, r.Requests, 60)
+		assert.Positive(t, r.PromptTokens)
+		assert.Empty(t, r.Problems)
 	}
 }
 

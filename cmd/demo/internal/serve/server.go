@@ -128,10 +128,15 @@ func (s *Server) Compute() *Compute { return s.compute }
 func (s *Server) Now() time.Duration { return s.config.Rig.Now() + s.skipped }
 
 // Run serves until the source has nothing more. An error is one of the engine
-// or the device that no server can go on from.
+// or the device that no server can go on from, or that of the context, which ends it between
+// two steps.
 func (s *Server) Run(ctx context.Context) error {
+	calls := context.WithoutCancel(ctx)
 	for {
-		more, err := s.Step(ctx)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%s: %w", s.config.Name, err)
+		}
+		more, err := s.Step(calls)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.config.Name, err)
 		}

@@ -55,6 +55,7 @@ func (d *Data) Write(w io.Writer) error {
 		Tiles       []tile
 		Figures     []figure
 		Tables      []*table
+		Main        string // the replay of the tiles, if there are several
 		Timed       bool
 	}{Data: d, Light: template.CSS(charts.CSS(charts.Light)), Dark: template.CSS(charts.CSS(charts.Dark)), Tiles: d.tiles()}
 	for _, c := range d.Charts() {
@@ -65,6 +66,9 @@ func (d *Data) Write(w io.Writer) error {
 		view.Figures = append(view.Figures, figure{c, template.HTML(svg)}) // drawn here, from numbers and escaped names
 	}
 	view.Tables = d.tables()
+	if len(d.Replays) > 1 {
+		view.Main = title(d.main())
+	}
 	for _, r := range d.Replays {
 		view.Timed = view.Timed || r.Mode == replay.ModeTimed
 	}
@@ -75,14 +79,14 @@ func (d *Data) Write(w io.Writer) error {
 func (d *Data) tiles() []tile {
 	r := d.main()
 	list := []tile{
-		{"of blocks hit", report.Percent(r.Hits, r.Blocks), report.Count(r.Hits) + " of " + report.Count(r.Blocks)},
+		{"blocks hit", report.Percent(r.Hits, r.Blocks), report.Count(r.Hits) + " of " + report.Count(r.Blocks)},
 		{"prefill saved", seconds(r.SavedSeconds), "beside " + seconds(r.PrefillSeconds) + " computed"},
 	}
 	if best, ok := atPages(d.Optimal, r); ok {
 		list = append(list, tile{"optimal hits", report.Percent(best.Hits, d.Trace.Blocks), "one request at a time"})
 	}
 	if r.HostPages > 0 {
-		list = append(list, tile{"of hits from host", report.Percent(r.HostHits, r.Hits), report.Count(r.HostHits) + " blocks"})
+		list = append(list, tile{"hits from host", report.Percent(r.HostHits, r.Hits), report.Count(r.HostHits) + " blocks"})
 	}
 	return append(list, tile{"requests", report.Count(r.Requests), report.Count(r.Refused) + " given up"})
 }
@@ -108,8 +112,8 @@ func (d *Data) tables() []*table {
 func (d *Data) compared() *table {
 	t := &table{
 		Title: "Replays", Open: true,
-		Note:   "of the gap: the share of the way from LRU to optimal with as many blocks, both one request at a time.",
-		Header: []string{"policy", "mode", "pages", "host pages", "blocks hit", "rate", "of the gap", "prefill saved"},
+		Note:   "to optimal: the share of the way from LRU to optimal with as many blocks, both one request at a time.",
+		Header: []string{"policy", "mode", "pages", "host pages", "blocks hit", "rate", "to optimal", "prefill saved"},
 	}
 	for _, r := range d.Replays {
 		share := ""
@@ -118,7 +122,7 @@ func (d *Data) compared() *table {
 			share = fmt.Sprintf("%.1f %%", 100*(r.HitRate-lru.HitRate)/(best.HitRate-lru.HitRate))
 		}
 		t.row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.HostPages), report.Count(r.Hits),
-			fmt.Sprintf("%.4f", r.HitRate), share, seconds(r.SavedSeconds))
+			fmt.Sprintf("%.2f %%", 100*r.HitRate), share, seconds(r.SavedSeconds))
 	}
 	return t
 }
@@ -178,7 +182,7 @@ func (d *Data) curve() *table {
 		Note: "Exactly what " + windows.PriorityLRU + " hits with --atomic and as many pages, without host pages.",
 	}
 	for _, p := range d.LRU {
-		t.row(report.Count(p.Blocks), report.Count(p.Hits), fmt.Sprintf("%.4f", p.HitRate))
+		t.row(report.Count(p.Blocks), report.Count(p.Hits), fmt.Sprintf("%.2f %%", 100*p.HitRate))
 	}
 	return t
 }

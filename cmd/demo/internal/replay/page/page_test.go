@@ -125,10 +125,10 @@ func TestNumbersInThePage(t *testing.T) {
 		shown = append(shown, strings.Join(line, "|"))
 	}
 	for _, r := range d.Replays {
-		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("%s|atomic|%d|%d|%d|%.4f|", r.Policy, r.Pages, r.HostPages, r.Hits, r.HitRate))
+		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("%s|atomic|%d|%d|%d|%.2f%%|", r.Policy, r.Pages, r.HostPages, r.Hits, 100*r.HitRate))
 	}
 	for _, p := range d.LRU {
-		assert.Contains(t, shown, fmt.Sprintf("%d|%d|%.4f", p.Blocks, p.Hits, p.HitRate))
+		assert.Contains(t, shown, fmt.Sprintf("%d|%d|%.2f%%", p.Blocks, p.Hits, 100*p.HitRate))
 	}
 	for _, v := range d.main().OverTime {
 		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("|%d|%d|%d|%d|", v.Requests, v.Blocks, v.DeviceHits, v.HostHits))

@@ -67,7 +67,7 @@ func (d *Data) reuse() *charts.Chart {
 	c := &charts.Chart{
 		Name: "reuse-distance", Title: "Reuse distance",
 		Note: fmt.Sprintf("Different blocks used between two uses of a block, the block itself included. %s lookups have none: the block is new.", report.Count(d.NewBlocks)),
-		X:    charts.Axis{Label: "distance in blocks, from …"}, Y: charts.Axis{Label: "lookups"},
+		X:    charts.Axis{Label: "blocks, at least"}, Y: charts.Axis{Label: "lookups"},
 		Bars: []charts.Bars{{Label: "lookups", Color: charts.Blue}},
 	}
 	for _, b := range d.Distances {
