@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -43,20 +45,23 @@ is told: My name is Anna. What is my name?`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			f.store.notes = c.ErrOrStderr()
+			if err := cmp.Or(atLeast("tokens", f.tokens, 1), atLeast("pages", f.config.Pages, 0), atLeast("host-pages", f.config.HostPages, 0)); err != nil {
+				return statusError{err, statusUsage}
+			}
 			talk, err := newTalk(c.Context(), &f)
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
 			defer func() { err = errors.Join(err, talk.runner.Close(), talk.closeStore()) }()
-			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters]\n", talk.name, talk.model.Parameters)
+			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters; /help tells what can be typed]\n", talk.name, talk.model.Parameters)
 			return talk.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	c.Flags().StringVar(&f.model, "model", "", modelHelp)
-	c.Flags().IntVar(&f.tokens, "tokens", 256, "tokens of an answer, at most")
+	c.Flags().IntVar(&f.tokens, "tokens", 256, "`tokens` of an answer, at most")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
-	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device pages; 0: enough for two of the longest chats")
-	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "pages in host memory")
+	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device `pages`; 0: enough for two of the longest chats")
+	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "`pages` in host memory; 0: none")
 	f.store.add(c.Flags())
 	return c
 }
@@ -153,7 +158,7 @@ func (t *talk) told(ctx context.Context, prompt []messages.Token, text, note str
 		if err != nil {
 			return err
 		}
-		note += fmt.Sprintf(", %s without the cache", alone.Round(100*time.Microsecond))
+		note += fmt.Sprintf("; without the cache the first token takes %s", report.Duration(alone))
 	}
 	fmt.Fprintf(notes, "[%s]\n", note)
 	return nil
@@ -201,8 +206,12 @@ func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Write
 	}
 	fmt.Fprintln(out)
 	rate := float64(count) / (time.Since(begin) - first).Seconds()
-	note = fmt.Sprintf("%d of %d tokens of the prompt were cached, %d pages came from host memory; first token after %s, then %.1f tokens a second%s",
-		s.Reused, len(prompt), s.Onboarded, first.Round(100*time.Microsecond), rate, cut)
+	brought := ""
+	if s.Onboarded > 0 {
+		brought = fmt.Sprintf(" (%d pages copied from host memory)", s.Onboarded)
+	}
+	note = fmt.Sprintf("%d of %d prompt tokens cached%s; first token after %s, then %.0f tokens/s%s",
+		s.Reused, len(prompt), brought, report.Duration(first), rate, cut)
 	return strings.TrimSpace(string(said)), note, nil
 }
 

@@ -40,9 +40,9 @@ func TestChat(t *testing.T) {
 		status, out, errs := command(t, "Hello there, who are you?\n\nAnd now?\n", "chat", "--model", chatFolder(t, fixture), "--tokens", "6", "--compare")
 		require.Zero(t, status, errs)
 		assert.NotEmpty(t, out)
-		assert.Contains(t, errs, "[0 of 40 tokens of the prompt were cached, 0 pages came from host memory")
-		assert.Regexp(t, `\[[34]\d of \d\d tokens of the prompt were cached`, errs)
-		assert.Contains(t, errs, "without the cache]")
+		assert.Contains(t, errs, "[0 of 40 prompt tokens cached; first token after ")
+		assert.Regexp(t, `\[[34]\d of \d\d prompt tokens cached`, errs)
+		assert.Contains(t, errs, "; without the cache the first token takes ")
 	}
 }
 
@@ -58,11 +58,11 @@ func TestChatWithTheBuiltinModel(t *testing.T) {
 
 func TestChatMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
-		"tokenizer.json":                   {"chat", "--model", fixtureFolder},
-		"encoder–decoder":                  {"chat", "--model", filepath.Join(filepath.Dir(fixtureFolder), "t5_cross")},
-		"no such file":                     {"chat", "--model", "none"},
-		"unknown command \"hello\"":        {"chat", "hello"},
-		"invalid argument \"many\" for \"": {"chat", "--tokens", "many"},
+		"tokenizer.json":                        {"chat", "--model", fixtureFolder},
+		"encoder–decoder":                       {"chat", "--model", filepath.Join(filepath.Dir(fixtureFolder), "t5_cross")},
+		"no such file":                          {"chat", "--model", "none"},
+		"unknown command \"hello\"":             {"chat", "hello"},
+		"--tokens \"many\": it is not a number": {"chat", "--tokens", "many"},
 	} {
 		status, out, errs := command(t, "", args...)
 		assert.Equal(t, 2, status, want)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,6 @@ type conversationFlags struct {
 	pages, hostPages     int // of each pool
 	ranks                int // devices of a group; 0: one device
 	seed                 uint64
-	device               string
 	ahead                bool // offload_ahead
 	store                storeFlag
 	serve                string // address of the page; empty: none
@@ -35,15 +35,14 @@ type conversationFlags struct {
 
 func (f *conversationFlags) flags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
-	flags.IntVar(&f.chats, "chats", 150, "chats to play with the real model afterwards; 0: none")
-	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
-	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim; cuda is opened and refused, since the demo's hosts compute in Go")
+	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "`conversations` to play")
+	flags.IntVar(&f.chats, "chats", 150, "`chats` to play with the real model afterwards; 0: none")
+	flags.IntVar(&f.hosts, "hosts", 4, "`hosts` that share the engine, a goroutine each")
 	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
 	flags.IntVar(&f.ranks, "ranks", 0, "simulated `devices` that the model is divided between, under one engine (default: one)")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
-	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
+	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "`seed` of the conversations")
 	f.store.add(flags)
 	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 }
@@ -93,11 +92,8 @@ type play struct {
 }
 
 func converse(c *cobra.Command, f *conversationFlags) (failed error) {
-	if err := f.check(); err != nil {
+	if err := cmp.Or(notZero(c.Flags(), "ranks"), f.check()); err != nil {
 		return statusError{err, statusUsage}
-	}
-	if err := openDevice(f.device); err != nil {
-		return err
 	}
 	if f.serve != "" {
 		w, err := watch.Start(f.serve, "demo", c.ErrOrStderr())

@@ -90,12 +90,12 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
 	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
 	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
-	flags.StringVar(&f.store.url, "store", "", "store of the engines (default: memory; with --processes a temporary folder); its objects stay")
+	flags.StringVar(&f.store.url, "store", "", "`URL` of a store of the engines (default: memory; with --processes a temporary folder); its objects stay")
 	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
-	flags.StringVar(&f.model, "model", fleet.Models[0], "shape of the pages: "+strings.Join(fleet.Models, ", "))
-	flags.StringVar(&f.save, "save", "commit", "when a page is saved: `commit`, when it is computed; reuse, when it is used again")
-	flags.StringVar(&f.only, "only", "none,routing,store,both", "what to `run` of these; both: routing and store")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random routing and of the generated workload")
+	flags.StringVar(&f.model, "model", fleet.Models[0], "`shape` of the pages: "+strings.Join(fleet.Models, ", "))
+	flags.StringVar(&f.save, "save", "commit", "`when` a page is saved: commit, when it is computed; reuse, when it is used again")
+	flags.StringVar(&f.only, "only", "none,routing,store,both", "which `runs`, of these; both: routing and store")
+	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of the random routing and of the generated workload")
 	flags.BoolVar(&f.processes, "processes", false, "run each engine in a process of its own")
 	flags.BoolVar(&f.kill, "kill", true, "run everything again with one engine killed after half of the requests")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each run instead of tables")
@@ -129,8 +129,10 @@ func (f *fleetFlags) check() error {
 		return fmt.Errorf("--engines %d is not within 1 and 64", f.engines)
 	case f.limit < 0:
 		return fmt.Errorf("--limit %d is negative", f.limit)
-	case f.deviceTokens < 1 || f.hostTokens < 0:
-		return fmt.Errorf("--device-tokens %d, --host-tokens %d: no memory", f.deviceTokens, f.hostTokens)
+	case f.deviceTokens < 1:
+		return fmt.Errorf("--device-tokens %d is not at least 1", f.deviceTokens)
+	case f.hostTokens < 0:
+		return fmt.Errorf("--host-tokens %d is negative", f.hostTokens)
 	case !(f.storeGbit > 0):
 		return fmt.Errorf("--store-gbit %g is not above 0", f.storeGbit)
 	case f.save != "commit" && f.save != "reuse":

@@ -49,12 +49,17 @@ The connection is not encrypted: keys, values and the prompt go over it as they 
   demo handover decode --listen 127.0.0.1:7070
   demo handover --connect 127.0.0.1:7070`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return handOver(c, &f) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := atLeast("tokens", f.tokens, 1); err != nil {
+				return statusError{err, statusUsage}
+			}
+			return handOver(c, &f)
+		},
 	}
 	c.Flags().StringVar(&f.model, "model", tiny, modelHelp)
-	c.Flags().StringVar(&f.prompt, "prompt", strings.Repeat("I like tea. ", 12)+handoverPrompt, "what is said to the model")
-	c.Flags().IntVar(&f.tokens, "tokens", 24, "tokens of the answer")
-	c.Flags().StringVar(&f.connect, "connect", "", "address of a decode server; empty: start one")
+	c.Flags().StringVar(&f.prompt, "prompt", strings.Repeat("I like tea. ", 12)+handoverPrompt, "`text` that is said to the model")
+	c.Flags().IntVar(&f.tokens, "tokens", 24, "`tokens` of the answer")
+	c.Flags().StringVar(&f.connect, "connect", "", "`address` of a decode server; empty: start one")
 	c.AddCommand(decodeCommand())
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -76,15 +77,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 }
 
 // oneLine joins the lines of an error that has several causes.
-func oneLine(err error) string {
-	text := []byte(err.Error())
-	for i, c := range text {
-		if c == '\n' {
-			text[i] = ';'
-		}
-	}
-	return string(text)
-}
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func rootCommand() *cobra.Command {
 	var profiling profiling
@@ -96,6 +89,9 @@ func rootCommand() *cobra.Command {
   demo --profile cpu --profile-dir /tmp
   demo replay trace.jsonl.gz --pages 20000 --atomic
   demo script cmd/demo/testdata/readme.jsonl`
+	root.Version = version()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(explainFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand(), handoverCommand())
 	return root
@@ -162,8 +158,8 @@ type profiling struct {
 
 // flags adds the flags to a command and those below it.
 func (p *profiling) flags(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&p.kind, "profile", "", "record a profile: `cpu`, mem, mutex or trace")
-	c.PersistentFlags().StringVar(&p.directory, "profile-dir", ".", "directory that the profile is written to")
+	c.PersistentFlags().StringVar(&p.kind, "profile", "", "record a `profile`: cpu, mem, mutex or trace")
+	c.PersistentFlags().StringVar(&p.directory, "profile-dir", ".", "`directory` that the profile is written to")
 }
 
 // around runs a command under the profile that was asked for.

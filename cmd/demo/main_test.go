@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -47,7 +49,7 @@ func TestMistakesAreOneLine(t *testing.T) {
 	}{
 		"unknown command": {[]string{"replya"}, 2, "unknown command"},
 		"unknown flag":    {[]string{"--pgaes", "3"}, 2, "unknown flag"},
-		"bad number":      {[]string{"--hosts", "x"}, 2, "invalid argument"},
+		"bad number":      {[]string{"--hosts", "x"}, 2, "--hosts \"x\": it is not a number"},
 		"no hosts":        {[]string{"--hosts", "0"}, 2, "--hosts 0"},
 		"no trace":        {[]string{"replay"}, 2, "accepts 1 arg"},
 		"missing trace":   {[]string{"replay", missing}, 1, "no such file"},
@@ -182,4 +184,68 @@ func TestReplayComparesPolicies(t *testing.T) {
 	require.Zero(t, status)
 	assert.Contains(t, out, "to optimal")
 	assert.Contains(t, out, "100.0 %")
+}
+
+// each visits a command and those below it.
+func each(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, below := range c.Commands() {
+		each(below, visit)
+	}
+}
+
+// TestPlaceholders: each flag with a value says what the value is, not its type in Go, and not
+// one of the values.
+func TestPlaceholders(t *testing.T) {
+	each(rootCommand(), func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() == "bool" {
+				return
+			}
+			name, usage := pflag.UnquoteUsage(f)
+			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "float", "duration", f.DefValue}, name, "%s --%s", c.CommandPath(), f.Name)
+			assert.NotEmpty(t, usage)
+		})
+	})
+}
+
+// TestFlagErrors: an error of a flag names the flag once, its value once, and no type of Go.
+func TestFlagErrors(t *testing.T) {
+	for want, args := range map[string][]string{
+		`--hosts "x": it is not a number`:                                          {"--hosts", "x"},
+		`--hosts "99999999999999999999": it is out of range`:                       {"--hosts", "99999999999999999999"},
+		`--store-required "maybe": it is neither true nor false`:                   {"--store-required=maybe"},
+		`--memory "lots": it is not a size such as 80GiB`:                          {"plan", "GPT-OSS-20B", "--memory", "lots"},
+		`--grace "soon": it is not a time such as 20s`:                             {"serve", "--grace", "soon"},
+		"--running 0 is not at least 1":                                            {"serve", "--running", "0"},
+		"--waiting 0 is not at least 1":                                            {"serve", "--waiting", "0"},
+		"--step-tokens 0 is not at least 1":                                        {"serve", "--step-tokens", "0"},
+		"--tokens-per-block 0 is not at least 1":                                   {"serve", "--tokens-per-block", "0"},
+		"--chunk 0 is not at least 1":                                              {"serve", "--chunk", "0"},
+		"--chunk 7 is not a multiple of --tokens-per-block 16":                     {"serve", "--chunk", "7"},
+		"--max-len -3 is negative":                                                 {"serve", "--max-len", "-3"},
+		"--host-pages -1 is negative":                                              {"serve", "--host-pages", "-1"},
+		"--timeout 0s is not above 0":                                              {"serve", "--timeout", "0"},
+		"--dtype int3 is none of float32 float16 bfloat16 int8 fp8":                {"serve", "--dtype", "int3"},
+		`--store: URL of a store: "foo://x" begins with neither file: nor valkey:`: {"serve", "--store", "foo://x"},
+		"--tokens 0 is not at least 1":                                             {"chat", "--tokens", "0"},
+		"--tokens -1 is not at least 1":                                            {"handover", "--tokens", "-1"},
+		"--pages -3 is negative":                                                   {"chat", "--pages", "-3"},
+		"--tokens-per-block 0 is not at least 1 ":                                  {"replay", "none", "--tokens-per-block", "0"},
+		"--device-tokens 0 is not at least 1":                                      {"fleet", "--device-tokens", "0"},
+		"--save never is none of commit, reuse":                                    {"fleet", "--save", "never"},
+		"--ranks 0 is not at least 1":                                              {"--ranks", "0"},
+	} {
+		status, out, errs := command(t, "", args...)
+		assert.Equal(t, statusUsage, status, want)
+		assert.Empty(t, out)
+		assert.Equal(t, "demo: "+strings.TrimSpace(want)+"\n", errs)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	status, out, errs := command(t, "", "--version")
+	assert.Zero(t, status)
+	assert.Empty(t, errs)
+	assert.Regexp(t, `^kvactor \S+.*\n$`, out)
 }

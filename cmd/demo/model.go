@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +46,10 @@ first_logits_position, the first position that was computed.`,
 		Example: `  echo '{"tokens":[5,7,11,13],"new":8}' | demo model run cmd/demo/internal/model/testdata/llama_gqa`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
+			if err := cmp.Or(atLeast("tokens-per-block", config.TokensPerBlock, 1), atLeast("pages", config.Pages, 0),
+				atLeast("host-pages", config.HostPages, 0), atLeast("chunk", config.Chunk, 0)); err != nil {
+				return statusError{err, statusUsage}
+			}
 			if config.DType, err = cacheType(dtype); err != nil {
 				return statusError{err, statusUsage}
 			}
@@ -65,13 +71,13 @@ first_logits_position, the first position that was computed.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&config.TokensPerBlock, "tokens-per-block", 32, "tokens of a block")
-	f.IntVar(&config.Pages, "pages", 0, "device pages of each pool; 0: enough for two of the longest sequences")
-	f.IntVar(&config.HostPages, "host-pages", 0, "pages of each pool in host memory")
-	f.IntVar(&config.Chunk, "chunk", 0, "tokens of a prompt that are computed at a time, a multiple of a block; 0: all")
+	f.IntVar(&config.TokensPerBlock, "tokens-per-block", 32, "`tokens` of a block")
+	f.IntVar(&config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
+	f.IntVar(&config.HostPages, "host-pages", 0, "`pages` of each pool in host memory; 0: none")
+	f.IntVar(&config.Chunk, "chunk", 0, "`tokens` of a prompt that are computed at a time, a multiple of a block; 0: all")
 	store.add(f)
 	f.BoolVar(&config.NoReuse, "no-reuse", false, "store and reuse nothing")
-	f.StringVar(&dtype, "dtype", dtype, "elements of the cache: float32, float16, bfloat16, int8, fp8")
+	f.StringVar(&dtype, "dtype", dtype, "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
 	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")
 	return c
 }
@@ -82,7 +88,7 @@ func cacheType(name string) (windows.DType, error) {
 			return t, nil
 		}
 	}
-	return "", fmt.Errorf("--dtype %q is not one of %v", name, cacheTypes)
+	return "", fmt.Errorf("--dtype %s is none of %s", name, strings.Trim(fmt.Sprint(cacheTypes), "[]"))
 }
 
 // known are the models that model get tells of.

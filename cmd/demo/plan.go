@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -60,7 +60,7 @@ Nothing is allocated and no device is needed.`,
   demo plan GPT-OSS-20B --sequences 64 --seq-len 4096 --json`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(notZero(c.Flags(), "tokens-per-block", "seq-len", "max-seq-len"), f.check()); err != nil {
+			if err := cmp.Or(notZero(c.Flags(), "tokens-per-block", "seq-len", "max-seq-len"), f.check()); err != nil {
 				return statusError{err, statusUsage}
 			}
 			return planModel(c, args, &f)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -72,7 +73,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
   demo replay trace.jsonl --limit 100 --tokens-per-block 64`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
+			if err := cmp.Or(notZero(c.Flags(), "tokens-per-block"), f.check()); err != nil {
 				return statusError{err, statusUsage}
 			}
 			return profiling.around(c, func() error { return replayTrace(c, args[0], &f) })
@@ -85,7 +86,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.IntVar(&f.limit, "limit", 0, "stop after so many `requests`; 0: all")
 	flags.StringVar(&f.policyList, "policy", windows.PriorityLRU, "eviction `policy`, or several")
 	flags.IntVar(&f.prefillDoublesAt, "prefill-doubles-at", 0, "let forecast keep what saves most work, if a token at this depth in `tokens` takes twice as long as the first one; 0: most blocks")
-	flags.StringVar(&f.model, "model", "tiny", "shape of the pages: `tiny`, or hybrid with limited and full attention")
+	flags.StringVar(&f.model, "model", "tiny", "`shape` of the pages: tiny, or hybrid with limited and full attention")
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
 	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
 	flags.BoolVar(&f.kernels, "kernels", true, "write and check the bytes of pages; false, with --atomic: measure calls of the engine alone")
@@ -139,7 +140,7 @@ func (f *replayFlags) lists() error {
 	for text := range strings.SplitSeq(f.pageList, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil {
-			return fmt.Errorf("invalid argument %q for --pages: not a number", text)
+			return fmt.Errorf("--pages %q: it is not a number", text)
 		}
 		if n < 1 || n > replay.MaxPages {
 			return fmt.Errorf("--pages %d is not within 1 and %d", n, replay.MaxPages)

@@ -1,21 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -70,19 +70,19 @@ unless --listen says otherwise; there are no passwords.`,
 	flags := c.Flags()
 	flags.StringVar(&f.model, "model", "", modelHelp)
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` to listen on; without a host, such as :8080, on this machine only")
-	flags.IntVar(&f.config.Pages, "pages", 0, "device pages of each pool; 0: enough for two of the longest sequences")
-	flags.IntVar(&f.config.HostPages, "host-pages", 1024, "pages of each pool in host memory")
-	flags.IntVar(&f.config.TokensPerBlock, "tokens-per-block", 16, "tokens of a block")
-	flags.IntVar(&f.config.Chunk, "chunk", 64, "tokens of a prompt that are computed in a step, a multiple of a block")
-	flags.IntVar(&f.config.MaxLen, "max-len", 0, "tokens of the longest sequence; 0: what the model is made for, at most 8192")
+	flags.IntVar(&f.config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
+	flags.IntVar(&f.config.HostPages, "host-pages", 1024, "`pages` of each pool in host memory; 0: none")
+	flags.IntVar(&f.config.TokensPerBlock, "tokens-per-block", 16, "`tokens` of a block")
+	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
+	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
 	flags.BoolVar(&f.config.NoReuse, "no-reuse", false, "store and reuse nothing")
-	flags.StringVar(&f.dtype, "dtype", string(windows.Float32), "elements of the cache: float32, float16, bfloat16, int8, fp8")
-	flags.IntVar(&f.limits.Running, "running", 16, "sequences that run at a time")
-	flags.IntVar(&f.limits.Waiting, "waiting", 256, "requests that wait; more are refused with status 429")
-	flags.IntVar(&f.limits.StepTokens, "step-tokens", 256, "prompt tokens that a step computes")
-	flags.IntVar(&f.limits.Draft, "draft", 0, "tokens that are drafted by looking them up in the text so far; the answers are the same")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "time that a request may take")
-	flags.DurationVar(&f.grace, "grace", 20*time.Second, "time that requests have to end after an interrupt")
+	flags.StringVar(&f.dtype, "dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
+	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
+	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")
+	flags.IntVar(&f.limits.StepTokens, "step-tokens", 256, "prompt `tokens` that a step computes")
+	flags.IntVar(&f.limits.Draft, "draft", 0, "`tokens` that are drafted by looking them up in the text so far; the answers are the same")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "`time` that a request may take")
+	flags.DurationVar(&f.grace, "grace", 20*time.Second, "`time` that requests have to end after an interrupt")
 	flags.StringSliceVar(&f.origins, "allowed-origins", nil, "`origins` whose pages browsers let read the answers; *: all")
 	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, by which any client can empty the cache")
 	f.store.add(flags)
@@ -103,15 +103,33 @@ type service struct {
 	closeStore func() error
 }
 
+// check refuses values that no server can have.
+func (f *serveFlags) check() error {
+	c, l := &f.config, &f.limits
+	if err := cmp.Or(
+		atLeast("pages", c.Pages, 0), atLeast("host-pages", c.HostPages, 0), atLeast("max-len", c.MaxLen, 0),
+		atLeast("tokens-per-block", c.TokensPerBlock, 1), atLeast("chunk", c.Chunk, 1),
+		atLeast("running", l.Running, 1), atLeast("waiting", l.Waiting, 1),
+		atLeast("step-tokens", l.StepTokens, 1), atLeast("draft", l.Draft, 0),
+	); err != nil {
+		return err
+	}
+	switch {
+	case c.Chunk%c.TokensPerBlock != 0:
+		return fmt.Errorf("--chunk %d is not a multiple of --tokens-per-block %d", c.Chunk, c.TokensPerBlock)
+	case f.timeout <= 0:
+		return fmt.Errorf("--timeout %s is not above 0", f.timeout)
+	case f.grace < 0:
+		return fmt.Errorf("--grace %s is negative", f.grace)
+	}
+	return nil
+}
+
 // openService opens everything that can be wrong.
 func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *service, err error) {
 	f.store.notes = notes
-	if l := f.limits; l.Running < 1 || l.Waiting < 1 || l.StepTokens < 1 || l.Draft < 0 {
-		return nil, fmt.Errorf("--running %d, --waiting %d, --step-tokens %d and --draft %d: the first three must be positive, the last not negative",
-			l.Running, l.Waiting, l.StepTokens, l.Draft)
-	}
-	if f.timeout <= 0 || f.grace < 0 {
-		return nil, fmt.Errorf("--timeout %s, --grace %s: they must be positive", f.timeout, f.grace)
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	if f.config.DType, err = cacheType(f.dtype); err != nil {
 		return nil, err
@@ -121,7 +139,7 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 		return nil, err
 	}
 	// Stores that fail and come back, and failures of actors.
-	f.config.Options = append(f.config.Options, actors.WithLogger(slog.New(slog.NewTextHandler(notes, nil))))
+	f.config.Options = append(f.config.Options, f.store.logger())
 	if err := s.observe(); err != nil {
 		return nil, err
 	}
@@ -177,12 +195,13 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	}
 	web.RegisterOnShutdown(s.mountPage(hard))
 	go func() { served <- web.Serve(s.listener) }()
-	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1 ; the page of the cache is at /\n",
-		s.name, s.model.Parameters, s.listener.Addr())
+	s.introduce(hard, notes)
 	var failed error
 	select {
 	case <-ctx.Done():
-		fmt.Fprintf(notes, "stopping: what runs has %s to end; interrupt again to end at once\n", s.flags.grace)
+		n := s.scheduler.Counters()
+		fmt.Fprintf(notes, "stopping: %d running and %d waiting requests have %s to end; interrupt again to end at once\n",
+			n.Running, n.Waiting, s.flags.grace)
 	case failed = <-engine:
 		engine <- nil
 	case failed = <-served:
@@ -196,6 +215,7 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	case err := <-engine:
 		failed = errors.Join(failed, err)
 	case <-patience.Done():
+		fmt.Fprintln(notes, "stopping: the time is over; what is left is ended")
 		cancel() // the scheduler ends what is left, and its clients are told
 		failed = errors.Join(failed, <-engine)
 	}
@@ -205,6 +225,30 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	}
 	fmt.Fprintln(notes, "stopped")
 	return s.close(failed)
+}
+
+// introduce says what is served where.
+func (s *service) introduce(ctx context.Context, notes io.Writer) {
+	at := "http://" + s.listener.Addr().String()
+	fmt.Fprintf(notes, "serving %s, %s parameters\n", s.name, report.Count(int64(s.model.Parameters)))
+	fmt.Fprintf(notes, "  %s/v1  OpenAI's API\n", at)
+	fmt.Fprintf(notes, "  %s/  a page that shows the cache\n", at)
+	fmt.Fprintf(notes, "  %s/metrics  for Prometheus; /stats, /events, /health\n", at)
+	if f := s.flags; f.watch.events != "" {
+		fmt.Fprintln(notes, "  blocks are published over ZeroMQ (--events)")
+	}
+	if s.flags.store.url != "" {
+		fmt.Fprintln(notes, "  pages are kept in a store (--store); a line here says when it fails and when it answers again")
+	}
+	stats, err := s.runner.Engine.Stats(ctx)
+	if err != nil {
+		return // the first request says so, too
+	}
+	for i, p := range s.runner.Engine.Pools() {
+		pages := &stats.Pools[i]
+		fmt.Fprintf(notes, "  pool %s: %s pages of %s on the device, %s in host memory\n", pages.Name,
+			report.Count(pages.Primary.Total), report.Bytes(p.PageBytes()), report.Count(pages.Secondary.Total))
+	}
 }
 
 // shutdown closes a server whose answers are complete, when its clients have read them or

@@ -28,7 +28,7 @@ type storeFlag struct {
 }
 
 func (f *storeFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "store", "", "keep computed pages in a store and start from it: file:///a/folder, valkey://host:6379")
+	flags.StringVar(&f.url, "store", "", "keep computed pages at a `URL` and start from them: file:///a/folder, valkey://host:6379")
 	flags.BoolVar(&f.required, "store-required", false,
 		"end if the store cannot be opened; otherwise start without it and find it later")
 }

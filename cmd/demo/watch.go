@@ -26,7 +26,7 @@ type watchFlags struct {
 
 func (f *watchFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.events, "events", "", "publish the cached blocks over ZeroMQ at an `endpoint`, such as tcp://127.0.0.1:5557, or as vLLM's kv_events_config says in JSON; they have tokens and salts")
-	flags.StringSliceVar(&f.aliases, "aliases", nil, "export metrics under the names of other engines, too: vllm, trtllm")
+	flags.StringSliceVar(&f.aliases, "aliases", nil, "export metrics under the `names` of other engines, too: vllm, trtllm")
 	flags.BoolVar(&f.showTokens, "show-tokens", false, "tell tokens and salts at /events")
 	flags.BoolVar(&f.noLookup, "no-lookup", false, "do not let visitors of the page look prompts up")
 	flags.BoolVar(&f.pprof, "pprof", false, "serve profiles at /debug/pprof/; they show the memory of the process")
