@@ -110,7 +110,7 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	}
 	defer func() { failed = errors.Join(failed, p.closeStore()) }()
 	requests := workload.Requests(p.users)
-	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts,\non a %s with pages of %s\n",
+	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts,\non a %s with %s of pages\n",
 		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
 	err = p.run(c.Context(), report.NewProgress(c.ErrOrStderr(), "demo", requests))
 	if stopped := c.Context().Err(); stopped != nil && errors.Is(err, stopped) {

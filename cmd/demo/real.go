@@ -109,15 +109,15 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 	t := &report.Table{Title: "a real model, its attention over the engine's pages", Header: []string{"", "with reuse", "without"}}
 	row := func(name string, value func(*realRun) string) { t.Row(name, value(with), value(without)) }
 	row("answers", func(r *realRun) string { _, all := chats.Same(r.replies, nil); return report.Count(all) })
-	row("right answers", func(r *realRun) string { return report.Count(r.right()) })
+	row("right answers, for so small a model", func(r *realRun) string { return report.Count(r.right()) })
 	row("prompt tokens", func(r *realRun) string { return report.Count(r.counters.PromptTokens) })
 	row("of these reused", func(r *realRun) string { return report.Percent(r.counters.ReusedTokens, r.counters.PromptTokens) })
-	row("of the prompt that reused least", func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
+	row("least reuse of a prompt", func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
 	row("pages evicted", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Evicted }) })
 	row("pages offloaded", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Offloaded }) })
 	row("pages brought back", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Onboarded }) })
 	row("generated tokens", func(r *realRun) string { return report.Count(r.counters.GeneratedTokens) })
-	row("of these drafted rightly", func(r *realRun) string { return report.Percent(r.counters.AcceptedTokens, r.counters.GeneratedTokens) })
+	row("of these accepted drafts", func(r *realRun) string { return report.Percent(r.counters.AcceptedTokens, r.counters.GeneratedTokens) })
 	row("preemptions", func(r *realRun) string { return report.Count(r.counters.Preemptions) })
 	row("steps", func(r *realRun) string { return report.Count(r.counters.Steps) })
 	row("median time to the first token", func(r *realRun) string { return report.Duration(r.median()) })
