@@ -47,7 +47,7 @@ func TestInABrowser(t *testing.T) {
 		`id="title">kvactor: m<`, `id="state">live<`, `id="hit-rate">75.0 %<`, `id="requests">1,234<`, `id="sequences">7<`,
 		`id="prompt-tokens">80,000<`, `id="reused-tokens">60,000<`, `id="restarts">2<`, `15 % of the prompt tokens had been evicted`, `id="pool-wfullh8"`,
 		`Device: used 400,000, cached 500,000, free 100,000<`, `Host: used 0, cached 20, free 30<`,
-		`<td>evicted</td><td>31</td>`, `<td>onboarded</td><td>11</td>`, `1,000 blocks in 4 nodes`, `<section id="lookup-box">`,
+		`<td>evicted</td><td>31</td>`, `<td>onboarded</td><td>11</td>`, `1,000 blocks in 3 nodes`, `<section id="lookup-box">`,
 		`<section class="wide" id="transfers-box">`, `<section id="latency-box">`,
 	} {
 		assert.Contains(t, dom, want)

@@ -2,12 +2,15 @@
 const $ = id => document.getElementById(id);
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const count = n => n.toLocaleString('en');
+const plural = (n, thing) => count(n) + ' ' + thing + (n === 1 ? '' : 's');
 const scaled = (n, units) => { let i = 0; while (n >= 1000 && i < units.length - 1) { n /= 1000; i++; } return n.toFixed(n < 10 && i ? 1 : 0) + ' ' + units[i]; };
 const bytes = n => scaled(n, ['B', 'KB', 'MB', 'GB', 'TB']);
 const seconds = s => s < 1e-3 ? (1e6 * s).toPrecision(3) + ' µs' : s < 1 ? (1e3 * s).toPrecision(3) + ' ms' : (s < 100 ? s.toPrecision(3) : count(Math.round(s))) + ' s';
 const sum = (list, f) => list.reduce((n, x) => n + f(x), 0);
 const points = 300; // of a plot: half a minute
 const history = [];
+
+function state(text, kind = 'soft') { $('state').textContent = text; $('state').className = kind; }
 
 function element(tag, text, to) { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (to) to.append(e); return e; }
 
@@ -96,7 +99,7 @@ function plots(a) {
   const share = v => v, percent = v => 100 * v + ' %';
   plot('rate', [[rates((x, y) => y.prompt_tokens > x.prompt_tokens ? (y.reused_tokens - x.reused_tokens) / (y.prompt_tokens - x.prompt_tokens) : undefined), '--good']], share, [0, .5, 1], percent);
   const part = (tier, f) => history.map(h => sum(h.pools, p => f(p[tier])) / Math.max(1, sum(h.pools, p => p[tier].used + p[tier].cached + p[tier].free)));
-  plot('memory', [[part('primary', n => n.used + n.cached), '--cached'], [part('primary', n => n.used), '--used'], [part('secondary', n => n.used + n.cached), '--host']], share, [0, .5, 1], percent);
+  plot('memory', [[part('secondary', n => n.used + n.cached), '--host'], [part('primary', n => n.used + n.cached), '--cached'], [part('primary', n => n.used), '--used']], share, [0, .5, 1], percent);
   const copied = name => rates((x, y) => (sum(y.pools, p => p[name]) - sum(x.pools, p => p[name])) / Math.max(.001, y.time - x.time));
   const out = copied('bytes_offloaded'), back = copied('bytes_onboarded'), top = Math.max(1000, ...out, ...back);
   plot('copies', [[out, '--host'], [back, '--cached']], v => v / top, [0, top / 2, top], bytes);
@@ -137,7 +140,9 @@ function tree(t) {
     g.globalAlpha = 1; g.fillStyle = b.heat > .5 ? '#14161a' : color('--text'); // what glows is bright in the dark, too
     if (b.size > 44) g.fillText(count(b.below), b.left + 4, b.top + 14);
   }
-  $('tree-note').textContent = `${count(total)} blocks${t.complete ? '' : ' counted, and more'} in ${count(t.counted)} nodes; widths by blocks; what was just reused or stored glows`;
+  // Roots of namespaces have no blocks and are drawn as none.
+  const nodes = t.counted - (place.length - boxes.length);
+  $('tree-note').textContent = `${plural(total, 'block')}${t.complete ? '' : ' counted, and more'} in ${plural(nodes, 'node')}; widths by blocks; what was just reused or stored glows`;
 }
 
 $('tree').addEventListener('pointermove', e => {
@@ -187,12 +192,12 @@ $('lookup').addEventListener('submit', async e => {
 function show(a) {
   history.push(a); if (history.length > points + 10) history.shift();
   if (a.title) { $('title').textContent = 'kvactor: ' + a.title; document.title = 'kvactor: ' + a.title; }
-  $('state').textContent = 'live'; $('lookup-box').hidden = !a.lookup;
+  state('live'); $('lookup-box').hidden = !a.lookup;
   const first = history.length > 1 ? history[0] : { prompt_tokens: 0, thrash_tokens: 0 };
   const again = (a.thrash_tokens - first.thrash_tokens) / Math.max(1, a.prompt_tokens - first.prompt_tokens);
   $('thrash').hidden = again < .1;
   $('thrash').textContent = `${(100 * again).toFixed(0)} % of the prompt tokens had been evicted a short while before: eviction_policy forecast or more memory may help.`;
-  number('hit-rate', 'hit rate', a.prompt_tokens ? (100 * a.reused_tokens / a.prompt_tokens).toFixed(1) + ' %' : '–');
+  number('hit-rate', 'hit rate since the start', a.prompt_tokens ? (100 * a.reused_tokens / a.prompt_tokens).toFixed(1) + ' %' : '–');
   number('requests', 'requests', count(a.requests)); number('sequences', 'running', count(a.sequences));
   number('prompt-tokens', 'prompt tokens', count(a.prompt_tokens)); number('reused-tokens', 'reused tokens', count(a.reused_tokens));
   number('restarts', 'actors restarted', count(a.restarts));
@@ -206,7 +211,7 @@ function show(a) {
 function connect() {
   const live = new EventSource('live');
   live.onmessage = e => { const a = JSON.parse(e.data); if (!document.hidden) show(a); };
-  live.onerror = () => { $('state').textContent = 'the engine does not answer'; };
+  live.onerror = () => { state('the engine does not answer', 'failed'); };
 }
 fetch('stats').then(r => r.json()).then(show).then(() => { if (!location.search.includes('still')) connect(); })
-  .catch(() => { $('state').textContent = 'the engine does not answer'; connect(); });
+  .catch(() => { state('the engine does not answer', 'failed'); connect(); });
