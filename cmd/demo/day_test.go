@@ -23,6 +23,7 @@ import (
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
+	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
@@ -300,7 +301,7 @@ func (r *regulars) afternoon(t *testing.T) {
 
 // openFolder opens a folder as a store.
 func openFolder(t *testing.T) stores.Store {
-	store, err := openStore(t.Context(), "file://"+t.TempDir())
+	store, err := storeurl.Open(t.Context(), "file://"+t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 	return store
