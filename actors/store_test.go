@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
-	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
@@ -342,56 +341,4 @@ func TestAHangingStore(t *testing.T) {
 	admit()
 	assert.Equal(t, before, stats().Calls, "it is not asked any more")
 	r.close()
-}
-
-// lateStore answers the reads behind the first ones when it is released.
-type lateStore struct {
-	stores.Memory
-	reads             int // that are answered at once
-	entered, released chan struct{}
-}
-
-func (s *lateStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
-	if s.reads--; s.reads < 0 {
-		s.entered <- struct{}{}
-		<-s.released
-	}
-	return s.Memory.Get(ctx, keys, bodies)
-}
-
-// With full attention, what has been read is there for others while the rest of a prefix is
-// read. With a window nothing comes in before all has been read: a shorter match needs other
-// pages.
-func TestPagesComeInWhileOthersAreRead(t *testing.T) {
-	for window, local := range map[int]int{full: 12, 8: 0} {
-		s := &lateStore{reads: 1 << 20, entered: make(chan struct{}, 64), released: make(chan struct{})}
-		shape := onePool
-		shape.windows = []int{window}
-		first := newRig(t, shape, withStore(&s.Memory, actors.SaveOnCommit))
-		first.store(run(0, 21))
-		assert.Equal(t, 5, flushed(t, first))
-		first.close()
-
-		s.reads = 4
-		wanted := 5
-		if window == 8 {
-			s.reads, wanted = 1, 2
-		}
-		second := newRig(t, shape, withStore(s, actors.SaveOnReuse), enginetest.WithFetchBatches(1))
-		var fetch sync.WaitGroup
-		fetch.Go(func() {
-			assert.Equal(t, actors.Fetched{Blocks: wanted, LocalTokens: 20}, fetched(t, second, run(0, 21)))
-		})
-		<-s.entered // while a page is read, the page before it is decoded, and those before are there
-		found, err := second.Lookup(context.Background(), messages.Prefix{Tokens: run(0, 21)})
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, found.MatchedTokens, local)
-		if local == 0 {
-			assert.Zero(t, found.MatchedTokens)
-		}
-		close(s.released)
-		fetch.Wait()
-		second.verify()
-		second.close()
-	}
 }
