@@ -38,6 +38,10 @@ type Admission struct {
 // always one to compute. The cost is linear in the prompt's tokens, at the price of a
 // comparison of memory. Errors are ErrBadRequest and ErrNotSupported, which Validate finds
 // as well, ErrTooLong, and ErrOutOfPages, which names the pool.
+//
+// With StoredOnly the sequence is what is stored of the prompt: a host reads the pages, and
+// releases the sequence or appends to it. If nothing is stored Reused is 0, and the sequence
+// has nothing to be released.
 func (e *Engine) Admit(ctx context.Context, r AdmitRequest) (*Sequence, error) {
 	admitted, err := e.below.Admit(ctx, r)
 	if err != nil {
@@ -74,14 +78,20 @@ func (e *Engine) AdmitBatch(ctx context.Context, batch []Admission) error {
 
 // start makes the handle of an admitted sequence.
 func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
+	length := len(r.Tokens)
+	if r.StoredOnly {
+		length = a.ReusedTokens
+	}
 	s := &Sequence{
-		engine: e, id: a.Sequence, admitted: *a, prompt: len(r.Tokens), length: len(r.Tokens), computed: a.ReusedTokens,
-		tables: a.Tables,
+		engine: e, id: a.Sequence, admitted: *a, prompt: length, length: length, computed: a.ReusedTokens, tables: a.Tables,
 	}
 	s.await(a.Ready, 0)
 	s.admitted.Tables, s.admitted.Ready = nil, nil
 	if a.Cross != nil {
 		s.await(a.Cross.Ready, 0)
+	}
+	if length == 0 { // nothing is stored: there is nothing to hold
+		return s
 	}
 	e.mu.Lock()
 	e.enter(s)

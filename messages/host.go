@@ -29,6 +29,12 @@ type AdmitRequest struct {
 	// again, as a host does that preempts. It is served like any other, but counted in
 	// inspect.Stats.Readmissions alone, so that hit rates are those of requests.
 	Readmitted bool
+	// StoredOnly admits what is stored of the prompt, whole blocks, and nothing else: the
+	// sequence is that prefix, and it takes no page but for what comes from host memory and
+	// for recurrent states. It holds the prefix until it is released, and may be continued by
+	// appends. If nothing is stored there is no sequence: its handle is 0, with no error.
+	// Beams, chunks and encoders are refused.
+	StoredOnly bool
 }
 
 // MissReason says why an admission did not reuse more of its prompt.

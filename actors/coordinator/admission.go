@@ -171,6 +171,11 @@ func (a *admission) decide() {
 			a.stage = admissionClaiming
 			return
 		}
+		// It has claimed nothing, and a working page would hold no state.
+		if it.stored && b.match.Items[it.self].Matched == 0 {
+			it.refused = errNothing
+			continue
+		}
 		b.plan(a.next)
 		refusal := a.capacity(it)
 		// What it takes is only counted here: all pages of the batch are taken in one message.
@@ -382,6 +387,8 @@ func (a *admission) answer() {
 		switch {
 		case it.refused == errTransfer:
 			failed = true
+		case it.stored && (it.refused == nil || it.refused == errNothing):
+			a.fillStored(i)
 		case it.refused != nil:
 			a.endRefused(it)
 		default:

@@ -53,6 +53,23 @@ func (a *admission) thrashed(it *prompt, m *protocol.MatchItem) int {
 	return max(0, a.thrash.known(&it.sequence.Namespace, it.sequence.Tokens(0)[:limit])-had)
 }
 
+// fillStored answers a prompt of which only what is stored was to be admitted: the sequence ends
+// with it. Where nothing is stored the sequence has nothing to hold, and ends here.
+func (a *admission) fillStored(i int) {
+	it := &a.batch.items[i]
+	a.fillResult(i)
+	s, r := it.sequence, it.result
+	if r.Checkpoints = r.Checkpoints[:0]; r.ReusedTokens > 0 {
+		s.Cut(sequence.TokenCount(r.ReusedTokens))
+		return
+	}
+	if symbols := s.ReleaseSymbols(); symbols != nil {
+		a.symbols = append(a.symbols, symbols)
+	}
+	a.sequences.End(s)
+	r.Sequence, it.sequence = 0, nil
+}
+
 // count counts an admitted prompt, of which tokens were copied from host memory, and others had
 // been evicted a short while before.
 func (a *admission) count(it *prompt, onHost, thrashed int) {

@@ -86,7 +86,7 @@ func (b *promptBatch) plan(i int) {
 			continue
 		}
 		// A prompt gets pages for all its tokens, but for those that it reuses.
-		if !b.storedOnly {
+		if !b.storedOnly && !it.stored {
 			pl.blocks = b.config.blocks(len(m.Tokens))
 		}
 		pl.onboarded = b.countOnboards(i, p)

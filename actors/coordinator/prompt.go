@@ -27,6 +27,7 @@ type prompt struct {
 	result   *messages.Admitted // nil but for admissions
 	beams    int
 	again    bool // it was admitted before: AdmitRequest.Readmitted
+	stored   bool // what is stored of it is admitted: AdmitRequest.StoredOnly
 	refused  *messages.Refusal
 	reuse    messages.PartialReuse // how the source is reused
 	query    int                   // index of its question in the Move, −1: none
@@ -41,6 +42,10 @@ type prompt struct {
 // errTransfer marks a prompt whose transfer failed. An admission tries such a prompt once more
 // with what is left, so it is known by identity and answered by no admission.
 var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
+
+// errNothing marks a prompt of which only what is stored is to be admitted, and nothing is. It
+// is answered as served.
+var errNothing = refusals.New(messages.ErrInternal, "nothing of the prompt is stored")
 
 // errState refuses a prompt whose working page could not be filled with zeros. It is not
 // tried again: that would be the same work once more.
@@ -60,6 +65,7 @@ type promptSpec struct {
 	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
 	// sequence runs, because it will store them.
 	keepSymbols bool
+	stored      bool // only what is stored is admitted, whole blocks
 }
 
 // add makes a sequence of a prompt and enters it into the batch.
@@ -80,14 +86,14 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	for range b.config.Pools {
 		plans = append(plans, noPlan)
 	}
-	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
+	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans, stored: spec.stored}
 	if len(spec.tokens) > 0 {
-		// A prefetch does not end inside a block: it takes no page that a partial copy could be
-		// written to.
+		// A prefetch does not end inside a block, nor does what is only stored: they take no page
+		// that a partial copy could be written to.
 		var m *protocol.MatchItem
 		m, it.self = b.addMatch()
 		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
-		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly
+		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly && !spec.stored
 	}
 	if len(spec.encoder) > 0 {
 		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
@@ -135,7 +141,7 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			},
 			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
-			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
+			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, stored: r.StoredOnly,
 		})
 		it.result, it.beams, it.again = result, max(1, r.BeamWidth), r.Readmitted
 	}

@@ -45,6 +45,10 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
+	// What is stored is computed: there are no chunks to come, and no beams before a step.
+	if r.StoredOnly && (r.BeamWidth > 1 || r.ChunkTokens != 0 || len(r.Encoder) > 0) {
+		return refusals.New(messages.ErrBadRequest, "stored_only excludes beam_width, chunk_tokens and encoder")
+	}
 	// Each beam would need a working page of its own, which follows its parent in each step:
 	// that is not implemented.
 	if r.BeamWidth > 1 && c.recurrent() {

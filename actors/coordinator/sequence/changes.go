@@ -21,6 +21,11 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 	s.chunkEnd = s.NextChunkEnd(matched)
 }
 
+// Cut ends the prompt of an admitted sequence behind its first tokens, all of them computed.
+func (s *Sequence) Cut(tokens TokenCount) {
+	s.Text.tokens[0], s.Prompt = s.Text.tokens[0][:tokens], tokens
+}
+
 // Admit completes the admission: matched tokens are computed, of which whole blocks
 // are in the cache. reserves are by pool.
 func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(pool int) PageCount) {

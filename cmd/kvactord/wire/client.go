@@ -90,3 +90,6 @@ func (p *Pool) Map() ([]byte, error) {
 	memory, err := mapFile(f, p.GetBytes())
 	return memory, errors.Join(err, f.Close())
 }
+
+// Conn is the connection of the session.
+func (c *Client) Conn() net.Conn { return c.conn }

@@ -28,7 +28,7 @@ func (s *session) admit(ctx context.Context, a *admissions) {
 	for i := range a.batch {
 		x := &a.batch[i]
 		if x.Err == nil {
-			if x.Err = s.in.wait(ctx, x.Sequence); x.Err != nil {
+			if x.Err = s.in.wait(ctx, x.Sequence); x.Err != nil && x.Sequence.Len() > 0 {
 				late = append(late, &handle{sequence: x.Sequence})
 			}
 		}
@@ -39,39 +39,27 @@ func (s *session) admit(ctx context.Context, a *admissions) {
 }
 
 // matches finds and claims stored prefixes.
-//
-// A claim is a sequence of the prefix and one token more: an admission reuses all tokens of its
-// prompt but the last.
 func (s *session) matches(ctx context.Context, list []*wire.Match) []*wire.Matched {
 	out := make([]*wire.Matched, len(list))
 	var a admissions
 	for i, m := range list {
 		out[i] = &wire.Matched{}
 		prefix, wrong := s.readPrompt(m.GetPrompt())
-		if wrong == nil && len(s.handles)+len(a.batch) >= s.daemon.config.Handles {
-			wrong = s.full()
+		if wrong == nil {
+			wrong = s.full(len(a.batch))
 		}
 		if wrong != nil {
 			out[i].Error = wrong
 			continue
 		}
-		found, err := s.in.engine.Lookup(ctx, prefix)
-		if err != nil {
-			out[i].Error = refusal(s.in.note(err))
-			continue
-		}
-		block := s.in.geometry.cache.TokensPerBlock
-		if m.GetFetch() && s.in.stores && found.MatchedTokens+block < len(prefix.Tokens) && s.in.fetching(prefix, s.daemon.config.Deadline) {
-			out[i].Fetching = true
-			continue
-		}
-		if found.MatchedTokens == 0 {
-			out[i].Reason = string(kvactor.ReasonCold)
-			continue
+		if m.GetFetch() && s.in.stores {
+			if out[i].Fetching, wrong = s.fetch(ctx, prefix); wrong != nil || out[i].Fetching {
+				out[i].Error = wrong
+				continue
+			}
 		}
 		a.add(i, kvactor.AdmitRequest{
-			Namespace: prefix.Namespace, Tokens: prefix.Tokens[:found.MatchedTokens+1], Session: m.GetSession(),
-			Multimodal: itemsWithin(prefix.Multimodal, found.MatchedTokens+1),
+			Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal, Session: m.GetSession(), StoredOnly: true,
 		})
 	}
 	s.admit(ctx, &a)
@@ -85,20 +73,22 @@ func (s *session) matches(ctx context.Context, list []*wire.Match) []*wire.Match
 	return out
 }
 
-// itemsWithin are the items of a prompt that is cut.
-func itemsWithin(items []kvactor.MultimodalItem, tokens int) (within []kvactor.MultimodalItem) {
-	for _, item := range items {
-		if item.Start < tokens {
-			item.Length = min(item.Length, tokens-item.Start)
-			within = append(within, item)
-		}
+// fetch tells whether the store is being asked for more of a prompt than is in memory.
+func (s *session) fetch(ctx context.Context, p kvactor.Prefix) (bool, *wire.Error) {
+	found, err := s.in.engine.Lookup(ctx, p)
+	if err != nil {
+		return false, refusal(s.in.note(err))
 	}
-	return within
+	all := (len(p.Tokens) - 1) / s.in.geometry.cache.TokensPerBlock * s.in.geometry.cache.TokensPerBlock
+	return found.MatchedTokens < all && s.in.fetching(p, s.daemon.config.Deadline), nil
 }
 
 // claimed fills in the answer of a match.
 func (s *session) claimed(out *wire.Matched, q *kvactor.Sequence) {
-	out.Handle, out.Tokens, out.Reason = s.keep(&handle{sequence: q}), uint32(q.Reused()), string(q.Admitted().MissReason)
+	if out.Reason = string(q.Admitted().MissReason); q.Reused() == 0 {
+		return
+	}
+	out.Handle, out.Tokens = s.keep(&handle{sequence: q}), uint32(q.Reused())
 	blocks := q.Reused() / s.in.geometry.cache.TokensPerBlock
 	for p, table := range q.Tables() {
 		pages := table[0]
@@ -116,8 +106,8 @@ func (s *session) reserves(ctx context.Context, list []*wire.Reserve) []*wire.Re
 	for i, r := range list {
 		out[i] = &wire.Reserved{}
 		request, stored, wrong := s.readReserve(ctx, r)
-		if wrong == nil && len(s.handles)+len(a.batch) >= s.daemon.config.Handles {
-			wrong = s.full()
+		if wrong == nil {
+			wrong = s.full(len(a.batch))
 		}
 		if out[i].Error = wrong; wrong != nil {
 			continue

@@ -94,6 +94,9 @@ func forLengths(c kvactor.CacheConfig, m kvactor.Model) kvactor.CacheConfig {
 
 // checkOpen refuses values that the engine's words cannot say.
 func checkOpen(o *wire.Open, g *geometry) *wire.Error {
+	if n := o.GetBlockTokens(); n < 2 || n&(n-1) != 0 {
+		return badf("block_tokens %d is no power of two greater than 1", n)
+	}
 	attention := false
 	for i, group := range o.GetGroups() {
 		if len(group.GetLayerBytes()) == 0 {
@@ -113,7 +116,7 @@ func checkOpen(o *wire.Open, g *geometry) *wire.Error {
 			switch {
 			case bytes < 1 || bytes > maxLayerBytes:
 				return badf("groups[%d].layer_bytes[%d]: %d is not 1 to %d", i, l, bytes, maxLayerBytes)
-			case !state && o.GetBlockTokens() > 0 && bytes%uint64(o.GetBlockTokens()) != 0:
+			case !state && bytes%uint64(o.GetBlockTokens()) != 0:
 				return badf("groups[%d].layer_bytes[%d]: %d bytes are no whole number for each of %d tokens", i, l, bytes, o.GetBlockTokens())
 			}
 		}

@@ -47,9 +47,9 @@ func (s *session) pinOf(n uint64) (*handle, *wire.Error) {
 	return nil, errorf(codeHandle, "the session has no pin %d", n)
 }
 
-// full refuses handles beyond the bound.
-func (s *session) full() *wire.Error {
-	if n := len(s.handles); n >= s.daemon.config.Handles {
+// full refuses handles beyond the bound; coming are those that the step gives out beside.
+func (s *session) full(coming int) *wire.Error {
+	if n := len(s.handles) + coming; n >= s.daemon.config.Handles {
 		return errorf(codeLimit, "the session holds %d claims, writes and pins", n)
 	}
 	return nil

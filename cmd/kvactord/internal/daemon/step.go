@@ -221,7 +221,7 @@ func (s *session) prefetch(ctx context.Context, p *wire.Prompt) *wire.Prefetched
 func (s *session) pin(ctx context.Context, p *wire.Prompt) *wire.Pinned {
 	prefix, wrong := s.readPrompt(p)
 	if wrong == nil {
-		wrong = s.full()
+		wrong = s.full(0)
 	}
 	if wrong != nil {
 		return &wire.Pinned{Error: wrong}
