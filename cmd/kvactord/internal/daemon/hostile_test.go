@@ -151,7 +151,16 @@ func TestEntriesThatAreRefused(t *testing.T) {
 	for _, x := range out.Invalidates {
 		assert.Equal(t, "bad_request", code(x.Error))
 	}
+}
 
+// A write takes growing lengths of whole blocks, each in a step of its own; a claim takes none.
+func TestWritesThatAreRefused(t *testing.T) {
+	d := serve(t, nil)
+	c := d.open(opening())
+	tokens := tokensFrom(50, 4*blockTokens)
+	c.store(prompt(tokens), tokens)
+	mine := c.match(prompt(append(tokens, 1)))
+	write := c.reserve(&wire.Reserve{Prompt: prompt(tokensFrom(7000, 2*blockTokens))})
 	own := c.step(&wire.Step{Written: []*wire.Written{
 		{Handle: mine.Handle, Tokens: blockTokens}, {Handle: write.Handle, Tokens: blockTokens}, {Handle: write.Handle, Tokens: 2 * blockTokens},
 		{Handle: write.Handle, Tokens: 3 * blockTokens}, {Handle: write.Handle, Tokens: 7}, {Handle: write.Handle, Tokens: 1<<32 - 16},
