@@ -221,6 +221,23 @@ func TestAWarmRestart(t *testing.T) {
 	}
 }
 
+// The example of docs/kvactord.md stores a prompt, and finds it the second time.
+func TestTheExample(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	daemonAt(t, socket)
+	program := filepath.Join(t.TempDir(), "example")
+	text, err := exec.Command("go", "build", "-o", program, "./example").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	for _, want := range []string{
+		"0 of 69 tokens are stored\n",
+		"64 of 69 tokens are stored\nblock 0 begins with 1\nblock 1 begins with 2\nblock 2 begins with 3\nblock 3 begins with 4\n",
+	} {
+		text, err := exec.Command(program, socket).CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		assert.Equal(t, want, string(text))
+	}
+}
+
 // A command line that is wrong is refused by what is wrong.
 func TestWrongCommandLines(t *testing.T) {
 	dir := t.TempDir()

@@ -2384,7 +2384,7 @@ func (*StatsRequest) Descriptor() ([]byte, []int) {
 	return file_kvactord_proto_rawDescGZIP(), []int{31}
 }
 
-// StatsAnswer has the engine's counters as JSON, in the form of the daemon's page at /stats.
+// StatsAnswer has the counters of the engine as JSON: the fields of kvactor.Stats.
 type StatsAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Json          string                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
