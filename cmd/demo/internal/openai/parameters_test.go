@@ -219,7 +219,11 @@ func TestStreamOfTokens(t *testing.T) {
 }
 
 func TestTokenize(t *testing.T) {
-	s := open(t, runner.Config{}, scheduler.Config{}, nil)
+	s := open(t, runner.Config{}, scheduler.Config{}, func(c *Config) {
+		end, is := c.Words.ID("<|im_end|>")
+		require.True(t, is)
+		c.Words.EOS = end
+	})
 	tokens := s.tokens("My name is Anna.")
 	require.NotEmpty(t, tokens)
 	status, text := s.post("/detokenize", `{"model":"m","tokens":`+jsonOf(tokens)+`}`)
@@ -233,6 +237,16 @@ func TestTokenize(t *testing.T) {
 	assert.Len(t, out.Texts, out.Count)
 	assert.Equal(t, 512, out.MaxLen)
 	assert.Equal(t, out.Count, s.ask(chats, chatBody(`,"max_tokens":1`, "Hi")).Usage.Prompt)
+	answer, err := http.Get(s.url + "/tokenizer_info")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var names map[string]any
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&names))
+	assert.EqualValues(t, 512, names["model_max_length"])
+	require.NotEmpty(t, names["eos_token"])
+	status, text = s.post("/tokenize", `{"prompt":`+jsonOf(names["eos_token"])+`,"add_special_tokens":false}`)
+	assert.Equal(t, 200, status)
+	assert.Contains(t, string(text), `"count":1,`, "it is one token")
 	for path, body := range map[string]string{
 		"/tokenize": `{}`, "/detokenize": `{"tokens":[99999]}`, "/tokenize ": `{"prompt":"a","txt":1}`, "/detokenize ": `{"model":"x","tokens":[1]}`,
 	} {

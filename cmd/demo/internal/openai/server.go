@@ -79,6 +79,7 @@ func New(s *scheduler.Scheduler, c Config) *Server {
 	v.only("GET", "/v1/models/{name...}", v.model)
 	v.only("POST", "/tokenize", v.tokenize)
 	v.only("POST", "/detokenize", v.detokenize)
+	v.only("GET", "/tokenizer_info", v.tokenizerInfo)
 	v.only("GET", "/healthz", v.health)
 	v.only("GET", "/health", v.health)
 	if c.Reset != nil {

@@ -344,6 +344,7 @@ func refusals() []refused {
 		{chats, chatBody(`,"logit_bias":{"99999":1}`, "a"), 400, "", "vocabulary"},
 		{chats, chatBody(`,"stop_token_ids":[99999]`, "a"), 400, "", "vocabulary"},
 		{chats, chatBody(`,"prompt_logprobs":1,"stream":true`, "a"), 400, "prompt_logprobs", "stream"},
+		{completions, `{"model":"m","prompt":"a","prompt_logprobs":-1}`, 400, "prompt_logprobs", "-1"},
 		{chats, chatBody(`,"temprature":1`, "a"), 400, "temprature", "no such"},
 		{chats, chatBody(`,"Temperature":1`, "a"), 400, "Temperature", "no such"},
 		{chats, chatBody(`,"temprature":null`, "a"), 400, "temprature", "no such"},

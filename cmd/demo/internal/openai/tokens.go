@@ -71,6 +71,20 @@ func tokenText(words *token.Tokenizer, t messages.Token) string {
 	return scored{text: string(words.Append(nil, t))}.form().Token
 }
 
+// tokenizerInfo answers what lm-eval asks of a tokenizer before it uses /tokenize.
+func (v *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) *apiError {
+	name := func(t messages.Token) any {
+		if text := v.config.Words.Name(t); text != "" {
+			return text
+		}
+		return nil
+	}
+	reply(w, map[string]any{
+		"bos_token": name(v.config.Words.BOS), "eos_token": name(v.config.Words.EOS), "model_max_length": v.config.MaxLen,
+	})
+	return nil
+}
+
 // detokenize answers the text of tokens.
 func (v *Server) detokenize(w http.ResponseWriter, r *http.Request) *apiError {
 	var tokens []messages.Token

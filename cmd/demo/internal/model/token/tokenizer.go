@@ -46,6 +46,14 @@ func (t *Tokenizer) ID(text string) (messages.Token, bool) {
 	return id, ok
 }
 
+// Name is how the vocabulary writes a token, control tokens included; "" if there is none.
+func (t *Tokenizer) Name(id messages.Token) string {
+	if id < 0 || int(id) >= len(t.tokens) {
+		return ""
+	}
+	return t.tokens[id]
+}
+
 // setTokens takes a vocabulary; special texts are cut out before anything else.
 func (t *Tokenizer) setTokens(tokens []string, special, control map[messages.Token]bool) {
 	t.tokens, t.control, t.ids = tokens, control, make(map[string]messages.Token, len(tokens))
