@@ -90,3 +90,22 @@ func TestReplayWithoutKernels(t *testing.T) {
 	assert.Zero(t, lines[0].Verified)
 	assert.Positive(t, lines[0].Hits)
 }
+
+// The table of docs/traces.md is what its command prints.
+func TestTraceOfTheDocuments(t *testing.T) {
+	t.Setenv("LC_ALL", "C.UTF-8")
+	t.Setenv("COLUMNS", "100")
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "traces.md"))
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "```text\n")
+	require.True(t, found)
+	table, _, _ := strings.Cut(rest, "```\n")
+	trace := filepath.Join("testdata", "trace.jsonl")
+	status, out, errs := command(t, "", "replay", trace, "--atomic", "--policy", "priority_lru,forecast,optimal", "--pages", "40,60")
+	require.Zero(t, status, errs)
+	assert.Equal(t, table, strings.TrimPrefix(out, "\n"))
+	lines, err := os.ReadFile(trace)
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(lines), "\n")
+	assert.Contains(t, string(page), first)
+}
