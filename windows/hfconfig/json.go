@@ -60,9 +60,9 @@ func explain(err error) string {
 	switch {
 	case errors.As(err, &kind):
 		return "it is of type " + kind.Value
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return "it is empty"
-	case err == io.ErrUnexpectedEOF:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "it ends too early"
 	}
 	return err.Error()

@@ -28,7 +28,7 @@ func Open(ctx context.Context, text string) (stores.Store, error) {
 		// Files appear under their names when they are complete, without a second file each.
 		u.RawQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"
 	case u.Scheme != "file":
-		return nil, fmt.Errorf("%w: %q begins with neither file: nor valkey:", stores.ErrURL, text)
+		return nil, fmt.Errorf("%w: %q begins with neither file: nor valkey: as its scheme", stores.ErrURL, text)
 	}
 	return blob.Open(ctx, u.String(), blob.Options{})
 }
