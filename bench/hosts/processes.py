@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 240
+START_SECONDS = 900
 
 
 @dataclass
@@ -35,9 +35,7 @@ class Answer:
 class Process:
     """A child process with its output in a file."""
 
-    def __init__(
-        self, command: list[str], log: Path, env: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
         with log.open("ab") as out:
             self._child = subprocess.Popen(
@@ -72,9 +70,7 @@ class Process:
 class Daemon(Process):
     """A kvactord."""
 
-    def __init__(
-        self, binary: Path, path: Path, log: Path, memory: str, *options: str
-    ) -> None:
+    def __init__(self, binary: Path, path: Path, log: Path, memory: str, *options: str) -> None:
         self.path = path
         command = [str(binary), "--socket", str(path), "--memory", memory, *options]
         super().__init__(command, log)
@@ -133,9 +129,7 @@ class Server(Process):
             except (urllib.error.URLError, ConnectionError):
                 if not self.alive or time.monotonic() > until:
                     self.kill()
-                    raise RuntimeError(
-                        f"vllm serve did not start: see {self.log}"
-                    ) from None
+                    raise RuntimeError(f"vllm serve did not start: see {self.log}") from None
                 time.sleep(0.25)
             else:
                 return
@@ -181,9 +175,7 @@ class Server(Process):
         return found
 
     def _request(self, path: str, body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=body
-        )
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body)
         with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.read()
 
