@@ -86,6 +86,8 @@ class KvactorCache(Cache):
         model.generate returns.
         """
         self.load(ids)
+        # With a mask as long as ids generate knows that the cache holds some of them.
+        options.setdefault("attention_mask", torch.ones_like(ids))
         out = model.generate(ids, past_key_values=self, **options)
         self.store(out if isinstance(out, torch.Tensor) else out.sequences)
         return out
