@@ -225,6 +225,15 @@ func (s *Sequence) applyPlaced(placed []PlacedPage) {
 	}
 }
 
+// cutStates leaves so many entries of the tables of states.
+func (s *Sequence) cutStates(entries int) {
+	for p := range s.tables {
+		if s.engine.pools[p].Kind == windows.KindState && len(s.tables[p][0]) > entries {
+			s.tables[p][0] = s.tables[p][0][:entries]
+		}
+	}
+}
+
 // placeChunk adds the pages of a prompt's next chunk to the tables of all beams, which share
 // the prompt.
 func (s *Sequence) placeChunk(placed []PlacedPage) {

@@ -65,6 +65,75 @@ func TestForksOfStates(t *testing.T) {
 	}
 }
 
+// A step takes a page for the state after each draft. Commits and rewinds choose among them, and
+// the next step begins with the page of the last token that is left and gives the others back.
+func TestDraftStates(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock = 4
+	e, err := kvactor.Open(kvactor.Config{
+		Model: kvactor.Model{
+			Layers: 2, KVHeads: []int{1, 0}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+			States: []kvactor.State{{Layers: []int{1}, Bytes: 256}},
+		},
+		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 16}, {Primary: 7}},
+	})
+	require.NoError(t, err)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
+	state := func() []kvactor.PageID { return slices.Clone(s.Tables()[1][0]) }
+	appends := func(drafts int, tokens ...kvactor.Token) error {
+		steps := []kvactor.Step{{Sequence: s, Tokens: tokens, DraftStates: drafts}}
+		err := e.Append(ctx, steps)
+		requireTables(t, e, s)
+		return err
+	}
+	working := state()
+	require.NoError(t, appends(4, 6, 7, 8, 9))
+	entries := state()
+	require.Len(t, entries, 5)
+	require.Equal(t, working[0], entries[0])
+
+	require.NoError(t, s.Commit(ctx, 9, kvactor.Ticket{}))
+	require.NoError(t, s.Rewind(ctx, 1))
+	require.NoError(t, s.Rewind(ctx, 1), "to 7 tokens, whose state is in the second page of drafts")
+	require.NoError(t, appends(4, 10, 11))
+	assert.Equal(t, []kvactor.PageID{entries[2], entries[1], entries[0], entries[3], entries[4]}, state())
+	require.ErrorIs(t, s.Rewind(ctx, 3), kvactor.ErrNotSupported, "the pages are those of the last step")
+	require.NoError(t, s.Rewind(ctx, 2))
+
+	require.ErrorIs(t, appends(7, 10, 11), kvactor.ErrOutOfPages, "six and the working page are all")
+	assert.Len(t, state(), 5)
+	require.NoError(t, appends(6, 10, 11))
+	assert.Len(t, state(), 7)
+	require.NoError(t, s.Commit(ctx, 8, kvactor.Ticket{}))
+	forks, err := s.Fork(ctx, 1)
+	require.ErrorIs(t, err, kvactor.ErrOutOfPages)
+	assert.Empty(t, forks)
+	first := state()[1]
+	require.NoError(t, appends(0, 12))
+	assert.Equal(t, []kvactor.PageID{first}, state())
+	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{1}, DraftStates: -1}}), kvactor.ErrBadRequest)
+	require.NoError(t, s.Rewind(ctx, 2))
+
+	// The page of the state after what is released becomes its checkpoint, without a copy.
+	require.NoError(t, appends(2, 13, 14))
+	require.NoError(t, s.Commit(ctx, 10, kvactor.Ticket{}))
+	last := state()[2]
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+	contents, err := e.Actors().Contents(ctx)
+	require.NoError(t, err)
+	found := false
+	for _, c := range contents {
+		page, _, ok := c.Pages[1].Page()
+		found = found || ok && page == last && len(c.Tokens) == 2
+	}
+	assert.True(t, found)
+}
+
 // requireTables holds the tables of a sequence to those of the engine.
 func requireTables(t *testing.T, e *kvactor.Engine, s *kvactor.Sequence) {
 	t.Helper()

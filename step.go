@@ -18,10 +18,13 @@ type Step struct {
 	Sequence *Sequence
 	Tokens   []Token    // Append: the tokens to add, for beam width 1
 	Beams    []BeamStep // Append: one for each beam, for larger beam widths
-	Computed int        // Commit, Append, Release: the number of leading tokens that are computed; Append and Release take 0 for no commit
-	Rewind   int        // Rewind: the number of last tokens to drop, at least 1
-	Forks    int        // Fork: the number of sequences to make, at least 1
-	Discard  bool       // Release: do not store what was computed since the last commit
+	// DraftStates, of Append, is how many pages for the states after single tokens the sequence
+	// has until its next Append, in each pool of states: see messages.AppendStep.
+	DraftStates int
+	Computed    int  // Commit, Append, Release: the number of leading tokens that are computed; Append and Release take 0 for no commit
+	Rewind      int  // Rewind: the number of last tokens to drop, at least 1
+	Forks       int  // Fork: the number of sequences to make, at least 1
+	Discard     bool // Release: do not store what was computed since the last commit
 	// After, of Commit, Append and Release, passes when the host's kernels have used the
 	// pages. Zero: they have already.
 	After Ticket
@@ -48,15 +51,16 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 	m.Steps = m.Steps[:0]
 	for i := range steps {
 		st := &steps[i]
-		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After})
+		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, DraftStates: st.DraftStates, Computed: st.Computed, After: st.After})
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldTokens|fieldBeams|fieldComputed|fieldAfter); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, fieldTokens|fieldBeams|fieldComputed|fieldAfter|fieldDraftStates); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
 		s := st.Sequence
 		s.follow(st.Beams)
 		s.applyPlaced(st.Placed)
+		s.cutStates(1 + st.DraftStates)
 		s.length += max(len(st.Tokens), min(1, len(st.Beams)))
 		s.commit(st.Computed)
 	})
@@ -195,6 +199,7 @@ const (
 	fieldDiscard
 	fieldAfter
 	fieldAnswer
+	fieldDraftStates
 )
 
 // foreign is the name of a field that is set and that the call does not take; "": there is none.
@@ -216,6 +221,8 @@ func (st *Step) foreign(takes fields) string {
 		return "After"
 	case st.AnswerTokens != 0 && takes&fieldAnswer == 0:
 		return "AnswerTokens"
+	case st.DraftStates != 0 && takes&fieldDraftStates == 0:
+		return "DraftStates"
 	default:
 		return ""
 	}

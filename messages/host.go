@@ -127,6 +127,13 @@ type AppendStep struct {
 	Sequence SequenceID
 	Tokens   []Token    // for beam width 1
 	Beams    []BeamStep // for larger beam widths: one for each beam
+	// DraftStates, of models with recurrent layers, is how many pages for states of single
+	// tokens the sequence has in each state pool until its next Append, behind the working page
+	// in the table. The kernel that reads the working page, the first entry, writes the state
+	// after its i-th token to entry i, and that after its last token to the first entry if
+	// there are more tokens than entries. Whatever is committed of the tokens, or rewound to,
+	// the entry of the last one is the state then, and with the next Append the first entry.
+	DraftStates int
 	// Computed, if not 0, commits in the same step, after its pages are taken.
 	Computed int
 	After    Ticket // as in CommitStep
@@ -139,7 +146,8 @@ type StepResult struct {
 	// beam after the other, copies on write included.
 	NewPages [][]PageID
 	// Placed says for each of NewPages where it is in the page tables, and which
-	// page it replaces. The entries of one pool are in the order of NewPages.
+	// page it replaces. The entries of one pool are in the order of NewPages; behind them are
+	// the two pages of states that change places in a table.
 	Placed []PlacedPage
 	// Ready must have passed before the step's pages are written to. A step that was
 	// refused because a copy on write failed may have some too: its other copies

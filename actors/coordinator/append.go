@@ -142,6 +142,11 @@ func (e *extension) takeStep(it *step) bool {
 			return false
 		}
 	}
+	drafts := e.draftsToTake(it)
+	if drafts < 0 {
+		return false
+	}
+	takes = takes || drafts > 0
 	if !takes { // pages that others might have held are the sequence's own now
 		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
@@ -154,7 +159,25 @@ func (e *extension) takeStep(it *step) bool {
 			e.batch.taken[p] += n
 		}
 	}
+	for p := e.states.first; p < e.states.end && drafts > 0; p++ {
+		it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: drafts, Tenant: s.Tenant, Pages: s.Table(p)})
+		e.batch.taken[p] += drafts
+	}
 	return true
+}
+
+// draftsToTake is how many pages a step takes in each state pool for the states of drafts beyond
+// those that its sequence has. It refuses the step if there are too few, and is −1 then.
+func (e *extension) draftsToTake(it *step) int {
+	need := 0
+	for p := e.states.first; p < e.states.end; p++ {
+		need = max(0, 1+it.request.DraftStates-len(it.sequence.Table(p)))
+		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
+			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, 1+it.request.DraftStates))
+			return -1
+		}
+	}
+	return need
 }
 
 // refuse leaves a sequence as it was. The copies that it has noted are forgotten, since
@@ -274,6 +297,15 @@ func (e *extension) fillTables(it *step) {
 			took = true
 		}
 	}
+	for p := e.states.first; p < e.states.end; p++ {
+		if pages := &it.pools[p]; pages.fresh >= 0 {
+			table := e.out.pools.op(p, pages.fresh).Pages
+			s.SetTable(p, table)
+			it.noteNew(p, 0, pages.before, table[pages.before:])
+			e.stats.allocated(p, len(table)-pages.before)
+			took = true
+		}
+	}
 	// What others held has been copied, and what they did not hold is the sequence's own:
 	// the next step need not ask again.
 	if it.first < int(s.SharedBlocks()) {
@@ -301,6 +333,9 @@ func (e *extension) askWrites(it *step) {
 			pages = append(pages, table[it.first:]...)
 		}
 		q.Write = append(q.Write, pages)
+	}
+	for p := e.states.first; p < e.states.end; p++ {
+		q.Write = append(q.Write, s.Table(p)[it.pools[p].before:])
 	}
 }
 

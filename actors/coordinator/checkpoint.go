@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -138,7 +139,7 @@ func (c *commitStages) copyCheckpoints() {
 			copies = true
 			c.stats.allocated(int(p), 1)
 			c.out.move.copy(int(p), protocol.PageCopy{
-				From: protocol.OnDevice(it.sequence.Table(int(p))[0]), Block: protocol.NoBlock,
+				From: protocol.OnDevice(it.sequence.StateAfter(int(p), sequence.TokenCount(it.computed))), Block: protocol.NoBlock,
 				To: op.Pages[0], Tokens: c.config.TokensPerBlock,
 			})
 		}

@@ -139,6 +139,9 @@ func (c *commitStages) follow() {
 		if it.computed > 0 {
 			c.dropPassed(it.sequence, it.computed)
 		}
+		if it.renewsStates() {
+			c.dropDrafts(it)
+		}
 	}
 	c.stage = commitFollowing
 	c.takeNext()
@@ -202,6 +205,41 @@ func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
 			c.out.move.markRead(s, p, table[from:to])
 			c.out.pools.drop(s, p, table[from:to], from)
 		}
+	}
+}
+
+// renewsStates tells whether a step is an Append: the next tokens begin with the state after those
+// that are computed by then.
+func (it *step) renewsStates() bool { return it.request != nil && !it.refused }
+
+// dropDrafts drops the pages of states that a sequence has beyond those that its step asks for.
+func (c *commitStages) dropDrafts(it *step) {
+	s := it.sequence
+	for p := c.states.first; p < c.states.end; p++ {
+		computed := max(s.Computed(), sequence.TokenCount(it.computed))
+		if left := s.DraftsLeft(p, 1+it.request.DraftStates, computed); len(left) > 0 {
+			c.out.move.markRead(s, p, left)
+			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: left, Use: s.Usage.Use()})
+		}
+	}
+}
+
+// renewStates makes the state after the computed tokens the working page, and says which pages
+// have changed places.
+func (c *commitStages) renewStates(it *step) {
+	s := it.sequence
+	swapped := s.RenewStates(1 + it.request.DraftStates)
+	for p := c.states.first; p < c.states.end && swapped > 0; p++ {
+		table := s.Table(p)
+		first := messages.PlacedPage{Pool: messages.PoolID(p), Page: table[0], Replaced: messages.NoPage}
+		if swapped < len(table) {
+			first.Replaced = table[swapped]
+			it.result.Placed = append(it.result.Placed, first, messages.PlacedPage{
+				Pool: messages.PoolID(p), Block: swapped, Page: table[swapped], Replaced: table[0],
+			})
+			continue
+		}
+		it.result.Placed = append(it.result.Placed, first)
 	}
 }
 
@@ -367,6 +405,9 @@ func (c *commitStages) commitAll() (done bool) {
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 {
 			c.commitOne(it)
+		}
+		if it := &c.batch.items[i]; !c.states.empty() && it.renewsStates() {
+			c.renewStates(it)
 		}
 	}
 	return true

@@ -143,7 +143,7 @@ func (f *fork) copy() {
 			// The lists of a question are by pool, so attention pools have an empty one.
 			var written []messages.PageID
 			if f.states.has(p) {
-				own, pages := it.sequence.Table(p)[0], f.out.pools.op(p, it.ops[p]).Pages
+				own, pages := it.sequence.StateAfter(p, it.sequence.Computed()), f.out.pools.op(p, it.ops[p]).Pages
 				f.stats.allocated(p, it.n)
 				for k, page := range pages {
 					// The working page is one state and has no tokens: it is copied whole. The

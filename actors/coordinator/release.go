@@ -269,7 +269,7 @@ func (r *release) store() {
 				// The working page is the state after exactly the computed tokens. No other block can
 				// have it.
 				if !r.states.empty() && it.to == it.computed {
-					offer.FindEnd, offer.HandOver = true, s.WorkingPages()
+					offer.FindEnd, offer.HandOver = true, s.WorkingPages(sequence.TokenCount(it.to))
 				}
 			}
 			r.out.storeInput(s, 0, r.input(it))

@@ -251,6 +251,9 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 	if err := validateTokens(s, r); err != nil {
 		return err
 	}
+	if r.DraftStates < 0 || r.DraftStates > 0 && e.states.empty() {
+		return refusals.New(messages.ErrBadRequest, "%d draft states for a model with %d state pools", r.DraftStates, e.states.end-e.states.first)
+	}
 	// Tokens are sampled from the logits of the prompt's last token, so they cannot come
 	// before it is computed. Pages of later chunks are not there yet, either.
 	if !s.PromptComputed() {

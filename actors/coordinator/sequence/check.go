@@ -3,6 +3,7 @@ package sequence
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kvactor/kvactor/messages"
@@ -91,7 +92,9 @@ func check(s *Sequence) (problems []error) {
 	}
 	for p := s.arena.tokenPools; p < s.arena.selfPools; p++ {
 		table := s.pools[p].beams[0]
-		rule(len(s.pools[p].beams) == 1 && len(table) == 1 && table[0] != messages.NoPage, "pool %s has tables %v, one working page is due", s.arena.pools[p].Name, s.pools[p].beams)
+		rule(len(s.pools[p].beams) == 1 && len(table) > 0 && !slices.Contains(table, messages.NoPage) &&
+			len(table) == len(s.pools[a.tokenPools].beams[0]),
+			"pool %s has tables %v, of a working page and drafts", a.pools[p].Name, s.pools[p].beams)
 	}
 	checkInput(s, rule)
 	return problems

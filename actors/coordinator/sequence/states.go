@@ -21,14 +21,71 @@ import (
 // prompt can be reused. Further ones are at every multiple of an interval, if the
 // configuration has one, also behind the prompt.
 
-// WorkingPages are the pages that hold the state after the computed tokens, by pool, for
-// one message to the tree; NoPage in pools that are no state pools.
-func (s *Sequence) WorkingPages() []messages.PageID {
+// An Append may ask for pages for drafts, which a host computes before it knows how many of
+// them are right. They stand behind the working page in the tables of all state pools:
+//
+//	entry     0              1                2                …
+//	state     computed when  after one token  after two tokens
+//	          they came      more             more
+//
+// Which entry is the state after the computed tokens follows from their number, so commits and
+// rewinds only count. The next Append makes it entry 0 again.
+
+// StateEntry is the entry of state tables that is the state after n tokens.
+func (s *Sequence) StateEntry(n TokenCount) int {
+	if i := int(n - s.statesFrom); i > 0 && i < s.stateEntries {
+		return i
+	}
+	return 0
+}
+
+// StateAfter is the page of a state pool with the state after n tokens.
+func (s *Sequence) StateAfter(pool int, n TokenCount) messages.PageID {
+	return s.pools[pool].beams[0][s.StateEntry(n)]
+}
+
+// KeepsState tells whether the state after n tokens, fewer than are computed, is still there: a
+// page of drafts, or the working page if the kernel has not written to it.
+func (s *Sequence) KeepsState(n TokenCount) bool {
+	return s.StateEntry(n) > 0 || n == s.statesFrom && int(s.computed-n) < s.stateEntries
+}
+
+// DraftsLeft are the pages of a state pool that a sequence gives back which is to have so many
+// entries, when n tokens are computed.
+func (s *Sequence) DraftsLeft(pool, entries int, n TokenCount) []messages.PageID {
+	table := s.pools[pool].beams[0]
+	if len(table) <= entries {
+		return nil
+	}
+	left := slices.Clone(table[entries:])
+	if i := s.StateEntry(n); i >= entries {
+		left[i-entries] = table[0]
+	}
+	return left
+}
+
+// RenewStates makes the state after the computed tokens entry 0 of the state tables, and cuts
+// these to so many entries. It returns the entry that has changed places with the first; 0: none.
+func (s *Sequence) RenewStates(entries int) (swapped int) {
+	swapped = s.StateEntry(s.computed)
+	for p := s.arena.tokenPools; p < s.arena.selfPools; p++ {
+		table := s.pools[p].beams[0]
+		table[0], table[swapped] = table[swapped], table[0]
+		s.pools[p].beams[0] = table[:min(entries, len(table))]
+		s.stateEntries = len(s.pools[p].beams[0])
+	}
+	s.statesFrom = s.computed
+	return swapped
+}
+
+// WorkingPages are the pages that hold the state after n tokens, by pool, for one message to the
+// tree; NoPage in pools that are no state pools.
+func (s *Sequence) WorkingPages(n TokenCount) []messages.PageID {
 	s.working = s.working[:0]
 	for p := range s.arena.selfPools {
 		page := messages.NoPage
 		if p >= s.arena.tokenPools {
-			page = s.pools[p].beams[0][0]
+			page = s.StateAfter(p, n)
 		}
 		s.working = append(s.working, page)
 	}
@@ -38,6 +95,11 @@ func (s *Sequence) WorkingPages() []messages.PageID {
 // checkpoints are the positions at which a sequence makes checkpoints.
 type checkpoints struct {
 	wanted []int // of the prompt, ascending, behind what was reused; block boundaries all
+	// statesFrom is how many tokens were computed when the entries of state tables were made.
+	statesFrom TokenCount
+	// stateEntries is how many there were then, 0 before the first Append. While an Append is
+	// served the tables may have more.
+	stateEntries int
 }
 
 // CheckpointRule is what the positions of checkpoints follow from, in tokens.

@@ -15,20 +15,17 @@ type Sequence struct {
 	Cached int              // tokens before them, whose K and V are in the pages
 	Prompt int              // tokens of the prompt
 	// Pages are the bytes of the pages by pool and block, nil without a page; the
-	// cross pool comes last. A state pool has one, the working page, with the state
-	// after Cached tokens: the step advances it.
+	// cross pool comes last. Of a state pool, page State has the state after Cached tokens.
+	// Those after each of Tokens are written to the pages behind it, if there are any, and
+	// the one after the last token, if there is no page for it, to page 0.
 	Pages [][][]byte
+	State int
 	// Encoder is the encoder's input. From EncodeFrom on its keys and values are
 	// written in this step; at its length or beyond the encoder does not run.
 	Encoder    []messages.Token
 	EncodeFrom int
 	Adapter    *Adapter // nil: none
-	// With Drafts the working pages stay as they are, and States are the states after
-	// each of Tokens: WriteStates writes those after the tokens that are accepted.
-	Drafts bool
-	States [][]float32
-
-	LogitsFrom int // first of Tokens whose logits are wanted
+	LogitsFrom int      // first of Tokens whose logits are wanted
 
 	Logits [][]float32 // of Tokens[LogitsFrom:]
 }
@@ -219,14 +216,6 @@ func (e *Executor) Run(step []*Sequence) error {
 // prepare makes the plans and resolves caches.
 func (e *Executor) prepare(step []*Sequence) error {
 	e.step = step
-	for _, s := range step {
-		if s.States = nil; s.Drafts {
-			s.States = make([][]float32, len(s.Tokens))
-			for i := range s.States {
-				s.States[i] = make([]float32, 0, e.model.stateLen())
-			}
-		}
-	}
 	own := attention.Metadata{TokensPerBlock: e.tokensPerBlock}
 	var cross attention.Metadata
 	for p := range e.caches {

@@ -126,7 +126,7 @@ func TestStatesAreRight(t *testing.T) {
 					continue
 				}
 				state := make([]float32, r.stateSize())
-				stateElement.Decode(state, b.e.stateBytes(s, i, len(state)))
+				stateElement.Decode(state, b.e.stateBytes(b.e.statePages(s, i)[0], i, len(state)))
 				conv := f.expect(t, fmt.Sprintf("long.conv.%d.after%d", i, n))
 				assert.LessOrEqual(t, distance(conv, state[:len(conv)]), f.tolerance(), "%s, layer %d, after %d", name, i, n)
 				assert.LessOrEqual(t, distance(f.expect(t, fmt.Sprintf("long.state.%d.after%d", i, n)), state[len(conv):]), f.tolerance(), "%s, layer %d, after %d", name, i, n)

@@ -7,8 +7,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// States lie in the working pages of the state pools as float32 numbers, layer
-// behind layer, and nowhere else: a step reads and writes them there.
+// States lie in the pages of the state pools as float32 numbers, layer behind layer, and nowhere
+// else: a step reads and writes them there.
 
 // stateElement is how states are stored.
 var stateElement = attention.Element{Type: windows.Float32}
@@ -18,43 +18,38 @@ var stateElement = attention.Element{Type: windows.Float32}
 func (e *Executor) advance(size int, step func(state []float32, row int)) {
 	row := 0
 	for _, s := range e.step {
-		page := e.stateBytes(s, e.block, size)
-		state, direct := stateElement.View(page, size)
-		if s.Drafts || !direct {
-			state, direct = e.buffer(bufferState, size), false
-			stateElement.Decode(state, page)
+		pages := e.statePages(s, e.block)
+		first := e.stateBytes(pages[s.State], e.block, size)
+		state, direct := stateElement.View(first, size)
+		if direct = direct && len(pages) == 1; !direct {
+			state = e.buffer(bufferState, size)
+			stateElement.Decode(state, first)
 		}
+		last := 0
 		for i := range s.Tokens {
 			step(state, row)
-			if s.Drafts {
-				s.States[i] = append(s.States[i], state...)
+			if last = s.State + i + 1; last < len(pages) {
+				stateElement.Encode(e.stateBytes(pages[last], e.block, size), state)
 			}
 			row++
 		}
-		if !s.Drafts && !direct {
-			stateElement.Encode(page, state)
+		if !direct && last >= len(pages) {
+			stateElement.Encode(e.stateBytes(pages[0], e.block, size), state)
 		}
 	}
 }
 
-// stateBytes is where the state of a block's layer lies.
-func (e *Executor) stateBytes(s *Sequence, block, size int) []byte {
+// statePages are the pages of a sequence in the state pool of a block.
+func (e *Executor) statePages(s *Sequence, block int) [][]byte {
+	pages := s.Pages[e.statePlaces[block].pool]
+	if s.State >= len(pages) || pages[s.State] == nil {
+		panic(fmt.Sprintf("model: a sequence has no page %d of states in pool %d", s.State, e.statePlaces[block].pool))
+	}
+	return pages
+}
+
+// stateBytes is where the state of a block's layer lies in a page.
+func (e *Executor) stateBytes(page []byte, block, size int) []byte {
 	at := e.statePlaces[block]
-	if len(s.Pages[at.pool]) == 0 || s.Pages[at.pool][0] == nil {
-		panic(fmt.Sprintf("model: a sequence has no working page in pool %d", at.pool))
-	}
-	return s.Pages[at.pool][0][4*at.index*size : 4*(at.index+1)*size]
-}
-
-// WriteStates makes the states after the first n tokens of a step with Drafts those
-// of the sequence.
-func (e *Executor) WriteStates(s *Sequence, n int) {
-	states := s.States[n-1]
-	for i := range e.model.blocks {
-		if r, ok := e.model.blocks[i].mixer.(recurrent); ok {
-			size := r.stateSize()
-			stateElement.Encode(e.stateBytes(s, i, size), states[:size])
-			states = states[size:]
-		}
-	}
+	return page[4*at.index*size : 4*(at.index+1)*size]
 }

@@ -71,9 +71,7 @@ func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) ([]error, 
 	}
 	for i, s := range batch {
 		s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
-		if s.drafted == nil {
-			s.state = upTo[i]
-		}
+		s.state = upTo[i]
 	}
 	return errs, nil
 }
@@ -115,11 +113,9 @@ func (k *kernel) add(s *Sequence, upTo int) {
 		// The kernel runs later: by then the sequence may have been rewound.
 		step := &model.Sequence{
 			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
-			Adapter: s.adapter, LogitsFrom: len(tokens) - 1,
+			Adapter: s.adapter, LogitsFrom: len(tokens) - 1, State: s.stateEntry(s.computed),
 		}
-		if s.recurrent && s.generating() && len(tokens) > 1 {
-			step.Drafts, s.drafted = true, step
-		} else {
+		if step.State+len(tokens) >= s.stateEntries() {
 			s.state = unknownState // until the step has ended well
 		}
 		switch {
@@ -140,16 +136,17 @@ func (k *kernel) add(s *Sequence, upTo int) {
 
 // touch declares what the step reads and writes of one page table. Blocks from
 // the first token that is computed to the last are written, all before are read. A
-// working page is written, or with drafts read. The pages of later chunks are left
+// page of states is read, and those behind it are written, or else the first one. The pages of later chunks are left
 // alone: the engine does not expect the kernel there.
 func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *model.Sequence) {
 	tpb := k.r.Config.TokensPerBlock
 	first, end := step.Cached/tpb, (step.Cached+len(step.Tokens)+tpb-1)/tpb
 	switch {
-	case k.r.isState(pool) && step.Drafts:
-		first, end = 1, 1
+	case k.r.isState(pool) && step.State+len(step.Tokens) < len(table):
+		table = table[step.State:]
+		first, end = 1, 1+len(step.Tokens)
 	case k.r.isState(pool):
-		first, end = 0, 1
+		first, end = 0, len(table)
 	case k.r.Model.Encodes() && pool == len(k.r.pools)-1:
 		first = s.encode / tpb
 		if end = len(table); s.encode >= len(s.encoder) {

@@ -9,6 +9,7 @@ import (
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -113,12 +114,13 @@ func steps(batch []*Sequence) []kvactor.Step {
 func (r *Runner) Append(ctx context.Context, batch []*Sequence, tokens [][]messages.Token) ([]error, error) {
 	list := steps(batch)
 	for i := range list {
-		list[i].Tokens = tokens[i]
+		list[i].Tokens, list[i].DraftStates = tokens[i], batch[i].draftStates(len(tokens[i]))
 	}
 	errs, err := answers(list, r.Engine.Append(ctx, list))
 	for i := range errs {
 		if errs[i] == nil {
 			batch[i].Tokens = append(batch[i].Tokens, tokens[i]...)
+			batch[i].statesFrom = batch[i].cached.Computed()
 		}
 	}
 	return errs, err
@@ -157,9 +159,7 @@ func (r *Runner) RewindAll(ctx context.Context, batch []*Sequence, n []int) ([]e
 		if s := batch[i]; errs[i] == nil {
 			s.Tokens = s.Tokens[:len(s.Tokens)-n[i]]
 			s.computed = min(s.computed, len(s.Tokens))
-			if s.computed == s.state {
-				s.drafted = nil // all of them were wrong
-			}
+			s.state = min(s.state, len(s.Tokens))
 		}
 	}
 	return errs, err
@@ -170,6 +170,9 @@ func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, err
 	if err := s.checkState("fork", s.computed); err != nil {
 		return nil, err
 	}
+	if s.stateEntries() > 1 && s.computed != s.cached.Computed() {
+		return nil, refusals.New(messages.ErrNotSupported, "fork at %d tokens, of which %d are committed", s.computed, s.cached.Computed())
+	}
 	forks, err := s.cached.Fork(ctx, n)
 	if err != nil {
 		return nil, err
@@ -177,7 +180,7 @@ func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, err
 	out := make([]*Sequence, len(forks))
 	for i, cached := range forks {
 		f := *s
-		f.cached = cached
+		f.cached, f.statesFrom = cached, s.computed
 		f.Tokens = append([]messages.Token(nil), s.Tokens...)
 		out[i] = &f
 	}
@@ -207,9 +210,6 @@ func (r *Runner) Release(ctx context.Context, batch ...*Sequence) error {
 // Commit tells the engine that tokens up to one of each sequence are computed. A
 // sequence that was lost has an error in its place.
 func (r *Runner) Commit(ctx context.Context, batch []*Sequence, upTo []int) ([]error, error) {
-	if err := r.decide(ctx, batch, upTo); err != nil {
-		return nil, err
-	}
 	list := steps(batch)
 	for i, s := range batch {
 		if err := s.checkState("commit", upTo[i]); err != nil {

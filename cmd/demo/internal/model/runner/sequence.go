@@ -1,10 +1,13 @@
 package runner
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // Sequence is one running sequence. Its exported fields are for reading.
@@ -28,9 +31,10 @@ type Sequence struct {
 	last     gpu.Ticket
 	beams    [][]messages.Token // generated tokens by beam; nil without beams
 
-	recurrent bool
-	state     int             // tokens whose state the working page has, once queued kernels have run
-	drafted   *model.Sequence // the step with drafts that is not decided; nil: none
+	recurrent  bool
+	state      int // most tokens whose state a page has, once queued kernels have run
+	statePool  int // the first pool of states
+	statesFrom int // tokens that were committed when the pages of states were asked for
 }
 
 // Computed is the count of tokens whose K and V are in the pages.
@@ -53,6 +57,7 @@ func (r *Runner) admitted(q *Request, cached *kvactor.Sequence) *Sequence {
 		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens), Reused: in.ReusedTokens,
 		cached: cached, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder), adapter: q.Adapter,
 		recurrent: r.Model.Recurrent(), state: in.ReusedTokens,
+		statePool: slices.IndexFunc(r.pools, func(p windows.Pool) bool { return p.Kind == windows.KindState }),
 	}
 	for _, p := range in.Reuse {
 		s.Onboarded += p.Onboarded

@@ -1,9 +1,6 @@
 package runner
 
 import (
-	"context"
-
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -15,8 +12,9 @@ import (
 // stores it at a release: the page must have the state after exactly the tokens that
 // the engine knows to be computed. So
 //
-//   - a step with drafts writes no state. Commit says how many tokens are right, and
-//     writes the state after these (decide);
+//   - an append of several tokens asks for a page for the state after each of them
+//     (kvactor.Step.DraftStates), and the kernel writes them all: a commit or a rewind to
+//     any of them finds its state;
 //   - a sequence whose commit has failed is released without being stored.
 
 // unknownState is the position of a working page whose contents are in doubt.
@@ -25,83 +23,58 @@ const unknownState = -1
 // isState tells whether a pool holds states.
 func (r *Runner) isState(pool int) bool { return r.pools[pool].Kind == windows.KindState }
 
-// checkState refuses what needs the state after so many tokens if the working page
-// has another one.
+// stateEntries is how many pages of states a sequence has in each pool of them.
+func (s *Sequence) stateEntries() int {
+	if !s.recurrent {
+		return 0
+	}
+	return len(s.cached.Tables()[s.statePool][0])
+}
+
+// stateEntry is the entry of state tables with the state after so many tokens.
+func (s *Sequence) stateEntry(tokens int) int {
+	if i := tokens - s.statesFrom; i > 0 && i < s.stateEntries() {
+		return i
+	}
+	return 0
+}
+
+// hasState tells whether a page has the state after so many tokens, once queued kernels have run.
+func (s *Sequence) hasState(tokens int) bool {
+	switch {
+	case !s.recurrent || tokens == s.state:
+		return true
+	case tokens == s.statesFrom: // unless a kernel has found no other page for a state
+		return s.state > tokens && s.state-tokens < s.stateEntries()
+	default:
+		return tokens < s.state && s.stateEntry(tokens) > 0
+	}
+}
+
+// checkState refuses what needs the state after so many tokens if no page has it.
 func (s *Sequence) checkState(what string, tokens int) error {
-	if s.recurrent && s.state != tokens {
+	if !s.hasState(tokens) {
 		return refusals.New(messages.ErrNotSupported, "%s at %d tokens: the working page has the state after %d", what, tokens, s.state)
 	}
 	return nil
 }
 
-// checkRewind refuses a rewind below the state.
+// checkRewind refuses a rewind below the states.
 func (s *Sequence) checkRewind(tokens int) error {
-	if left := len(s.Tokens) - tokens; s.recurrent && left < s.state {
-		return refusals.New(messages.ErrNotSupported, "a rewind to %d tokens: the working page has the state after %d", left, s.state)
+	if left := len(s.Tokens) - tokens; left < s.state {
+		return s.checkState("a rewind", left)
 	}
 	return nil
 }
 
-// decide writes the states after the accepted tokens of steps with drafts, in one
-// kernel.
-func (r *Runner) decide(ctx context.Context, batch []*Sequence, upTo []int) error {
-	d := &decision{r: r}
-	var decided []int
-	for i, s := range batch {
-		if s.drafted == nil || upTo[i] <= s.state {
-			continue
-		}
-		decided = append(decided, i)
-		d.add(s, upTo[i]-s.drafted.Cached)
+// draftStates is how many pages of states an append of tokens needs. A kernel that has moved the
+// working page on, behind what is committed, leaves nothing to go back to.
+func (s *Sequence) draftStates(tokens int) int {
+	n := len(s.Tokens) + tokens - s.cached.Computed()
+	if !s.recurrent || !s.generating() || n < 2 || !s.hasState(s.cached.Computed()) {
+		return 0
 	}
-	if len(decided) == 0 {
-		return nil
-	}
-	ticket, err := r.launch.Launch(r.compute, gpu.Kernel{Label: "states", Nanos: kernelNanos, Waits: d.waits, Writes: d.writes, Run: d.body})
-	if err != nil {
-		return err
-	}
-	for _, i := range decided {
-		batch[i].state, batch[i].last, batch[i].drafted = upTo[i], ticket, nil
-	}
-	return r.sync(context.WithoutCancel(ctx), ticket)
-}
-
-// decision is the kernel that writes states.
-type decision struct {
-	r      *Runner
-	steps  []*model.Sequence
-	n      []int
-	tables []messages.Tables
-	waits  []gpu.Ticket
-	writes []gpu.Access
-}
-
-// add has the state after n tokens of a sequence's step written.
-func (d *decision) add(s *Sequence, n int) {
-	tables := make(messages.Tables, len(d.r.pools))
-	for p, table := range s.cached.Tables() {
-		if d.r.isState(p) {
-			page := table[0][0]
-			tables[p] = [][]messages.PageID{{page}}
-			d.writes = append(d.writes, gpu.Access{Slot: d.r.slot(p, page)})
-		}
-	}
-	d.waits = append(d.waits, s.cached.Ready()...)
-	d.steps, d.n, d.tables = append(d.steps, s.drafted), append(d.n, n), append(d.tables, tables)
-}
-
-// body runs on the device's stream.
-func (d *decision) body(bytes gpu.PageBytes) {
-	for i, step := range d.steps {
-		step.Pages = make([][][]byte, len(d.r.pools))
-		for p, table := range d.tables[i] {
-			if table != nil {
-				step.Pages[p] = [][]byte{bytes(d.r.slot(p, table[0][0]))}
-			}
-		}
-		d.r.exec.WriteStates(step, d.n[i])
-	}
+	return n
 }
 
 // slot names a device page.

@@ -132,6 +132,36 @@ func (h *history) draft(t *testing.T, r *runner.Runner, tokens []messages.Token,
 	h.Logits = h.Logits[accepted-1 : accepted]
 }
 
+// Drafts that were committed are taken back to each of them: the pages that the append has asked
+// for have their states.
+func TestCommittedDraftsAreTakenBack(t *testing.T) {
+	for _, name := range fixturesWith(t, (*fixtureModel).Recurrent) {
+		f := fixture(t, name)
+		a := newReference(t, f, runner.Config{})
+		for accepted := range 6 {
+			r := open(t, f, runner.Config{TokensPerBlock: 4, Adjust: everyBlock})
+			h := begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens[:6]})
+			tokens := f.Cases[3].Tokens[6:12]
+			errs, err := r.Append(t.Context(), []*runner.Sequence{h.Sequence}, [][]messages.Token{tokens})
+			require.NoError(t, errors.Join(append(errs, err)...))
+			errs, err = r.Compute(t.Context(), h.Sequence)
+			require.NoError(t, errors.Join(append(errs, err)...))
+			require.NoError(t, r.Rewind(t.Context(), h.Sequence, len(tokens)-accepted), accepted)
+			if accepted > 0 {
+				h.rows = append(h.rows, h.Logits[:accepted]...)
+				h.Logits = h.Logits[accepted-1 : accepted]
+			}
+			errs, err = r.Append(t.Context(), []*runner.Sequence{h.Sequence}, [][]messages.Token{{3}})
+			require.NoError(t, errors.Join(append(errs, err)...))
+			errs, err = r.Compute(t.Context(), h.Sequence)
+			require.NoError(t, errors.Join(append(errs, err)...))
+			h.rows = append(h.rows, h.Logits...)
+			h.check(t, a, "after committed drafts")
+			h.end(t, r)
+		}
+	}
+}
+
 // A rewind below the state is refused. A host that must go back ends the sequence,
 // and the shorter one resumes at the checkpoint before.
 func TestRewindPastACheckpoint(t *testing.T) {
