@@ -1,7 +1,7 @@
 // Package hfconfig reads the geometry of a model's cache from the config.json
 // that Hugging Face models are published with:
 //
-//	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct") // a folder or a file
+//	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct", hfconfig.Options{}) // a folder or a file
 //	cache := model.Configure(windows.DefaultConfig())
 //	pools, err := windows.Pools(model.Model, cache)
 //
