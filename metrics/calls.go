@@ -48,8 +48,8 @@ func newCalls(constant prometheus.Labels) *calls {
 			Buckets:                     []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, []string{"call"}),
-		refusals:   counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal.", "code"),
-		admissions: counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal.", "answer"),
+		refusals:   counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal. Each try counts.", "code"),
+		admissions: counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.", "answer"),
 		byCall:     map[string]prometheus.Observer{},
 	}
 	for _, name := range callNames {

@@ -65,11 +65,11 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"request_reused_tokens", "Reused tokens of each prompt of requests_total."},
 	})
 	pool := describe("kvactor_", constant, []string{"pool"}, [][2]string{
-		{"pages_allocated_total", "Device pages taken for any purpose."},
+		{"pages_allocated_total", "Device pages taken for any purpose, also for readmissions."},
 		{"pages_reused_total", "Pages that prompts of requests_total reused whole."},
 		{"partial_reuses_total", "Prompts of requests_total that reused a block in part."},
 		{"blocks_missed_total", "Blocks of the prompts of requests_total from the first that was not reused on."},
-		{"pages_evicted_total", "Device pages whose contents were evicted."},
+		{"pages_evicted_total", "Device pages whose contents were evicted, kept in host memory or not."},
 		{"pages_offloaded_total", "Evicted pages whose contents host memory kept."},
 		{"pages_dropped_total", "Pages of either tier whose contents eviction dropped."},
 		{"pages_onboarded_total", "Pages copied from host memory to the device."},
@@ -89,11 +89,11 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	for name, desc := range pool {
 		d[name] = desc
 	}
-	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", []string{"tier"}, constant)
-	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Prompt tokens that were not reused, by why.", []string{"reason"}, constant)
+	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Tokens of reused_tokens_total by where they were: host if a pool copied their block from host memory, else device.", []string{"tier"}, constant)
+	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Tokens of prompt_tokens_total that were not reused, by why, noted at the admission.", []string{"reason"}, constant)
 	d["resets_total"] = prometheus.NewDesc("kvactor_resets_total", "Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor do a new epoch of the weights and other scales.", []string{"forgot"}, constant)
 	d["weights_info"] = prometheus.NewDesc("kvactor_weights_info", "The epoch of the weights, in a label.", []string{"weights"}, constant)
-	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Refused steps of appends and commits, by the code of the refusal.", []string{"code"}, constant)
+	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Steps of appends, commits and releases that were refused in a call that was served, by the code of the refusal. Each try counts.", []string{"code"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)
 	return d
 }
