@@ -34,6 +34,9 @@ type (
 	Ticket = messages.Ticket
 	// Namespace separates prompts that must not share blocks.
 	Namespace = messages.Namespace
+	// MissingPage is a page that the host has to write: that of a block in a pool, or the working
+	// page of a state pool, as block 0.
+	MissingPage = actors.MissingPage
 	// MultimodalItem is content, such as an image, that replaces consecutive tokens of a prompt.
 	MultimodalItem = messages.MultimodalItem
 	// Retention sets the eviction priorities of the blocks of a request, and how long these hold.

@@ -41,7 +41,7 @@ func (d *describe) start(request any) {
 	d.request, d.stage = request.(*protocol.DescribeSequence), ""
 	r := d.request
 	r.State, r.Tables, r.Ready, r.Err = protocol.SequenceState{}, nil, nil, nil
-	s, err := d.find(r.Sequence)
+	s, err := d.find(r)
 	if err != nil {
 		r.Err = err
 		d.kernel.reply()
@@ -70,7 +70,8 @@ func (d *describe) start(request any) {
 //
 // Each refusal names what a stream of a hand-over has no field for. It comes before any
 // copy of tokens or tables, so that a refused request costs no memory.
-func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
+func (d *describe) find(r *protocol.DescribeSequence) (*sequence.Sequence, error) {
+	id := r.Sequence
 	s, refusal := d.sequences.Find(id)
 	switch {
 	case refusal != nil:
@@ -80,7 +81,7 @@ func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
 	case s.Beams() > 1:
 		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has %d beams; one beam is handed over", id, s.Beams())
 	// A prompt in chunks has a reserve, which is no page that could be held.
-	case !s.PromptComputed():
+	case !s.PromptComputed() && !r.ToWrite:
 		return nil, refusals.New(messages.ErrBadRequest, "sequence %v: %d of %d tokens of the prompt are computed; a hand-over takes all", id, s.Computed(), s.Prompt)
 	// A tree that was emptied after a failure has lost the symbols, and with them the tokens
 	// that they stand for.

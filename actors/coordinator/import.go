@@ -75,6 +75,9 @@ func (m *importing) start(request any) {
 	r := m.request
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
 	p := &r.Prompt
+	if r.OwnWeights {
+		p.Namespace.Weights = m.config.Weights
+	}
 	err := m.config.ValidateImport(r)
 	if err == nil && p.Namespace.Weights != m.config.identity {
 		err = refusals.New(messages.ErrNotSupported, "the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights, m.config.identity)

@@ -42,6 +42,9 @@ type SequenceState struct {
 type DescribeSequence struct {
 	messages.Request
 	Sequence messages.SequenceID
+	// ToWrite asks for a sequence whose pages are yet to be written: its prompt may not be
+	// computed.
+	ToWrite bool
 
 	State  SequenceState
 	Tables messages.Tables
@@ -80,6 +83,9 @@ type BeginImport struct {
 	NoStore  bool
 	// InputNoStore says the same of the encoder's input.
 	InputNoStore bool
+	// OwnWeights says that the contents were computed by the engine's weights, whatever the
+	// namespace says.
+	OwnWeights bool
 
 	Sequence messages.SequenceID
 	// Missing says which of the pages that a hand-over carries have to be written, in
