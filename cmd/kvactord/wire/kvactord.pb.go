@@ -1558,7 +1558,8 @@ type Reserve struct {
 	Retention *Retention             `protobuf:"bytes,2,opt,name=retention,proto3" json:"retention,omitempty"`
 	Session   string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	// In pools with a window there are pages only for what the token behind the last one attends
-	// to: the client has no others any more. Shorter prompts then do not match there.
+	// to: the client has no others any more. Shorter prompts then do not match there. Written
+	// names all tokens at once.
 	Tail          bool `protobuf:"varint,4,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

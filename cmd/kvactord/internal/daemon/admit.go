@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
@@ -112,11 +113,14 @@ func (s *session) reserves(ctx context.Context, list []*wire.Reserve) []*wire.Re
 		if out[i].Error = wrong; wrong != nil {
 			continue
 		}
-		if stored {
+		switch {
+		case stored:
 			out[i].Tokens = uint32(len(request.Tokens))
-			continue
+		case r.GetTail():
+			s.reserveTail(ctx, out[i], request)
+		default:
+			a.add(i, request)
 		}
-		a.add(i, request)
 	}
 	s.admit(ctx, &a)
 	for k, i := range a.entries {
@@ -129,14 +133,35 @@ func (s *session) reserves(ctx context.Context, list []*wire.Reserve) []*wire.Re
 	return out
 }
 
+// reserveTail takes pages for what the token behind the prompt attends to.
+func (s *session) reserveTail(ctx context.Context, out *wire.Reserved, r kvactor.AdmitRequest) {
+	q, missing, err := s.in.engine.AdmitComputed(ctx, r)
+	if err == nil {
+		if err = s.in.wait(ctx, q); err != nil {
+			_ = s.in.release(context.WithoutCancel(ctx), []*handle{{sequence: q, write: true}})
+		}
+	}
+	if out.Error = refusal(s.in.note(err)); err != nil {
+		return
+	}
+	out.Handle = s.keep(&handle{sequence: q, write: true, tail: true})
+	tables := make([][]kvactor.PageID, len(s.in.pools))
+	for p := range tables {
+		tables[p] = slices.Repeat([]kvactor.PageID{kvactor.NoPage}, len(q.Tables()[p][0]))
+	}
+	for _, m := range missing {
+		tables[m.Pool][m.Block] = m.Page
+	}
+	for p := range tables {
+		out.Pages = append(out.Pages, packPages(tables[p]))
+	}
+}
+
 // readReserve reads a reservation; stored: there is nothing to be written.
 func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kvactor.AdmitRequest, stored bool, _ *wire.Error) {
 	prefix, wrong := s.readPrompt(r.GetPrompt())
 	if wrong == nil {
 		wrong = s.whole(len(prefix.Tokens))
-	}
-	if wrong == nil && r.GetTail() {
-		wrong = errorf(string(kvactor.ErrNotSupported), "tail is not served")
 	}
 	retention, unread := readRetention(r.GetRetention())
 	if wrong == nil {

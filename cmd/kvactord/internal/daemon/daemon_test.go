@@ -98,6 +98,36 @@ func TestHalfWrittenIsNeverFound(t *testing.T) {
 	other.holds(m, tokens)
 }
 
+// A client that has only the window's pages writes these, as a whole; shorter prompts do not match
+// there.
+func TestWritesOfATail(t *testing.T) {
+	d := serve(t, nil)
+	c := d.open(opening())
+	tokens := tokensFrom(9000, 8*blockTokens)
+	reserve := &wire.Reserve{Prompt: prompt(tokens), Tail: true}
+	r := c.reserve(reserve)
+	assert.Zero(t, r.Tokens)
+	assert.Equal(t, []int32{-1, -1, -1, -1}, wire.UnpackPages(r.Pages[0])[:4], "the window has passed them")
+	assert.NotContains(t, wire.UnpackPages(r.Pages[1]), int32(-1))
+	c.step(&wire.Step{Releases: []uint64{r.Handle}})
+	assert.Zero(t, c.match(prompt(append(tokens, 1))).Tokens, "released without a written")
+
+	r = c.reserve(reserve)
+	c.fill(r, tokens)
+	part := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: blockTokens}}}).Written[0]
+	assert.Equal(t, "bad_request", code(part.Error))
+	out := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}}, Releases: []uint64{r.Handle}})
+	require.Nil(t, out.Written[0].Error)
+	m := c.match(prompt(append(tokens, 1)))
+	require.EqualValues(t, len(tokens), m.Tokens)
+	c.holds(m, tokens)
+	short := c.match(prompt(tokens[:6*blockTokens]))
+	assert.Zero(t, short.Tokens)
+	assert.Equal(t, "window_hole", short.Reason)
+	assert.Zero(t, c.reserve(reserve).Handle, "all is stored")
+	require.NoError(t, d.d.engines.latest().engine.Check(t.Context()))
+}
+
 // No prompt matches what has another salt or another adapter.
 func TestNamespacesShareNothing(t *testing.T) {
 	d := serve(t, nil)

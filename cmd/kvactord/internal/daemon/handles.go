@@ -12,6 +12,7 @@ import (
 type handle struct {
 	sequence *kvactor.Sequence // nil: a pin
 	write    bool              // the sequence is a write, else a claim
+	tail     bool              // of a write: it is written as a whole
 	pin      kvactor.PinID
 }
 

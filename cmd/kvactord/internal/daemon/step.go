@@ -103,6 +103,8 @@ func (s *session) checkWritten(h *handle, tokens int64) *wire.Error {
 	switch n := int64(h.sequence.Len()); {
 	case tokens%block != 0 || tokens > n:
 		return badf("%d tokens are not whole blocks of %d of a write of %d", tokens, block, n)
+	case h.tail && tokens != n:
+		return badf("%d tokens of a write of %d with tail, which is written as a whole", tokens, n)
 	case tokens < int64(h.sequence.Computed()):
 		return badf("%d tokens, %d are written already", tokens, h.sequence.Computed())
 	}
