@@ -275,9 +275,7 @@ class SchedulerSide:
         new = [w for w in wants if not w.tracked.write]
         more = [w for w in wants if w.tracked.write]
         answers = session.ask(
-            reserves=[
-                Reserve(w.tracked.prompt(w.last * self._block), tail=self._has_gaps(w)) for w in new
-            ],
+            reserves=[Reserve(w.tracked.prompt(w.last * self._block)) for w in new],
             extends=[
                 Extend(
                     w.tracked.write,
@@ -287,44 +285,45 @@ class SchedulerSide:
             ],
         )
         for want, answer in zip(new, answers.reserves, strict=True):
-            if isinstance(answer, RefusedError) and self._windows:
-                # Pages for the last window alone are fewer.
-                again = Reserve(want.tracked.prompt(want.last * self._block), tail=True)
-                (answer,) = session.ask(reserves=[again]).reserves
+            if self._take_pages(session, want, answer, work) or not self._windows:
+                continue
+            # Blocks that the daemon lacks have left their window here, or there are too few
+            # pages: those for the last window alone are fewer.
+            again = Reserve(want.tracked.prompt(want.last * self._block), tail=True)
+            (answer,) = session.ask(reserves=[again]).reserves
             self._take_pages(session, want, answer, work)
         for want, pages in zip(more, answers.extends, strict=True):
             handle = want.tracked.write
             write = pages if isinstance(pages, RefusedError) else Write(handle, 0, pages)
             self._take_pages(session, want, write, work)
-
-    def _has_gaps(self, want: Want) -> bool:
-        """Reports whether blocks of the prompt have left a window already."""
-        return any(NULL_BLOCK in want.table[g.index][: want.last] for g in self._windows)
+        refused = sum(w.last - w.tracked.stored for w in wants)
+        if refused:
+            self.stats.add("refused_blocks", refused)
 
     def _take_pages(
         self, session: Session, want: Want, answer: Write | RefusedError, work: StepWork
-    ) -> None:
-        """Plans the copies to the pages of an answer."""
+    ) -> bool:
+        """Plans the copies to the pages of an answer. False if the blocks stay unsaved."""
         tracked = want.tracked
         tracked.tried = want.last
         if isinstance(answer, RefusedError):
-            self.stats.add("refused_blocks", want.last - want.first)
             logger.debug("kvactor: no pages: %s", answer)
             self._end_write(tracked)
-            return
+            return False
         if answer.handle == 0:
             tracked.stored = want.last
-            return
+            return True
         tracked.write = answer.handle
         copies = self._save_copies(session, want, answer.pages)
         if copies is None:
             self._end_write(tracked)  # a block that is to be written has left its window
-            return
+            return False
         tracked.stored = want.last
         tracked.writing = True
         self._next_batch += 1
         self._batches[self._next_batch] = Batch(session, want)
         work.saves[self._next_batch] = copies
+        return True
 
     def _save_copies(self, session: Session, want: Want, pages: Pages) -> list[Copy] | None:
         """Copies to the pages, or None if vLLM lacks what belongs in one of them."""
