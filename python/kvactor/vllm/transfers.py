@@ -69,16 +69,21 @@ class CudaTransfers:
         self._layers = layers
         self._device = layers[0][0].device
         self._stream = torch.cuda.Stream(self._device)
+        self._registered: list[int] = []
         self._pages: list[list[torch.Tensor]] = []
         self._pools: list[list[int]] = []
 
     def use(self, memory: Memory) -> None:
-        """See Transfers. Registers the memory with the device."""
+        """See Transfers. Registers the memory with the device, in place of the last one."""
         runtime = torch.cuda.cudart()
+        for address in self._registered:
+            runtime.cudaHostUnregister(address)
+        self._registered = []
         for address, size in memory.regions():
             status = runtime.cudaHostRegister(address, size, 0)
             if int(status) != 0:
                 raise RuntimeError(f"cudaHostRegister of {size} bytes: {status}")
+            self._registered.append(address)
         self._pools = [memory.pools(i) for i in range(len(self._layers))]
         self._pages = [
             [shaped(memory.tensor(i, j), t) for j, t in enumerate(group)]

@@ -49,7 +49,10 @@ class WorkerSide:
         self.stats = TransferStats()
 
     def register(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Takes the tensors of the layers: shape (blocks, ...), a block of a layer each."""
+        """Takes the tensors of the layers: shape (blocks, ...), a block of a layer each.
+
+        With blocks of other sizes than vLLM has announced, nothing is copied.
+        """
         layers = [
             [group_kernel_blocks(tensors[name], self._blocks) for name in g.layers]
             for g in self._groups
@@ -60,7 +63,11 @@ class WorkerSide:
             ):
                 found = tensor[0].numel() * tensor.element_size()
                 if found != size:
-                    raise ValueError(f"a block of {name} has {found} bytes, not {size}")
+                    logger.error(
+                        "kvactor: nothing is cached: a block of %s has %d bytes, not %d",
+                        *(name, found, size),
+                    )
+                    return
         cuda = layers[0][0].device.type == "cuda"
         self._transfers = (CudaTransfers if cuda else CpuTransfers)(layers)
 
@@ -120,6 +127,8 @@ class WorkerSide:
     def _follow(self, work: StepWork) -> None:
         if work.attachment is None or work.generation == self._generation:
             return
+        if self._transfers is None:
+            return
         wait(self._loading.values())  # they read the memory that is unmapped below
         try:
             memory = attach(work.attachment, self._rank)
@@ -128,7 +137,6 @@ class WorkerSide:
             return
         if self._memory is not None:
             self._memory.close()
-        assert self._transfers is not None
         self._transfers.use(memory)
         self._memory, self._generation = memory, work.generation
 
@@ -140,9 +148,8 @@ class WorkerSide:
         return moved, time.perf_counter() - began
 
     def _copy(self, copies: list[Copy], generation: int, to_pages: bool) -> int:
-        if self._memory is None or generation != self._generation:
-            raise ConnectionError("the session with the daemon is another one")
-        assert self._transfers is not None
+        if self._transfers is None or generation != self._generation:
+            raise ConnectionError("the memory of this session with the daemon is not mapped")
         moved = sum(self._transfers.copy(c, to_pages) for c in copies)
         self._transfers.finish()
         return moved
