@@ -217,7 +217,7 @@ func (c *commitStages) dropDrafts(it *step) {
 	s := it.sequence
 	for p := c.states.first; p < c.states.end; p++ {
 		computed := max(s.Computed(), sequence.TokenCount(it.computed))
-		if left := s.DraftsLeft(p, 1+it.request.DraftStates, computed); len(left) > 0 {
+		if left := sequence.DraftsLeft(s, p, 1+it.request.DraftStates, computed); len(left) > 0 {
 			c.out.move.markRead(s, p, left)
 			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: left, Use: s.Usage.Use()})
 		}
@@ -228,7 +228,7 @@ func (c *commitStages) dropDrafts(it *step) {
 // have changed places.
 func (c *commitStages) renewStates(it *step) {
 	s := it.sequence
-	swapped := s.RenewStates(1 + it.request.DraftStates)
+	swapped := sequence.RenewStates(s, 1 + it.request.DraftStates)
 	for p := c.states.first; p < c.states.end && swapped > 0; p++ {
 		table := s.Table(p)
 		first := messages.PlacedPage{Pool: messages.PoolID(p), Page: table[0], Replaced: messages.NoPage}

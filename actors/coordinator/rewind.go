@@ -81,7 +81,7 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	case n > generated:
 		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	// Only the pages of drafts hold earlier states than the working page.
-	case !r.states.empty() && s.Length()-n < s.Computed() && !s.KeepsState(s.Length()-n):
+	case !r.states.empty() && s.Length()-n < s.Computed() && !sequence.KeepsState(s, s.Length()-n):
 		return refusals.New(messages.ErrNotSupported, "rewind to %d tokens, of which %d are computed, and recurrent layers exclude each other", s.Length()-n, s.Computed())
 	}
 	// The next token would attend to a block whose page has been dropped, and may have been

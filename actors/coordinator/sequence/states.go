@@ -31,8 +31,8 @@ import (
 // Which entry is the state after the computed tokens follows from their number, so commits and
 // rewinds only count. The next Append makes it entry 0 again.
 
-// StateEntry is the entry of state tables that is the state after n tokens.
-func (s *Sequence) StateEntry(n TokenCount) int {
+// stateEntry is the entry of state tables that is the state after n tokens.
+func stateEntry(s *Sequence, n TokenCount) int {
 	if i := int(n - s.statesFrom); i > 0 && i < s.stateEntries {
 		return i
 	}
@@ -41,24 +41,24 @@ func (s *Sequence) StateEntry(n TokenCount) int {
 
 // StateAfter is the page of a state pool with the state after n tokens.
 func (s *Sequence) StateAfter(pool int, n TokenCount) messages.PageID {
-	return s.pools[pool].beams[0][s.StateEntry(n)]
+	return s.pools[pool].beams[0][stateEntry(s, n)]
 }
 
 // KeepsState tells whether the state after n tokens, fewer than are computed, is still there: a
 // page of drafts, or the working page if the kernel has not written to it.
-func (s *Sequence) KeepsState(n TokenCount) bool {
-	return s.StateEntry(n) > 0 || n == s.statesFrom && int(s.computed-n) < s.stateEntries
+func KeepsState(s *Sequence, n TokenCount) bool {
+	return stateEntry(s, n) > 0 || n == s.statesFrom && int(s.computed-n) < s.stateEntries
 }
 
 // DraftsLeft are the pages of a state pool that a sequence gives back which is to have so many
 // entries, when n tokens are computed.
-func (s *Sequence) DraftsLeft(pool, entries int, n TokenCount) []messages.PageID {
+func DraftsLeft(s *Sequence, pool, entries int, n TokenCount) []messages.PageID {
 	table := s.pools[pool].beams[0]
 	if len(table) <= entries {
 		return nil
 	}
 	left := slices.Clone(table[entries:])
-	if i := s.StateEntry(n); i >= entries {
+	if i := stateEntry(s, n); i >= entries {
 		left[i-entries] = table[0]
 	}
 	return left
@@ -66,8 +66,8 @@ func (s *Sequence) DraftsLeft(pool, entries int, n TokenCount) []messages.PageID
 
 // RenewStates makes the state after the computed tokens entry 0 of the state tables, and cuts
 // these to so many entries. It returns the entry that has changed places with the first; 0: none.
-func (s *Sequence) RenewStates(entries int) (swapped int) {
-	swapped = s.StateEntry(s.computed)
+func RenewStates(s *Sequence, entries int) (swapped int) {
+	swapped = stateEntry(s, s.computed)
 	for p := s.arena.tokenPools; p < s.arena.selfPools; p++ {
 		table := s.pools[p].beams[0]
 		table[0], table[swapped] = table[swapped], table[0]

@@ -46,6 +46,6 @@
 // of tokens cannot restore. It lies in the sequence's working page, float32 in
 // every type of the cache; the engine copies it to checkpoints, and a reused
 // prompt begins with a copy of one. States step one token at a time, in prefill
-// too, so chunks do not change bits. A step of drafts leaves the working page as
-// it is until it is known how many are accepted.
+// too, so chunks do not change bits. A step of drafts writes the state after each
+// of them to a page of its own.
 package model

@@ -130,6 +130,9 @@ func newBench(t testing.TB, m *Model, dtype windows.DType) *bench {
 			}
 			blocks = append(blocks, page)
 		}
+		if p.Kind == windows.KindState {
+			blocks = blocks[:1] // the working page, without drafts
+		}
 		b.pages = append(b.pages, blocks)
 	}
 	return b
