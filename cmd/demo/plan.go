@@ -24,7 +24,7 @@ import (
 // planFlags are the flags of `demo plan`.
 type planFlags struct {
 	memory, hostMemory     plan.Size
-	dtype, link            string
+	dtype, link, indexType string
 	tp, seqLen, maxSeqLen  int
 	tokensPerBlock, number int
 	parameters             float64
@@ -70,6 +70,7 @@ Nothing is allocated and no device is needed.`,
 	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
 	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading (default: none)")
 	flags.StringVar(&f.dtype, "dtype", "", "element `type` of the cache (default: the model's)")
+	flags.StringVar(&f.indexType, "index-dtype", "", "element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
 	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
 	flags.IntVar(&f.seqLen, "seq-len", 0, "`tokens` of a typical sequence, for which memory is split (default: the longest)")
 	flags.IntVar(&f.maxSeqLen, "max-seq-len", 0, "`tokens` of the longest sequence (default: the model's)")
@@ -77,7 +78,7 @@ Nothing is allocated and no device is needed.`,
 	flags.IntVar(&f.number, "sequences", 1, "say what so many `sequences` of --seq-len tokens need")
 	flags.StringVar(&f.link, "link", sim.DefaultProfile, "`device` whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
 	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
-	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention")
+	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
 	return c
 }
@@ -194,7 +195,7 @@ func (f *planFlags) preset(name string, p windows.Preset, cache windows.Config) 
 
 // file reads a config.json, the folder of one, or the header of a GGUF file.
 func (f *planFlags) file(name string, cache windows.Config) (hfconfig.Model, error) {
-	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict}
+	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict, IndexDType: f.indexType}
 	read := hfconfig.Open
 	if gguf.IsFile(name) {
 		read = gguf.Open

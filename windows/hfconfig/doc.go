@@ -23,11 +23,11 @@
 // name. families.txt has the rules of the model types that are known, one line each. A
 // model type that is not there is read as plain attention, with a note, if all its keys
 // are those of plain attention or listed in harmless.txt; else the error names the keys.
-// Options.Strict refuses every model type that is not known.
+// Keys of a known type that no rule names are noted. Options.Strict refuses both.
 //
-// A model without attention (mamba, mamba2, falcon_mamba, rwkv7) is read, and memory can
+// A model without attention (mamba, mamba2, falcon_mamba, rwkv7, xlstm) is read, and memory can
 // be planned for it, but windows.Config.Validate refuses it: an engine needs a layer with
-// keys and values. Types whose caches no pool holds (deepseek_v4, xlstm) are refused.
+// keys and values. Types whose caches no pool holds (phi4flash) are refused.
 //
 // # What is assumed
 //

@@ -50,7 +50,8 @@ type Options struct {
 	// DeepSeek's models store them. "": fp8 for a config.json, float16 for a GGUF file.
 	IndexDType string
 	// Strict refuses a model type that the package does not know, although all its keys
-	// are those of plain attention. Without it such a model is read, with a note.
+	// are those of plain attention, and a key of a known type that no rule names. Without
+	// it such a model is read, with a note.
 	Strict bool
 	// MaxSeqLen replaces the longest sequence of the file; 0: the file's.
 	MaxSeqLen int

@@ -33,7 +33,7 @@ func (r *reading) readLayers() {
 	}
 	if r.drafts > 0 && r.table == headers() {
 		v := r.rule("", "drafts")
-		r.note(fmt.Sprintf("%d blocks that draft tokens (%s) are left out: they have a cache of their own", v.number, v.key))
+		r.note(fmt.Sprintf("blocks that draft tokens (%s %d) are left out: they have a cache of their own", v.key, v.number))
 	}
 	n := r.size("layers")
 	if n > windows.MaxLayers {
