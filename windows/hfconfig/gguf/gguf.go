@@ -28,7 +28,6 @@ import (
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
 )
 
@@ -76,7 +75,7 @@ func parse(path string) (file *parser.GGUFFile, err error) {
 
 // maxList is the length of the longest list of an architecture that is read: a list has
 // an entry for each layer. sizes are the bytes of elements by type.
-const maxList = 2 * windows.MaxLayers
+const maxList = 8192
 
 var sizes = map[parser.GGUFMetadataValueType]int{
 	parser.GGUFMetadataValueTypeUint8: 1, parser.GGUFMetadataValueTypeInt8: 1, parser.GGUFMetadataValueTypeBool: 1,
