@@ -20,7 +20,8 @@ WINDOW = Group("window", BLOCK, (128,), Kind.WINDOW, 40)
 
 
 def open_session(daemon, fingerprint="weights", groups=(FULL,), **options):
-    return daemon.connect().open("test", fingerprint, groups, max_tokens=4096, **options)
+    # On a machine with other work a daemon may take seconds to make its memory.
+    return daemon.connect(deadline=30).open("test", fingerprint, groups, max_tokens=4096, **options)
 
 
 def tokens(n, seed=0):
