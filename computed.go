@@ -1,6 +1,10 @@
 package kvactor
 
-import "context"
+import (
+	"context"
+
+	"github.com/kvactor/kvactor/actors"
+)
 
 // AdmitComputed starts a sequence of a prompt whose keys and values the host has already, from
 // elsewhere: a host whose pages another process fills, or that has kept them itself. The
@@ -13,7 +17,7 @@ import "context"
 // all in its pool. Admit takes all pages, where the host has them. The request counts in no
 // statistics of admissions.
 func (e *Engine) AdmitComputed(ctx context.Context, r AdmitRequest) (*Sequence, []MissingPage, error) {
-	a, err := e.below.AdmitComputed(ctx, r)
+	a, err := actors.AdmitComputed(ctx, e.below, r)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -228,7 +228,7 @@ func (c *commitStages) dropDrafts(it *step) {
 // have changed places.
 func (c *commitStages) renewStates(it *step) {
 	s := it.sequence
-	swapped := sequence.RenewStates(s, 1 + it.request.DraftStates)
+	swapped := sequence.RenewStates(s, 1+it.request.DraftStates)
 	for p := c.states.first; p < c.states.end && swapped > 0; p++ {
 		table := s.Table(p)
 		first := messages.PlacedPage{Pool: messages.PoolID(p), Page: table[0], Replaced: messages.NoPage}

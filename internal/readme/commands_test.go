@@ -39,9 +39,11 @@ func TestCommandsNameWhatThereIs(t *testing.T) {
 	seen := 0
 	for _, page := range pages(t) {
 		for _, command := range commands(t, page) {
-			seen++
 			words := strings.Fields(command)
-			require.Equal(t, "go", words[0], "%s: %s", page, command)
+			if len(words) == 0 || words[0] != "go" {
+				continue // of Python, in docs/vllm.md
+			}
+			seen++
 			for _, word := range words[2:] {
 				if strings.Contains(word, "/") && !strings.HasPrefix(word, "-") {
 					path := filepath.Join(root, strings.TrimSuffix(word, "..."))
