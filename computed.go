@@ -17,7 +17,7 @@ import (
 // all in its pool. Admit takes all pages, where the host has them. The request counts in no
 // statistics of admissions.
 func (e *Engine) AdmitComputed(ctx context.Context, r AdmitRequest) (*Sequence, []MissingPage, error) {
-	a, err := actors.AdmitComputed(ctx, e.below, r)
+	a, err := actors.HandoversOf(e.below).AdmitComputed(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -31,7 +31,8 @@ type ComputedAdmission struct {
 // nothing. The request counts in no statistics of admissions.
 //
 // It is an import without a stream: the engine does what it does for pages of another engine.
-func AdmitComputed(ctx context.Context, e *Engine, r messages.AdmitRequest) (*ComputedAdmission, error) {
+func (h Handovers) AdmitComputed(ctx context.Context, r messages.AdmitRequest) (*ComputedAdmission, error) {
+	e := h.engine
 	if r.StoredOnly || r.ChunkTokens != 0 || r.BeamWidth > 1 || len(r.Encoder) > 0 {
 		return nil, refusals.New(messages.ErrBadRequest, "an admission of computed tokens excludes stored_only, beam_width, chunk_tokens and encoder")
 	}

@@ -60,7 +60,7 @@ func (a *admission) fillStored(i int) {
 	a.fillResult(i)
 	s, r := it.sequence, it.result
 	if r.Checkpoints = r.Checkpoints[:0]; r.ReusedTokens > 0 {
-		s.Cut(sequence.TokenCount(r.ReusedTokens))
+		sequence.Cut(s, sequence.TokenCount(r.ReusedTokens))
 		return
 	}
 	if symbols := s.ReleaseSymbols(); symbols != nil {

@@ -22,7 +22,7 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 }
 
 // Cut ends the prompt of an admitted sequence behind its first tokens, all of them computed.
-func (s *Sequence) Cut(tokens TokenCount) {
+func Cut(s *Sequence, tokens TokenCount) {
 	s.Text.tokens[0], s.Prompt = s.Text.tokens[0][:tokens], tokens
 }
 
