@@ -51,6 +51,8 @@ func (a *application) append() {
 		for i := range m.Results {
 			if err == nil {
 				a.appended(r, list[i], &m.Steps[i], &m.Results[i])
+			} else {
+				list[i].known = false // beams that have followed their parents are lost: the tables tell
 			}
 		}
 	}

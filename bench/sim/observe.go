@@ -231,6 +231,9 @@ func (w *world) readStats() {
 
 func (w *world) checkStats(s *inspect.Stats) {
 	for p := range s.Pools {
+		if w.resizing { // pools that were to shrink may have
+			w.totals[p].Total = s.Pools[p].Primary.Total
+		}
 		for tier, n := range []inspect.TierPages{s.Pools[p].Primary, s.Pools[p].Secondary} {
 			total := w.pages[p].Secondary
 			if tier == int(messages.Primary) {
@@ -244,4 +247,5 @@ func (w *world) checkStats(s *inspect.Stats) {
 	if int(s.Restarts) > w.injected {
 		w.failf("%d restarts for %d panics asked for", s.Restarts, w.injected)
 	}
+	w.resizing = false
 }

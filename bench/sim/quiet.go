@@ -49,6 +49,9 @@ func (w *world) serve(record messages.Request, then ...func()) error {
 		heard := false
 		r.then = func(err error) {
 			heard = true
+			if _, is := record.(*messages.Rebalance); is && err != nil {
+				w.resizing = true
+			}
 			for _, f := range then {
 				if err == nil {
 					f()
@@ -233,6 +236,7 @@ func (w *world) rebalance() {
 func (w *world) rebalanced(m *messages.Rebalance) {
 	if code(m.Err) == messages.ErrInternal && w.lossy {
 		w.counts.add("refusals, internal", 1)
+		w.resizing = true
 	} else {
 		refusals := []messages.Code{messages.ErrOutOfPages}
 		if w.recurrent {

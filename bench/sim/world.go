@@ -60,6 +60,7 @@ type world struct {
 	totals   []inspect.TierPages // by pool; only Total, primary
 
 	injected int  // panics asked for
+	resizing bool // a rebalance has failed: the next statistics say what it has done
 	lossy    bool // something has happened that may cost sequences
 	treeLost bool // what is stored may have been lost, and pins
 	dead     bool // the engine has failed, as it may
