@@ -231,8 +231,8 @@ func (w *world) readStats() {
 
 func (w *world) checkStats(s *inspect.Stats) {
 	for p := range s.Pools {
-		if w.resizing { // pools that were to shrink may have
-			w.totals[p].Total = s.Pools[p].Primary.Total
+		if w.resizing { // a pool that was to shrink may have, no other has changed
+			w.totals[p].Total = min(w.totals[p].Total, s.Pools[p].Primary.Total)
 		}
 		for tier, n := range []inspect.TierPages{s.Pools[p].Primary, s.Pools[p].Secondary} {
 			total := w.pages[p].Secondary
