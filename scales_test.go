@@ -1,6 +1,7 @@
 package kvactor_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -60,4 +61,27 @@ func TestScalesBelongToTheirBytes(t *testing.T) {
 	assert.Equal(t, 16, reused(b), "from the store")
 	require.NoError(t, b.SetScales(ctx, []kvactor.LayerScale{{Layer: 0, K: 0.5, V: 8}}))
 	assert.Zero(t, reused(b))
+}
+
+// Every way in gives a prompt the engine's scales: what was computed elsewhere for this engine is
+// admitted and found, and what a sequence of other scales has is refused.
+func TestScalesOfWhatComesIn(t *testing.T) {
+	a, b := scaled(t, &stores.Memory{}), scaled(t, &stores.Memory{})
+	defer shut(t, a)
+	defer shut(t, b)
+	require.NoError(t, a.SetScales(ctx, []kvactor.LayerScale{{Layer: 0, K: 0.5, V: 0.5}}))
+	tokens := make([]kvactor.Token, 16)
+	s, _, err := a.AdmitComputed(ctx, kvactor.AdmitRequest{Tokens: tokens})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 16, kvactor.Ticket{}))
+	found, err := a.Lookup(ctx, kvactor.Prefix{Tokens: append(tokens, 1)})
+	require.NoError(t, err)
+	assert.Equal(t, 16, found.MatchedTokens)
+
+	var stream bytes.Buffer
+	_, err = a.Export(ctx, s, &stream)
+	require.NoError(t, err)
+	_, err = b.Import(ctx, &stream)
+	require.ErrorIs(t, err, kvactor.ErrNotSupported)
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
 }

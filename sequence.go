@@ -110,7 +110,8 @@ func (s *Sequence) Admitted() *Admitted { return &s.admitted }
 func (s *Sequence) Reused() int { return s.admitted.ReusedTokens }
 
 // Slot is a number that no other running sequence has, from 0 on and less than the most that ever
-// ran at once: an index of what the host keeps for each sequence. A release gives it to the next.
+// ran at once: an index of what the host keeps for each sequence. A release gives it to the next
+// one, whose kernels must run after those of this one.
 func (s *Sequence) Slot() int32 { return s.slot }
 
 // Prompt is the number of tokens of the prompt.

@@ -98,8 +98,8 @@ type Namespace struct {
 	// Encoder is the engine's key of the encoder input that the KV depends on. Hosts
 	// leave it empty and pass the encoder's tokens with a request.
 	Encoder string
-	// Weights is the epoch of the weights that the KV depends on. The engine sets it to its
-	// own, whatever a host passes.
+	// Weights is the epoch of the weights that the KV depends on, and behind it a hash of the
+	// scales where one is not 1. The engine sets it to its own, whatever a host passes.
 	Weights string
 }
 

@@ -76,7 +76,7 @@ func (m *importing) start(request any) {
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
 	p := &r.Prompt
 	if r.OwnWeights {
-		p.Namespace.Weights = m.config.Weights
+		p.Namespace.Weights = m.config.identity
 	}
 	err := m.config.ValidateImport(r)
 	if err == nil && p.Namespace.Weights != m.config.identity {
