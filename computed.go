@@ -22,7 +22,8 @@ func (e *Engine) AdmitComputed(ctx context.Context, r AdmitRequest) (*Sequence, 
 		return nil, nil, err
 	}
 	s := &Sequence{
-		engine: e, id: a.Sequence, admitted: Admitted{Sequence: a.Sequence}, prompt: len(r.Tokens), length: len(r.Tokens), tables: a.Tables,
+		engine: e, id: a.Sequence, admitted: Admitted{Sequence: a.Sequence},
+		prompt: len(r.Tokens), length: len(r.Tokens), tables: a.Tables,
 	}
 	s.await(a.Ready, 0)
 	e.mu.Lock()

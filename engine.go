@@ -121,7 +121,8 @@ func Open(config Config, list ...Option) (*Engine, error) {
 		set(&o)
 	}
 	if c := &config.Cache; config.Pages == nil && c.HostCacheSize > 0 && !c.EnableBlockReuse {
-		return nil, refusals.New(ErrConfigInvalid, "host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", c.HostCacheSize)
+		return nil, refusals.New(ErrConfigInvalid,
+			"host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", c.HostCacheSize)
 	}
 	e := &Engine{running: map[SequenceID]*Sequence{}}
 	if o.parent == nil {

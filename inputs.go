@@ -60,7 +60,7 @@ type Inputs struct {
 	CachedTokens     []int32      // [row]: tokens whose keys and values are in the pages already
 	PromptLengths    []int32      // [row]: tokens of the sequence's prompt
 	LocalSlots       []int32      // [row]: Slot of the sequence, −1 for rows that pad
-	QueryStarts      []int32      // [row+1]: index of the row's first new token among those of all rows; the last is their number
+	QueryStarts      []int32      // [row+1]: the row's first new token among all; the last is their number
 	Positions        []int32      // [new token]: its position in its sequence
 	Ready            []Ticket     // what the kernel must wait for
 
@@ -113,7 +113,8 @@ func (in *Inputs) Reserve(e *Engine, rows, tokens, blocks int) {
 // byRow are the slices that have a number for each row.
 func (in *Inputs) byRow() [7]*[]int32 {
 	return [...]*[]int32{
-		&in.Queries, &in.Beams, &in.SequenceLengths, &in.QueryLengths, &in.CachedTokens, &in.PromptLengths, &in.LocalSlots,
+		&in.Queries, &in.Beams, &in.SequenceLengths, &in.QueryLengths,
+		&in.CachedTokens, &in.PromptLengths, &in.LocalSlots,
 	}
 }
 
@@ -139,7 +140,8 @@ func (in *Inputs) Fill(e *Engine, queries []Query) {
 	in.NumRows, in.NumTokens = len(in.Queries), len(in.Positions)
 	if most := &in.reserved; most.rows > 0 {
 		if in.NumRows > most.rows || in.NumTokens > most.tokens {
-			panic(fmt.Sprintf("kvactor: %d rows and %d tokens in inputs reserved for %d and %d", in.NumRows, in.NumTokens, most.rows, most.tokens))
+			panic(fmt.Sprintf("kvactor: %d rows and %d tokens in inputs reserved for %d and %d",
+				in.NumRows, in.NumTokens, most.rows, most.tokens))
 		}
 		in.pad()
 	}
@@ -256,7 +258,8 @@ func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
 		panic(fmt.Sprintf("kvactor: %d blocks in inputs reserved for %d", pool.Stride, in.reserved.blocks))
 	}
 	pool.BlockTables, pool.Slots = pool.BlockTables[:0], pool.Slots[:0]
-	pool.PageIndptr, pool.PageIndices, pool.LastPageLengths = pool.PageIndptr[:0], pool.PageIndices[:0], pool.LastPageLengths[:0]
+	pool.PageIndptr, pool.PageIndices = pool.PageIndptr[:0], pool.PageIndices[:0]
+	pool.LastPageLengths = pool.LastPageLengths[:0]
 	if shape.Kind == windows.KindAttention {
 		pool.PageIndptr = append(pool.PageIndptr, 0)
 	}
@@ -301,7 +304,8 @@ func (in *PoolInputs) pad(rows, tokens int, attention bool) {
 		return
 	}
 	for range rows {
-		in.PageIndptr, in.LastPageLengths = append(in.PageIndptr, int32(len(in.PageIndices))), append(in.LastPageLengths, 0)
+		in.PageIndptr = append(in.PageIndptr, int32(len(in.PageIndices)))
+		in.LastPageLengths = append(in.LastPageLengths, 0)
 	}
 	for range tokens {
 		in.Slots = append(in.Slots, -1)

@@ -135,7 +135,8 @@ func TestInputsForKernels(t *testing.T) {
 		assert.Equal(t, []int32{4, 5}, in.CachedTokens)
 		assert.Equal(t, []int32{8, 5}, in.PromptLengths)
 
-		require.NoError(t, e.Append(ctx, []kvactor.Step{{Sequence: beams, Beams: []kvactor.BeamStep{{Parent: 0, Token: 20}, {Parent: 0, Token: 21}, {Parent: 0, Token: 22}}}}))
+		chosen := []kvactor.BeamStep{{Parent: 0, Token: 20}, {Parent: 0, Token: 21}, {Parent: 0, Token: 22}}
+		require.NoError(t, e.Append(ctx, []kvactor.Step{{Sequence: beams, Beams: chosen}}))
 		for b := range 3 {
 			texts[beams][b] = append(texts[beams][b], kvactor.Token(20+b))
 		}

@@ -112,7 +112,10 @@ func TestWarningsOnLongPrompts(t *testing.T) {
 	for _, tc := range []struct {
 		window int
 		want   string
-	}{{65536, "pool wfullh1 holds 320 tokens: longer prompts are refused"}, {64, "pool w64h1 holds 320 tokens: longer prompts must be admitted in chunks"}} {
+	}{
+		{65536, "pool wfullh1 holds 320 tokens: longer prompts are refused"},
+		{64, "pool w64h1 holds 320 tokens: longer prompts must be admitted in chunks"},
+	} {
 		cache.MaxAttentionWindow = []int{tc.window}
 		pools, err := windows.Pools(model, cache)
 		require.NoError(t, err)

@@ -113,7 +113,8 @@ func (p *Plan) model(o Options) {
 		}
 		m.KVHeads[d.Layer] = kv.NumKVHeads
 		m.Shapes[d.Layer] = windows.Shape{
-			HeadDim: kv.HeadDim, ValueDim: kv.ValueDim, KVFactor: kv.factor(), DType: kv.DType, Layout: kv.layout(), SideBytes: kv.SideBytes,
+			HeadDim: kv.HeadDim, ValueDim: kv.ValueDim, KVFactor: kv.factor(),
+			DType: kv.DType, Layout: kv.layout(), SideBytes: kv.SideBytes,
 		}
 		if kv.Window > 0 {
 			limits[d.Layer], windowed = kv.Window, true

@@ -86,7 +86,8 @@ func (r PagedKV) factor() int {
 // pool has the keys and values of one layer for so many tokens in a page.
 func (r PagedKV) pool(tokens int) windows.Pool {
 	return windows.Pool{
-		Kind: windows.KindAttention, Layers: []int{0}, KVHeads: r.NumKVHeads, HeadDim: r.HeadDim, ValueDim: r.ValueDim, KVFactor: r.factor(),
+		Kind: windows.KindAttention, Layers: []int{0}, KVHeads: r.NumKVHeads,
+		HeadDim: r.HeadDim, ValueDim: r.ValueDim, KVFactor: r.factor(),
 		DType: r.DType, Layout: r.layout(), SideBytes: r.SideBytes, TokensPerBlock: tokens,
 	}
 }

@@ -86,7 +86,7 @@ const (
 
 // placeKV locates keys and values of one layer of a pool that begins at a byte.
 func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin int64) {
-	name, element := v.Name, int64(kv.DType.Bytes())
+	name, element, heads, tokens := v.Name, int64(kv.DType.Bytes()), kv.NumKVHeads, pool.TokensPerBlock
 	if kv.DType == windows.NVFP4 {
 		element = 1
 	}
@@ -101,25 +101,27 @@ func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin i
 	if kv.split() {
 		for part, at := range map[string]windows.View{"": keys, valuesPart: values} {
 			row := int(at.RowBytes / element)
+			shape, strides := []int{heads, tokens, row}, []int64{at.HeadStride, at.TokenStride, element}
 			if kv.layout() == windows.NHD {
-				put(part, at, []int{pool.TokensPerBlock, kv.NumKVHeads, row}, []int64{at.TokenStride, at.HeadStride, element})
-			} else {
-				put(part, at, []int{kv.NumKVHeads, pool.TokensPerBlock, row}, []int64{at.HeadStride, at.TokenStride, element})
+				shape, strides = []int{tokens, heads, row}, []int64{at.TokenStride, at.HeadStride, element}
 			}
+			put(part, at, shape, strides)
 		}
 	} else {
 		behind, row := int64(0), int(keys.RowBytes/element)
 		if has {
 			behind = values.Offset - keys.Offset
 		}
+		shape := []int{kv.factor(), heads, tokens, row}
+		strides := []int64{behind, keys.HeadStride, keys.TokenStride, element}
 		if kv.layout() == windows.NHD {
-			put("", keys, []int{pool.TokensPerBlock, kv.factor(), kv.NumKVHeads, row}, []int64{keys.TokenStride, behind, keys.HeadStride, element})
-		} else {
-			put("", keys, []int{kv.factor(), kv.NumKVHeads, pool.TokensPerBlock, row}, []int64{behind, keys.HeadStride, keys.TokenStride, element})
+			shape = []int{tokens, kv.factor(), heads, row}
+			strides = []int64{keys.TokenStride, behind, keys.HeadStride, element}
 		}
+		put("", keys, shape, strides)
 	}
 	if side, ok := pool.View(layer, windows.Side); ok {
-		put(sidePart, side, []int{pool.TokensPerBlock, kv.SideBytes}, []int64{side.TokenStride, 1})
+		put(sidePart, side, []int{tokens, kv.SideBytes}, []int64{side.TokenStride, 1})
 	}
 }
 
