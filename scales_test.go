@@ -2,6 +2,7 @@ package kvactor_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,7 +75,7 @@ func TestScalesOfWhatComesIn(t *testing.T) {
 	s, _, err := a.AdmitComputed(ctx, kvactor.AdmitRequest{Tokens: tokens})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 16, kvactor.Ticket{}))
-	found, err := a.Lookup(ctx, kvactor.Prefix{Tokens: append(tokens, 1)})
+	found, err := a.Lookup(ctx, kvactor.Prefix{Tokens: append(slices.Clone(tokens), 1)})
 	require.NoError(t, err)
 	assert.Equal(t, 16, found.MatchedTokens)
 

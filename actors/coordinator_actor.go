@@ -86,12 +86,14 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 // is broken, or on which the core is about to panic, is queued: it outlives the
 // panic.
 func (a *coordinatorActor) receive(ctx actor.Context, message any) {
-	if a.broken() || a.point.Armed() {
+	// One look at the point: it may be armed otherwise at any time, and what is kept is not served.
+	fails := a.point.Take()
+	if fails || a.broken() {
 		a.keep(ctx)
-		a.point.Hit("coordinator")
-		if a.broken() {
-			return
+		if fails {
+			failpoint.Panic("coordinator")
 		}
+		return
 	}
 	a.serving = true
 	a.serve(ctx, message)

@@ -428,3 +428,33 @@ func TestAnActorGetsBackWhatIsNotServed(t *testing.T) {
 		r.ended()
 	})
 }
+
+// A coordinator that is armed to fail otherwise while it is about to fail serves the answer that
+// it has in hand, or fails over it: a host arms its engine's actors on goroutines of its own.
+func TestCoordinatorArmedAsItFires(t *testing.T) {
+	r := hostedRig(t, actors.WithRestartLimit(1<<20, time.Minute))
+	done := make(chan struct{})
+	armed := later(func() error {
+		for {
+			select {
+			case <-done:
+				return nil
+			default:
+			}
+			if err := errors.Join(r.points.Arm("coordinator"), r.points.ArmWithin("coordinator", 1<<20)); err != nil {
+				return err
+			}
+		}
+	})
+	for range 500 {
+		require.NoError(t, enginetest.Repeat(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_, err := r.Stats(ctx)
+			return err
+		}))
+	}
+	close(done)
+	require.NoError(t, <-armed)
+	r.close()
+}

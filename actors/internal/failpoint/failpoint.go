@@ -31,12 +31,12 @@ const (
 	inside = 2
 )
 
-// Armed tells whether the actor is to panic at its next message.
-func (p *Point) Armed() bool { return p.state.Load() == next }
+// Take tells whether the actor is to panic at its next message, and disarms the point then.
+func (p *Point) Take() bool { return p.state.Load() == next && p.state.CompareAndSwap(next, off) }
 
 // Hit panics if the actor is to panic at its next message, and disarms the point.
 func (p *Point) Hit(actor string) {
-	if p.Armed() && p.state.CompareAndSwap(next, off) {
+	if p.Take() {
 		Panic(actor)
 	}
 }

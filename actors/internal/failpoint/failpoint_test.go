@@ -18,13 +18,14 @@ func TestArm(t *testing.T) {
 	p.Hit("tree")
 	p.Step("tree")
 	require.NoError(t, s.Arm("tree"))
-	assert.True(t, p.Armed())
 	_, breaks := p.Within()
 	assert.False(t, breaks)
 	p.Step("tree")
 	assert.PanicsWithValue(t, "tree: panic on request", func() { p.Hit("tree") })
-	assert.False(t, p.Armed())
 	p.Hit("tree")
+	require.NoError(t, s.Arm("tree"))
+	assert.True(t, p.Take())
+	assert.False(t, p.Take())
 }
 
 // A point that is armed within a change counts its steps, or tells the actor
