@@ -231,12 +231,10 @@ func BenchmarkRebalance(b *testing.B) {
 }
 
 // Live rebalancing finds at least what the best split by hindsight does, less
-// four parts in a hundred; here of those around the best that the benchmark finds. It was two
-// before pools evicted first what no match can use: every fixed split gained by that, and the
-// pressure that live rebalancing follows fell.
+// two parts in a hundred; here of those around the best that the benchmark finds.
 func TestRebalanceAgainstStaticSplits(t *testing.T) {
 	s := shifts()["documents"]
 	rate, _ := s.best([]float64{0.2, 0.25, 0.3}, t.Logf)
 	rebalanced, _ := s.runRebalanced(0.2, t.Logf)
-	assert.Greater(t, rebalanced, rate-0.04)
+	assert.Greater(t, rebalanced, rate-0.02)
 }

@@ -25,7 +25,8 @@ func (a *admission) fillResult(i int) {
 		a.planCheckpoints(it, m.Matched)
 	}
 	// Prompts that are refused count by noteRefusal instead.
-	a.pressure.noteMatch(m, int(s.Prompt))
+	thrashed := a.thrashed(it, m)
+	a.pressure.noteMatch(m, int(s.Prompt), thrashed)
 	onboarded := 0
 	for p := range a.config.Pools {
 		r.Reuse = append(r.Reuse, a.reuseIn(it, p))
@@ -35,7 +36,7 @@ func (a *admission) fillResult(i int) {
 		}
 	}
 	// The pool that copied most decides, since the others waited for it.
-	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock), a.thrashed(it, m))
+	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock), thrashed)
 	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {

@@ -336,8 +336,10 @@ func newShared(config *Config, port Port) *shared {
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
 	p.thrash = newThrash(config)
 	p.out = &outgoing{
-		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
-		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
+		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats,
+		pressure: p.pressure, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored,
+		nextExpiry: protocol.NoExpiry,
+		pools:      poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
 	}
 	// The records of the first epoch are made like those of every other.
 	p.out.renew()

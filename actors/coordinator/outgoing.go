@@ -32,6 +32,7 @@ type outgoing struct {
 	change    protocol.Apply // for the tree
 	pins      *pins
 	stats     *statistics
+	pressure  *poolPressure
 	saves     *saves // what is to be saved to a store
 	reuse     bool   // enable_block_reuse
 	// stored is called with what a change has stored.
@@ -174,6 +175,7 @@ func (o *outgoing) moved() {
 	o.move.received()
 	for p := range o.move.record.Pools {
 		q := o.move.pool(p)
+		o.pressure.noteVictims(p, q.Victims)
 		// The offloader was not asked, or had no choice, or there were no victims.
 		if len(q.Outcomes) == 0 || !o.counts.hasHost(p) {
 			o.dropVictims(p, q.Victims)

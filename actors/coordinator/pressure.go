@@ -17,8 +17,9 @@ import (
 // been reused further, had some pools not lacked blocks that others still know,
 // costs these pools the tokens that are computed again; a request or a step that
 // was refused for lack of pages costs the pool the tokens of the pages it lacked.
-// Blocks evicted from every pool are charged to none: more memory for one alone
-// would not have kept them.
+// What every pool has evicted is charged to the pools that evicted blocks which a prompt could
+// still use: the others then evicted what had become useless. It counts only if a prompt wants
+// it within the horizon of thrash.
 //
 // So a pool that keeps blocks longer than the others do has no cost, and the one
 // that keeps them the shortest has all of it: memory moves until all pools forget
@@ -34,6 +35,7 @@ type poolPressure struct {
 	lacked  []int     // by pool, the most pages that a refused request lacked since the last move
 	prompt  float64   // tokens of all prompts in the same time
 	evicted []int64   // by pool, at the last look
+	useful  []float64 // by pool, evicted pages that a match could have used; halved as cost is
 	from    int       // the last move, −1: none
 	to      int
 	step    float64 // of the memory of the smaller of the two
@@ -45,7 +47,7 @@ type poolPressure struct {
 // and shrinks when they reverse. The steps are parts of the memory of the smaller of the two
 // pools. A move is at least what a refused request lacked.
 const (
-	hysteresis = 2
+	hysteresis = 1.5
 	firstStep  = 1.0 / 4
 	leastStep  = 1.0 / 64
 	mostStep   = 1.0 / 2
@@ -60,31 +62,50 @@ func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poo
 	n := config.selfPools()
 	d := &poolPressure{
 		config: config, pools: n, held: counts, stats: stats,
-		cost: make([]float64, n), lacked: make([]int, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
+		cost: make([]float64, n), lacked: make([]int, n), evicted: make([]int64, n),
+		useful: make([]float64, n), from: -1, to: -1, step: firstStep,
 	}
 	d.budget = d.total()
 	return d
 }
 
-// noteMatch counts what an admitted prompt had to compute again, shared by the
-// pools that lacked blocks.
-func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int) {
+// noteMatch counts what an admitted prompt had to compute again. Pools that lacked blocks which
+// others still know share these tokens. Those that were evicted from all pools a short while ago
+// are shared by how many useful pages each has evicted.
+func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt, thrashed int) {
 	d.prompt += float64(prompt)
+	d.charge(max(0, thrashed-max(0, m.Reach-m.Matched)),
+		func(p int) float64 { return d.useful[p] })
 	if m.Matched >= m.Reach {
 		return
 	}
-	short := 0
-	lacks := m.Lacks[:d.pools]
-	for _, n := range lacks {
-		if n > 0 {
-			short++
-		}
-	}
 	// Each pool that lacked blocks has an equal part: the prompt could not go on without any of
 	// them, so none of them cost more than another.
-	for p, n := range lacks {
-		if n > 0 {
-			d.cost[p] += float64(m.Reach-m.Matched) / float64(short)
+	d.charge(m.Reach-m.Matched, func(p int) float64 { return float64(min(m.Lacks[p], 1)) })
+}
+
+// charge shares tokens between pools by their weights.
+func (d *poolPressure) charge(tokens int, weight func(p int) float64) {
+	sum := 0.0
+	for p := range d.cost {
+		sum += weight(p)
+	}
+	for p := range d.cost {
+		if w := weight(p); w > 0 {
+			d.cost[p] += float64(tokens) * w / sum
+		}
+	}
+}
+
+// noteVictims counts the useful pages that a pool has evicted. Useless ones went because other
+// pools are short.
+func (d *poolPressure) noteVictims(p int, victims []protocol.Victim) {
+	if p >= d.pools {
+		return
+	}
+	for i := range victims {
+		if !victims[i].Useless {
+			d.useful[p]++
 		}
 	}
 }
@@ -145,6 +166,7 @@ func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 	// The costs were those of the old split: they say nothing about the new one.
 	d.from, d.to = low, high
 	clear(d.cost)
+	clear(d.useful)
 	clear(d.lacked)
 	d.prompt = 0
 	return &move
@@ -263,6 +285,7 @@ func (d *poolPressure) evicting() (low, high int) {
 func (d *poolPressure) fade() {
 	for p := range d.cost {
 		d.cost[p] /= 2
+		d.useful[p] /= 2
 	}
 	clear(d.lacked)
 	d.prompt /= 2

@@ -30,6 +30,8 @@ func TestDemand(t *testing.T) {
 		matches []protocol.MatchItem
 		refused *messages.Refusal
 		evicted [2]int64
+		useful  [2]int  // pages that a match could have used, evicted before the prompts
+		again   int     // tokens of each prompt that all pools have evicted
 		full    float64 // fraction asked for; 0: none
 	}{
 		"nothing happened":               {},
@@ -42,11 +44,17 @@ func TestDemand(t *testing.T) {
 		"another refusal":                {refused: refusals.New(messages.ErrTooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
 		"both evict, no prompt needs it": {evicted: [2]int64{1, 9}},
+		"one evicts what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{2, 40}, full: 0.5 + 1.0/8},
+		"both evict what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{30, 40}},
+		"none wants what was useful":     {matches: []protocol.MatchItem{hit}, useful: [2]int{2, 40}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := twoPools()
+			for p, n := range c.useful {
+				k.pressure.noteVictims(p, append(make([]protocol.Victim, n), protocol.Victim{Useless: true}))
+			}
 			for i := range c.matches {
-				k.pressure.noteMatch(&c.matches[i], 1000)
+				k.pressure.noteMatch(&c.matches[i], 1000, c.again)
 			}
 			if c.refused != nil {
 				k.pressure.noteRefusal(c.refused)
