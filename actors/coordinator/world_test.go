@@ -209,7 +209,11 @@ func (w *world) picture() string {
 	require.Empty(w.t, apply.Effects)
 	for _, p := range w.Pools {
 		p.Do(&protocol.PoolWork{Now: w.now})
-		b.WriteString(p.String())
+		lines := strings.SplitAfter(p.String(), "\n")
+		if w.cache.EvictionPolicy == windows.Forecast {
+			slices.Sort(lines) // fronts of queues are looked for a little further with each message
+		}
+		b.WriteString(strings.Join(lines, ""))
 	}
 	fmt.Fprintf(&b, "%v%v%v", w.Cores.Tree, w.Cores.Offloader, counts)
 	return b.String()
