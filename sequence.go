@@ -177,11 +177,11 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 				f.tables[p][b] = slices.Clone(table)
 			}
 		}
-		// Pages of recurrent states are not shared.
+		// Pages of recurrent states are not shared, and a fork has none for drafts.
 		if r.Working != nil {
 			for p, page := range r.Working[i] {
 				if page != messages.NoPage {
-					f.tables[p][0][0] = page
+					f.tables[p][0] = []PageID{page}
 				}
 			}
 		}

@@ -65,9 +65,42 @@ func TestForksOfStates(t *testing.T) {
 	}
 }
 
-// A step takes a page for the state after each draft. Commits and rewinds choose among them, and
-// the next step begins with the page of the last token that is left and gives the others back.
-func TestDraftStates(t *testing.T) {
+// A fork has no pages of drafts: those of the sequence that was forked are not in its tables.
+func TestForkWithDraftStates(t *testing.T) {
+	e := draftEngine(t, 12)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
+	require.NoError(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6, 7, 8}, DraftStates: 2}}))
+	forks, err := s.Fork(ctx, 1)
+	require.NoError(t, err)
+	requireTables(t, e, s)
+	requireTables(t, e, forks[0])
+	require.Len(t, forks[0].Tables()[1][0], 1)
+	require.NoError(t, forks[0].Release(ctx, kvactor.Ticket{}))
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+}
+
+// The kernel of one token more than drafts writes its last state over the one that it began with.
+func TestStateThatDraftsOverwrite(t *testing.T) {
+	e := draftEngine(t, 12)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
+	step := kvactor.Step{Sequence: s, Tokens: []kvactor.Token{6, 7, 8}, DraftStates: 1}
+	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{step}), kvactor.ErrBadRequest, "the state after 7 tokens has no page")
+	step.DraftStates = 2
+	require.NoError(t, e.Append(ctx, []kvactor.Step{step}))
+	require.NoError(t, s.Commit(ctx, 6, kvactor.Ticket{}))
+	require.ErrorIs(t, s.Rewind(ctx, 3), kvactor.ErrNotSupported)
+	require.NoError(t, s.Rewind(ctx, 2))
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+}
+
+// draftEngine has a layer of attention and one with a state.
+func draftEngine(t *testing.T, states int) *kvactor.Engine {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	require.NoError(t, err)
 	cache := kvactor.DefaultCache()
@@ -77,9 +110,16 @@ func TestDraftStates(t *testing.T) {
 			Layers: 2, KVHeads: []int{1, 0}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
 			States: []kvactor.State{{Layers: []int{1}, Bytes: 256}},
 		},
-		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 16}, {Primary: 7}},
+		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 16}, {Primary: states}},
 	})
 	require.NoError(t, err)
+	return e
+}
+
+// A step takes a page for the state after each draft. Commits and rewinds choose among them, and
+// the next step begins with the page of the last token that is left and gives the others back.
+func TestDraftStates(t *testing.T) {
+	e := draftEngine(t, 7)
 	defer shut(t, e)
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
 	require.NoError(t, err)

@@ -130,9 +130,11 @@ type AppendStep struct {
 	// DraftStates, of models with recurrent layers, is how many pages for states of single
 	// tokens the sequence has in each state pool until its next Append, behind the working page
 	// in the table. The kernel that reads the working page, the first entry, writes the state
-	// after its i-th token to entry i, and that after its last token to the first entry if
-	// there are more tokens than entries. Whatever is committed of the tokens, or rewound to,
-	// the entry of the last one is the state then, and with the next Append the first entry.
+	// after its i-th token that is not computed to entry i, and that after the last of them to
+	// the first entry if they are one more than DraftStates; of more the step is refused.
+	// Whatever is committed of the tokens, or rewound to, the entry of the last one is the state
+	// then, and with the next Append the first entry. 0: the kernel leaves one state, that after
+	// all of them.
 	DraftStates int
 	// Computed, if not 0, commits in the same step, after its pages are taken.
 	Computed int

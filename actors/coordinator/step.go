@@ -266,7 +266,13 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
 	}
 	if r.Computed != 0 {
-		return e.batch.validateCommit(s, r.Computed, length)
+		if err := e.batch.validateCommit(s, r.Computed, length); err != nil {
+			return err
+		}
+	}
+	// One more than the pages of drafts: the state after the last goes to the working page.
+	if n := length - max(int(s.Computed()), r.Computed); r.DraftStates > 0 && n > r.DraftStates+1 {
+		return refusals.New(messages.ErrBadRequest, "%d draft states for %d tokens that are not computed", r.DraftStates, n)
 	}
 	return nil
 }

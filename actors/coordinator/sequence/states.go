@@ -47,7 +47,7 @@ func (s *Sequence) StateAfter(pool int, n TokenCount) messages.PageID {
 // KeepsState tells whether the state after n tokens, fewer than are computed, is still there: a
 // page of drafts, or the working page if the kernel has not written to it.
 func KeepsState(s *Sequence, n TokenCount) bool {
-	return stateEntry(s, n) > 0 || n == s.statesFrom && int(s.computed-n) < s.stateEntries
+	return stateEntry(s, n) > 0 || n == s.statesFrom && int(s.statesTo-n) < s.stateEntries
 }
 
 // DraftsLeft are the pages of a state pool that a sequence gives back which is to have so many
@@ -74,7 +74,7 @@ func RenewStates(s *Sequence, entries int) (swapped int) {
 		s.pools[p].beams[0] = table[:min(entries, len(table))]
 		s.stateEntries = len(s.pools[p].beams[0])
 	}
-	s.statesFrom = s.computed
+	s.statesFrom, s.statesTo = s.computed, s.Length()
 	return swapped
 }
 
@@ -95,8 +95,9 @@ func (s *Sequence) WorkingPages(n TokenCount) []messages.PageID {
 // checkpoints are the positions at which a sequence makes checkpoints.
 type checkpoints struct {
 	wanted []int // of the prompt, ascending, behind what was reused; block boundaries all
-	// statesFrom is how many tokens were computed when the entries of state tables were made.
-	statesFrom TokenCount
+	// Of the Append that made the entries of state tables: its kernel goes from the state after
+	// statesFrom tokens to that after statesTo.
+	statesFrom, statesTo TokenCount
 	// stateEntries is how many there were then, 0 before the first Append. While an Append is
 	// served the tables may have more.
 	stateEntries int
