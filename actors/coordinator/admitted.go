@@ -61,7 +61,9 @@ func (a *admission) fillStored(i int) {
 	a.fillResult(i)
 	s, r := it.sequence, it.result
 	if r.Checkpoints = r.Checkpoints[:0]; r.ReusedTokens > 0 {
-		sequence.Cut(s, sequence.TokenCount(r.ReusedTokens))
+		if rest := sequence.Cut(s, sequence.TokenCount(r.ReusedTokens)); rest != nil {
+			a.symbols = append(a.symbols, rest)
+		}
 		return
 	}
 	if symbols := s.ReleaseSymbols(); symbols != nil {

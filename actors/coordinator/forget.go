@@ -205,6 +205,7 @@ func (f *forget) forgotten() {
 	if f.record.All || f.record.Selector.HasLoRA {
 		f.thrash.forget()
 	}
+	f.waiting.due = f.waiting.len() > 0 // an admission of what is stored may need no page now
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.
 	f.out.reset()

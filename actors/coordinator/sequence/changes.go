@@ -21,9 +21,17 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 	s.chunkEnd = s.NextChunkEnd(matched)
 }
 
-// Cut ends the prompt of an admitted sequence behind its first tokens, all of them computed.
-func Cut(s *Sequence, tokens TokenCount) {
+// Cut ends the prompt of an admitted sequence behind its first tokens, all of them computed. It
+// returns the rest if the tree keeps symbols for it, for the tree to forget them. If there are
+// any, the sequence stores nothing more: an append has no items, and what it computes of these
+// tokens would be found without them.
+func Cut(s *Sequence, tokens TokenCount) (rest []messages.Token) {
+	if s.symbols != nil {
+		rest = slices.Clone(s.Text.tokens[0][tokens:s.Prompt])
+		s.noStore = s.noStore || slices.ContainsFunc(rest, func(t messages.Token) bool { return t < 0 })
+	}
 	s.Text.tokens[0], s.Prompt = s.Text.tokens[0][:tokens], tokens
+	return rest
 }
 
 // Admit completes the admission: matched tokens are computed, of which whole blocks
