@@ -147,7 +147,7 @@ func (t *appraiser) appraise() {
 	for _, b := range t.changed {
 		w := &t.arena.blocks[b].worth
 		w.pending = false
-		if !t.arena.alive(b) {
+		if !t.arena.alive(b) || !t.arena.joint(b) {
 			continue
 		}
 		if useless := w.ends == 0; w.useless != useless {

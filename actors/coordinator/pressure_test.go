@@ -150,3 +150,13 @@ func TestDemandMovesWhatWasLacking(t *testing.T) {
 	require.NotNil(t, got)
 	assert.Equal(t, poolMove{from: 0, to: 1, pages: 40, gained: 40}, *got)
 }
+
+// What a pool evicts because a rebalance makes it smaller is no demand for its pages.
+func TestARebalanceIsNoDemand(t *testing.T) {
+	k := twoPools()
+	r := &rebalance{shared: k.shared, request: &messages.Rebalance{}, resize: make([]protocol.ResizePool, 2), pages: []int{100, 28}}
+	r.auto = &autoRebalance{shared: k.shared}
+	k.pressure.noteVictims(1, make([]protocol.Victim, 36))
+	r.tellMoves()
+	assert.Equal(t, []float64{0, 0}, k.pressure.useful)
+}

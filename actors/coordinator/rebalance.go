@@ -317,6 +317,8 @@ func (r *rebalance) tellMoves() {
 	if m.Pages != nil {
 		r.pressure.budget = r.pressure.total()
 	}
+	clear(r.pressure.useful) // what the rebalance itself has evicted is no demand
+	r.thrash.resize(r.config)
 	// Before the next answer goes out, so that no host uses an old number behind it.
 	r.auto.announce(m)
 }

@@ -16,7 +16,8 @@ import (
 // its own. Signatures stand at the ends of blocks 1, 2, 4 and so on, then at every 256 tokens
 // (protocol.Span), so what is found is up to that much shorter than what was there.
 //
-// The memory is a table of buckets whose oldest signature makes room. It never grows.
+// The memory is a table of buckets whose oldest signature makes room. It grows only with the
+// pools.
 type thrash struct {
 	span        protocol.Span
 	blockTokens int
@@ -58,14 +59,25 @@ func newThrash(c *Config) *thrash {
 	if !c.Reuse {
 		return &thrash{} // the cache never has anything
 	}
+	t := &thrash{span: protocol.SpanOf(c.TokensPerBlock), blockTokens: c.TokensPerBlock, report: c.OnThrash}
+	t.resize(c)
+	return t
+}
+
+// resize follows the counts of the pools. A larger table begins empty.
+func (t *thrash) resize(c *Config) {
+	if t.span == 0 {
+		return
+	}
 	blocks := 0
 	for p := range c.tokenPools() {
 		blocks = max(blocks, 2*(c.Counts[p].Primary+c.Counts[p].Secondary))
 	}
-	t := &thrash{span: protocol.SpanOf(c.TokensPerBlock), blockTokens: c.TokensPerBlock, horizon: int64(blocks * c.TokensPerBlock), report: c.OnThrash}
+	t.horizon = int64(blocks * c.TokensPerBlock)
 	signatures := max(min(blocks, shortPrefixes), blocks/int(t.span))
-	t.table = make([][ways]prefix, 1<<bits.Len(uint(signatures/2)))
-	return t
+	if n := 1 << bits.Len(uint(signatures/2)); n > len(t.table) {
+		t.table = make([][ways]prefix, n)
+	}
 }
 
 // note remembers that a prefix is in the cache.

@@ -99,3 +99,30 @@ func BenchmarkThrash(b *testing.B) {
 		h.note(&messages.Namespace{}, tokens)
 	}
 }
+
+// A thrash follows the pools when they grow: its horizon is twice what they hold now.
+func TestThrashOfPoolsThatGrow(t *testing.T) {
+	c := &Config{
+		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 16}}, TokensPerBlock: 4, Reuse: true,
+	}
+	h := newThrash(c)
+	prompt := func(k int) (tokens []messages.Token) {
+		for i := range 256 {
+			tokens = append(tokens, messages.Token(1000*k+i))
+		}
+		return tokens
+	}
+	known := func() (n int) {
+		for k := range 12 {
+			h.note(&messages.Namespace{}, prompt(k))
+		}
+		for k := range 12 {
+			n += h.known(&messages.Namespace{}, prompt(k))
+		}
+		return n
+	}
+	assert.Less(t, known(), 1000)
+	c.Counts[0].Primary = 512
+	h.resize(c)
+	assert.Equal(t, 12*256, known())
+}
