@@ -273,7 +273,7 @@ func storeDescriptions(constant prometheus.Labels) descriptions {
 		{"misses_total", "Pages that the store was asked for and did not have."},
 		{"rejected_total", "Objects read from the store that were not what was asked for."},
 		{"replaced_total", "Objects that could not be used and were saved anew."},
-		{"dropped_total", "Pages that were not saved: no room, the store failed, or host_evict never had them in host memory."},
+		{"dropped_total", "Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's."},
 		{"errors_total", "Calls of the store that failed."},
 		{"breaker_open", "Whether the store is not asked because too many calls have failed."},
 		{"breaker_opened_total", "How often the breaker has opened."},
