@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -226,7 +227,8 @@ func (c *Collector) collectForgets(out chan<- prometheus.Metric, s *inspect.Stat
 	c.own.counter(out, "resets_total", float64(s.Forgets.Scales), "scales")
 	c.own.counter(out, "invalidations_total", float64(s.Forgets.Invalidations))
 	c.own.counter(out, "invalidated_blocks_total", float64(s.Forgets.InvalidatedBlocks))
-	c.own.gauge(out, "weights_info", 1, s.Weights)
+	// The host may name them by the bytes of a hash, which are no label.
+	c.own.gauge(out, "weights_info", 1, strings.ToValidUTF8(s.Weights, "\uFFFD"))
 }
 
 func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {
