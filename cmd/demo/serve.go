@@ -77,6 +77,7 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
 	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
 	flags.BoolVar(&f.config.NoReuse, "no-reuse", false, "store and reuse nothing")
+	flags.StringVar(&f.config.Policy, "policy", windows.PriorityLRU, "eviction `policy`: priority_lru, or forecast where clients take turns with more than the cache holds")
 	flags.StringVar(&f.dtype, "dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
 	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
 	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/windows"
 )
 
 // notes is a writer that tests wait for.
@@ -321,6 +323,25 @@ func TestServeOperations(t *testing.T) {
 	assert.Zero(t, stop(), errs.text())
 }
 
+// Clients that take turns with more than the cache holds reuse more with the policy that the log
+// of the default one points at.
+func TestServePolicy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("576 requests")
+	}
+	cached := map[string]int{}
+	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
+		url, stop, errs := startServe(t, "--max-len", "256", "--pages", "40", "--host-pages", "24", "--running", "4", "--policy", policy)
+		clients, c := &regulars{answers: map[string]string{}}, &seen{}
+		clients.visit(t, url, c, 24, 12)
+		cached[policy] = c.cached
+		http.DefaultClient.CloseIdleConnections()
+		assert.Zero(t, stop(), errs.text())
+		assert.Equal(t, policy == windows.PriorityLRU, strings.Contains(errs.text(), "eviction_policy forecast"), errs.text())
+	}
+	assert.Greater(t, cached[windows.Forecast], cached[windows.PriorityLRU])
+}
+
 func TestServeMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no such file":              {"serve", "--model", "none"},
@@ -331,6 +352,7 @@ func TestServeMistakes(t *testing.T) {
 		"not a multiple":            {"serve", "--model", "tiny", "--chunk", "5"},
 		"--timeout":                 {"serve", "--timeout", "0s"},
 		"--dtype":                   {"serve", "--dtype", "int2"},
+		"eviction_policy \"lru\"":   {"serve", "--model", "tiny", "--policy", "lru"},
 		"unknown command \"hello\"": {"serve", "hello"},
 	} {
 		status, out, errs := command(t, "", args...)
