@@ -205,7 +205,8 @@ func (e *Engine) Pin(ctx context.Context, p Prefix) (Pinned, error) { return e.b
 func (e *Engine) Unpin(ctx context.Context, pin PinID) error { return e.below.Unpin(ctx, pin) }
 
 // Invalidate forgets the stored blocks that a selector selects, and returns their number.
-// Running sequences that it selects keep their pages, and store nothing from now on.
+// Running sequences that it selects keep their pages, and store nothing from now on. A store
+// keeps what it has: see messages.Invalidate.
 // Exactly one field of the selector is set, else ErrBadRequest.
 func (e *Engine) Invalidate(ctx context.Context, s Selector) (blocks int, err error) {
 	return e.below.Invalidate(ctx, s)

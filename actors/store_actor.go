@@ -61,8 +61,9 @@ type saveJob struct {
 	keys   []stores.Key          // of the pages
 	saved  int
 	lost   map[stores.Key]bool // what the store has not taken
-	// unknown are pages that cannot be named, until the actor has given their save pages back.
-	unknown []savedPage
+	// partial are pages of blocks that are stored in part, unknown others that cannot be named,
+	// until the actor has given their save pages back.
+	partial, unknown []savedPage
 }
 
 // Abort does nothing: no caller waits for it.
@@ -199,8 +200,8 @@ func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 
 // abandon ends a job without writing it.
 func (a *storeActor) abandon(job *saveJob) {
-	a.drop(append(job.unknown, job.items...), job.ticket)
-	job.items, job.unknown = nil, nil
+	a.drop(slices.Concat(job.partial, job.unknown, job.items), job.ticket)
+	job.items, job.partial, job.unknown = nil, nil, nil
 	a.end(job)
 }
 

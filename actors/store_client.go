@@ -50,6 +50,9 @@ type storeClient struct {
 	// For this engine the store does not have them: they are not read again, and the next
 	// save of such a block replaces its object.
 	unusable map[stores.Key]struct{}
+	// usable has the keys of objects that an engine that only saves has read or written, up to
+	// maxUnusable: they are not read again.
+	usable map[stores.Key]struct{}
 
 	// reading has the objects that fetches read now, until the engine has them: a second one
 	// waits for the first. released has those that were read while any of the fetches under
@@ -65,7 +68,7 @@ type storeClient struct {
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
 		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
-		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{},
+		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{}, usable: map[stores.Key]struct{}{},
 		reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{},
 	}
 }
@@ -140,8 +143,8 @@ func (c *storeClient) Dropped(pages int) {
 	}
 }
 
-// maxUnusable bounds the keys of objects that cannot be used, at some 50 bytes each. Beyond it
-// all are forgotten, which costs reading these objects once more.
+// maxUnusable bounds the keys of objects that cannot be used, and of those that can, at some 50
+// bytes each. Beyond it all are forgotten, which costs reading these objects once more.
 const maxUnusable = 1 << 16
 
 // reject counts a body that is not what was asked for, and remembers its key.
@@ -163,8 +166,29 @@ func (c *storeClient) avoid(key stores.Key) {
 	c.unusable[key] = struct{}{}
 }
 
+// markUsable remembers that the store has an object of a key that can be used.
+func (c *storeClient) markUsable(key stores.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.usable) >= maxUnusable {
+		clear(c.usable)
+	}
+	c.usable[key] = struct{}{}
+}
+
+// isUsable tells whether an object was read or written before.
+func (c *storeClient) isUsable(key stores.Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, is := c.usable[key]
+	return is
+}
+
 // saved counts an object that was written.
 func (c *storeClient) saved(o *stores.Object) {
+	if c.config.WriteOnly {
+		c.markUsable(o.Key)
+	}
 	c.savedObjects.Add(1)
 	c.savedBytes.Add(int64(len(o.Body)))
 	c.mu.Lock()

@@ -20,6 +20,8 @@ type StoreConfig struct {
 	// WriteOnly says that the engine only saves: others read what it has computed. What is
 	// fetched comes to host memory first, so an engine whose memory split gives a pool no host
 	// pages is refused otherwise. Config.Pages that say 0 secondary pages are taken as they are.
+	// What the store has already of a page to be saved is read once, and replaced if it cannot be
+	// used.
 	WriteOnly bool
 	// MinPriority is the least priority of pages that are saved.
 	MinPriority messages.Priority

@@ -98,6 +98,44 @@ func replacesUnusable(t *testing.T, change func([]byte) []byte, policy actors.Sa
 	third.close()
 }
 
+// An engine that only saves reads what the store has already once, and replaces what cannot be
+// used.
+func TestAnEngineThatOnlySavesReplacesUnusableObjects(t *testing.T) {
+	var s recordingStore
+	first := newRig(t, onePool, withStore(&s, actors.SaveOnCommit))
+	first.store(run(0, 13))
+	require.Equal(t, 3, flushed(t, first))
+	first.close()
+	cut, noise := s.objects[0], s.objects[1]
+	cut.Body = cut.Body[:len(cut.Body)/2]
+	noise.Body[len(noise.Body)-1]++
+	require.NoError(t, s.Memory.Put(t.Context(), []stores.Object{cut, noise}))
+
+	reads := 0
+	counted := &hookedStore{Memory: &s.Memory, beforeGet: func([]stores.Key) { reads++ }}
+	c := actors.StoreConfig{
+		Store: counted, Model: "m", Save: actors.SaveOnCommit, WaitForCopies: true, BreakerFailures: -1, WriteOnly: true,
+	}
+	second := newRig(t, setup{}, actors.WithStore(c))
+	stats := actors.StoreOf(second.Engine).Stats
+	second.store(run(0, 13))
+	assert.Equal(t, 2, flushed(t, second))
+	assert.EqualValues(t, 2, stats().Rejected)
+	assert.EqualValues(t, 2, stats().Replaced)
+	assert.Equal(t, 1, reads)
+	// Evicted, computed and stored once more.
+	second.store(run(500, 32))
+	second.store(run(0, 13))
+	assert.Equal(t, 8, flushed(t, second), "those of the other prompt")
+	assert.Equal(t, 1, reads, "the three objects are known")
+	second.close()
+
+	third := newRig(t, onePool, withStore(&s, actors.SaveOnCommit))
+	assert.Equal(t, actors.Fetched{Blocks: 3, LocalTokens: 12}, fetched(t, third, run(0, 13)))
+	third.verify()
+	third.close()
+}
+
 // While a store hangs, only the calls that open the breaker cost a request its time. Probes run
 // beside the requests, at growing distances, and the first that is answered ends it.
 func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {

@@ -84,21 +84,25 @@ func (n *namer) run() {
 	n.index.Trim()
 }
 
-// name names the pages of a job, and moves those that cannot be named to unknown. The lists
+// name names the pages of a job, and moves the others to partial and unknown. The lists
 // change at the end, so that after a panic the job still has each page once.
 func (j *saveJob) name(index *blockkeys.Index) {
-	var items, unknown []savedPage
+	var items, partial, unknown []savedPage
 	var named []blockkeys.Described
 	for _, it := range j.items {
 		d, ok := index.Describe(it.block)
-		if !ok {
+		switch {
+		case !ok && index.Partial(it.block):
+			partial = append(partial, it)
+			continue
+		case !ok:
 			unknown = append(unknown, it)
 			continue
 		}
 		d.Block.Pool = it.pool
 		items, named = append(items, it), append(named, d)
 	}
-	j.items, j.named, j.unknown = items, named, unknown
+	j.items, j.named, j.partial, j.unknown = items, named, partial, unknown
 }
 
 // named queues the jobs that a task has named. Pages without a name are dropped. A panic of
@@ -131,10 +135,11 @@ func (a *storeActor) queueNamed(job *saveJob, trusted bool) {
 		a.abandon(job)
 		return
 	}
-	unknown := job.unknown
-	job.unknown = nil
-	a.giveBack(unknown, job.ticket)
-	a.tell(unknown)
+	partial, unknown := job.partial, job.unknown
+	job.partial, job.unknown = nil, nil
+	a.giveBack(partial, job.ticket)
+	a.tell(partial)
+	a.drop(unknown, job.ticket)
 	if len(job.items) == 0 {
 		a.end(job)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 
+	"github.com/kvactor/kvactor/actors/internal/blockkeys"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
@@ -79,6 +80,9 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 	if err != nil {
 		w.countDropped()
 	}
+	if w.config.WriteOnly {
+		w.readFound(ctx, found)
+	}
 	n := 0
 	for i := range w.objects {
 		if err == nil && !found[i] {
@@ -88,6 +92,45 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 	}
 	w.objects, w.pages = w.objects[:n], w.pages[:n]
 	w.free(false)
+}
+
+// readFound reads the objects that the store has already, and takes those for missing that cannot
+// be used. An engine that fetches learns of them by its fetches, and one that only saves in no
+// other way. Each is read once, for as many bytes as it would have taken to write it.
+func (w *jobWriter) readFound(ctx context.Context, found []bool) {
+	var keys []stores.Key
+	var at []int
+	for i := range found {
+		if found[i] && !w.isUsable(w.objects[i].Key) {
+			keys, at = append(keys, w.objects[i].Key), append(at, i)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	bodies, err := w.get(ctx, keys)
+	for k, i := range at {
+		switch d := &w.job.named[w.pages[i]]; {
+		case stores.Failed(err, k) != nil || k >= len(bodies): // it is read the next time
+		case bodies[k] == nil:
+			w.avoid(keys[k]) // the store has said that it has the object
+			found[i] = false
+		default:
+			found[i] = w.check(d, keys[k], bodies[k])
+		}
+	}
+}
+
+// check tells whether the body of an object can be used, and remembers it.
+func (w *jobWriter) check(d *blockkeys.Described, key stores.Key, body []byte) bool {
+	space, done := w.space(d.Namespace)
+	defer done()
+	if _, wrong := space.Page(body, d.Block, int(w.pageBytes(int(d.Block.Pool)))); wrong != nil {
+		w.reject(key, wrong)
+		return false
+	}
+	w.markUsable(key)
+	return true
 }
 
 // countDropped notes that the objects are not in the store.

@@ -139,6 +139,10 @@ type UnpinPrefix struct {
 
 // Invalidate forgets the stored blocks that a selector names: Blocks is their number.
 // Running sequences that it names keep their pages, and store nothing from now on.
+//
+// A store keeps what it has, and fetches find it. An adapter that is loaded again under its name,
+// beside a store, needs another name for the engine, such as one with its version, or an epoch of
+// the weights.
 type Invalidate struct {
 	Selector Selector
 

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -226,7 +227,8 @@ func (c *Collector) collectForgets(out chan<- prometheus.Metric, s *inspect.Stat
 	c.own.counter(out, "resets_total", float64(s.Forgets.Scales), "scales")
 	c.own.counter(out, "invalidations_total", float64(s.Forgets.Invalidations))
 	c.own.counter(out, "invalidated_blocks_total", float64(s.Forgets.InvalidatedBlocks))
-	c.own.gauge(out, "weights_info", 1, s.Weights)
+	// The host may name them by the bytes of a hash, which are no label.
+	c.own.gauge(out, "weights_info", 1, strings.ToValidUTF8(s.Weights, "\uFFFD"))
 }
 
 func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {
@@ -273,7 +275,7 @@ func storeDescriptions(constant prometheus.Labels) descriptions {
 		{"misses_total", "Pages that the store was asked for and did not have."},
 		{"rejected_total", "Objects read from the store that were not what was asked for."},
 		{"replaced_total", "Objects that could not be used and were saved anew."},
-		{"dropped_total", "Pages that were not saved: no room, the store failed, or host_evict never had them in host memory."},
+		{"dropped_total", "Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's."},
 		{"errors_total", "Calls of the store that failed."},
 		{"breaker_open", "Whether the store is not asked because too many calls have failed."},
 		{"breaker_opened_total", "How often the breaker has opened."},

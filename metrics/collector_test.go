@@ -189,6 +189,22 @@ func (down) Stats(context.Context) (inspect.Stats, error) {
 	return inspect.Stats{}, errors.New("down")
 }
 
+// named is an engine whose weights have any name.
+type named string
+
+func (n named) Stats(context.Context) (inspect.Stats, error) {
+	return inspect.Stats{Weights: string(n)}, nil
+}
+
+// The epoch of the weights is any string, as the bytes of a hash; a label is UTF-8.
+func TestTheNameOfWeightsIsNoText(t *testing.T) {
+	for name, label := range map[string]string{"": "", "step 2": "step 2", "a\xffb": "a\uFFFDb"} {
+		c := New(Options{Model: "m"})
+		c.Attach(named(name), nil)
+		assert.InDelta(t, 1, value(t, c, "kvactor_weights_info", label), 0)
+	}
+}
+
 // Each kind of call has a name, so that none is counted among others by mistake.
 func TestCallsHaveNames(t *testing.T) {
 	seen := map[string]bool{}

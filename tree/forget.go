@@ -23,7 +23,9 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 	t.toForget, t.kept = t.toForget[:0], nil
 	t.selectBlocks(f)
 	before := t.arena.blocksHeld
+	f.Unsaved = 0
 	for p := range t.arena.pools {
+		f.Unsaved += t.unsavedIn(p, f.SavePriority)
 		t.reportForgotten(p)
 	}
 	// From the last to the first, so that no block becomes a ghost on the way.
@@ -150,6 +152,17 @@ func (t *forgetter) reportForgotten(p int) {
 			}
 		}
 	}
+}
+
+// unsavedIn counts the contents that pool p forgets of t.toForget and that a store would have
+// taken.
+func (t *forgetter) unsavedIn(p int, least messages.Priority) (n int) {
+	for _, b := range t.toForget {
+		if t.arena.locations[p][b] != protocol.Nowhere && !t.keeps(p, b) && t.saveable(b, least) {
+			n++
+		}
+	}
+	return n
 }
 
 // forgetBlock removes b from the pools that do not keep it. The block's last pool

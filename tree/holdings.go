@@ -208,6 +208,22 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) (n int) {
 	return n
 }
 
+// unsaved counts the contents that moves drop and that a store would have taken.
+func (t *holdings) unsaved(a *protocol.Apply) (n int) {
+	for i := range a.Moves {
+		if m := &a.Moves[i]; m.Unsaved && t.arena.alive(m.Block) && t.saveable(m.Block, a.SavePriority) {
+			n++
+		}
+	}
+	return n
+}
+
+// saveable tells whether a store would take contents of a block: of a whole one, with the
+// priority.
+func (t *holdings) saveable(b protocol.BlockID, least messages.Priority) bool {
+	return len(t.arena.tokensOf(b)) == t.arena.tpb && t.arena.blocks[b].priority >= least
+}
+
 // dropBlock removes a block from pool p, which holds it. The block may be freed by it. It
 // reports no effect: the caller has.
 func (t *holdings) dropBlock(b protocol.BlockID, p int) {

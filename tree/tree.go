@@ -71,6 +71,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	t.expire(a.Now)
 	// Moves that drop contents go by runs. All others, to another tier or page, are
 	// rare.
+	a.Unsaved = t.unsaved(a)
 	for moves := a.Moves; len(moves) > 0; {
 		n := t.dropRun(moves)
 		if n == 0 {

@@ -145,7 +145,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 // send sends the tree what to forget.
 func (f *forget) send(m protocol.Forget) {
 	// The tree needs the time: what it forgets may have timers, and others may have ended.
-	m.Now, m.Effects = f.kernel.now, f.record.Effects[:0]
+	m.Now, m.Effects, m.SavePriority = f.kernel.now, f.record.Effects[:0], f.out.saves.priority()
 	// The record keeps the array of its effects from request to request.
 	f.record = m
 	f.record.Epoch = f.kernel.epoch
@@ -209,6 +209,7 @@ func (f *forget) forgotten() {
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.
 	f.out.reset()
+	f.out.saves.lose(f.record.Unsaved)
 	f.out.route(f.record.Effects)
 	f.stage = forgetFollowing
 	f.out.followUp()

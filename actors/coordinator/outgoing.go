@@ -63,7 +63,7 @@ func (o *outgoing) reset() {
 // resetChange empties the change of the tree.
 func (o *outgoing) resetChange() {
 	a := &o.change
-	a.Now, a.Epoch = o.kernel.now, o.kernel.epoch
+	a.Now, a.Epoch, a.SavePriority = o.kernel.now, o.kernel.epoch, o.saves.priority()
 	a.Moves, a.Takeovers, a.Claims, a.Stores = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0]
 	a.Checkpoints, a.ReleasedSymbols, a.Effects = a.Checkpoints[:0], a.ReleasedSymbols[:0], a.Effects[:0]
 }
@@ -100,6 +100,7 @@ func (o *outgoing) apply() {
 func (o *outgoing) applied() {
 	o.nextExpiry = o.change.NextExpiry
 	o.unackedMoves = nil
+	o.saves.lose(o.change.Unsaved)
 	// Blocks that were stored may be what a waiting batch needs.
 	o.stored(o.change.Stores)
 	o.reset()
@@ -169,6 +170,13 @@ func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to protocol.Locat
 	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: block, To: to})
 }
 
+// dropBlock tells the tree of contents that are lost, and that host memory has not displaced.
+func (o *outgoing) dropBlock(pool int, block protocol.BlockID) {
+	o.change.Moves = append(o.change.Moves, protocol.BlockMove{
+		Pool: messages.PoolID(pool), Block: block, To: protocol.Nowhere, Unsaved: o.saves.evicts(),
+	})
+}
+
 // moved takes over the answer of the offloader, counts what became of the victims
 // and tells the tree.
 func (o *outgoing) moved() {
@@ -193,15 +201,12 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	counters := o.stats.pool(pool)
 	counters.Evicted += int64(len(victims))
 	counters.Dropped += int64(len(victims))
-	for i := range victims {
-		o.saves.lost(&victims[i])
-	}
 	// A large prompt may have thousands of victims: the list grows once.
 	first := len(o.change.Moves)
 	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
-	moves := o.change.Moves[first:]
+	moves, unsaved := o.change.Moves[first:], o.saves.evicts()
 	for i := range moves {
-		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere}
+		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere, Unsaved: unsaved}
 	}
 }
 
@@ -219,8 +224,7 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	}
 	if what.Host == messages.NoPage {
 		counters.Dropped++
-		o.saves.lost(v)
-		o.moveBlock(pool, v.Block, protocol.Nowhere)
+		o.dropBlock(pool, v.Block)
 		return
 	}
 	o.stats.offloaded(pool, what)

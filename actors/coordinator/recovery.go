@@ -168,6 +168,7 @@ func (r *recovery) resume() {
 			r.rebuild()
 		}
 	case recoveryTelling, recoveryForgetting:
+		r.out.saves.lose(r.change.Unsaved)
 		r.listBlocks()
 	case recoveryRebuilding:
 		r.end()
@@ -208,7 +209,9 @@ func (r *recovery) tell() bool {
 
 // sendMoves tells the tree of moves of blocks.
 func (r *recovery) sendMoves(stage string, moves []protocol.BlockMove) {
-	r.change = &protocol.Apply{Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves}
+	r.change = &protocol.Apply{
+		Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves, SavePriority: r.out.saves.priority(),
+	}
 	r.stage = stage
 	r.kernel.toTree(r.change)
 }
@@ -251,7 +254,7 @@ func (r *recovery) forgetDoubtful() bool {
 		if !(doubtful && r.doubtful(b)) && !(tier == messages.Primary && working[writtenPage{b.Pool, page}]) {
 			continue
 		}
-		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
+		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere, Unsaved: r.out.saves.evicts()})
 		r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
 		r.stats.pool(int(b.Pool)).Dropped++
 	}

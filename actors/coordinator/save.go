@@ -20,8 +20,8 @@ type StoreConfig struct {
 type SaveGate interface {
 	// Room sets room[p] if a page of pool p can be saved now.
 	Room(room []bool)
-	// Dropped counts pages that are not saved, as there was no room or they never were in host
-	// memory.
+	// Dropped counts pages that are not saved: there was no room, or with SaveHostEvict they have
+	// left memory by another way than host memory's.
 	Dropped(pages int)
 }
 
@@ -94,14 +94,23 @@ func (s *saves) drop(pages int) {
 	}
 }
 
-// lost notes a victim whose contents leave the device and do not go on in host memory. With
-// SaveHostEvict they are counted as not saved: what host memory has dropped is saved, and these
-// were never there.
-func (s *saves) lost(v *protocol.Victim) {
-	evicts := s.config != nil && s.config.Policy == SaveHostEvict
-	if evicts && v.Priority >= s.config.MinPriority && s.config.Gate != nil {
-		s.config.Gate.Dropped(1)
+// lose counts pages whose contents have left memory by another way than out of host memory.
+// With SaveHostEvict they were not saved; other policies have offered them before.
+func (s *saves) lose(pages int) {
+	if pages > 0 && s.evicts() && s.config.Gate != nil {
+		s.config.Gate.Dropped(pages)
 	}
+}
+
+// evicts tells whether only what host memory displaces is saved.
+func (s *saves) evicts() bool { return s.config != nil && s.config.Policy == SaveHostEvict }
+
+// priority is the lowest of contents that are saved.
+func (s *saves) priority() messages.Priority {
+	if s.config == nil {
+		return 0
+	}
+	return s.config.MinPriority
 }
 
 // on tells whether pages are saved by what happens in the coordinator.

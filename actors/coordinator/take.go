@@ -311,11 +311,9 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
 		// The tree is told of each onboard apart: some of one prompt may have failed.
-		to := protocol.OnDevice(o.To)
 		// A refused copy leaves the page with bytes of its former owner. The block is given up,
 		// so that no later match runs into the same failure.
 		if o.Failed {
-			to = protocol.Nowhere
 			b.batch.stats.pool(p).Dropped++
 			blocks := []protocol.BlockID{o.Block}
 			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: blocks})
@@ -325,8 +323,12 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 			b.batch.stats.onboarded(p)
 		}
 		// With Free the block was taken over: it is forgotten by the takeover.
-		if !o.Free {
-			b.batch.out.moveBlock(p, o.Block, to)
+		switch {
+		case o.Free:
+		case o.Failed:
+			b.batch.out.dropBlock(p, o.Block)
+		default:
+			b.batch.out.moveBlock(p, o.Block, protocol.OnDevice(o.To))
 		}
 	}
 	for k := range q.Copies {

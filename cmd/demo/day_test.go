@@ -24,7 +24,6 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/internal/storeurl"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
@@ -214,7 +213,12 @@ func (r *regulars) morning(t *testing.T) {
 
 // reset empties the cache, running requests included.
 func reset(t *testing.T, url string) {
-	answer, err := http.Post(strings.TrimSuffix(url, "/v1")+"/reset_prefix_cache?reset_running_requests=true", "", nil)
+	operate(t, url, "/reset_prefix_cache?reset_running_requests=true", "")
+}
+
+// operate asks for one of the operations of --allow-reset.
+func operate(t *testing.T, url, path, body string) {
+	answer, err := http.Post(strings.TrimSuffix(url, "/v1")+path, "", strings.NewReader(body))
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, 200, answer.StatusCode)
@@ -320,13 +324,12 @@ func (r *regulars) evening(t *testing.T) {
 	load.Go(func() { r.visit(t, s.url, c, 24, turns) })
 	for range 2 {
 		adapted(t, engine, c)
-		_, err := engine.Invalidate(t.Context(), messages.Selector{LoRA: "a", HasLoRA: true})
-		require.NoError(t, err)
+		operate(t, s.url, "/invalidate_prefix_cache", `{"lora_name":"a"}`)
 		assert.Zero(t, matched(t, engine, "a"), "the adapter is another one")
 	}
 	for _, epoch := range []string{"2", "3"} {
 		adapted(t, engine, c)
-		require.NoError(t, engine.SetWeights(t.Context(), epoch))
+		operate(t, s.url, "/set_weights", `{"epoch":"`+epoch+`"}`)
 		assert.Zero(t, matched(t, engine, "a"), "the weights are others")
 	}
 	load.Wait()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
@@ -76,6 +77,7 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
 	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
 	flags.BoolVar(&f.config.NoReuse, "no-reuse", false, "store and reuse nothing")
+	flags.StringVar(&f.config.Policy, "policy", windows.PriorityLRU, "eviction `policy`: priority_lru, or forecast where clients take turns with more than the cache holds")
 	flags.StringVar(&f.dtype, "dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
 	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
 	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")
@@ -84,7 +86,7 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "`time` that a request may take")
 	flags.DurationVar(&f.grace, "grace", 20*time.Second, "`time` that requests have to end after an interrupt")
 	flags.StringSliceVar(&f.origins, "allowed-origins", nil, "`origins` whose pages browsers let read the answers; *: all")
-	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, by which any client can empty the cache")
+	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, /invalidate_prefix_cache and /set_weights, by which any client can empty the cache")
 	f.store.add(flags)
 	f.watch.add(flags)
 	return c
@@ -158,13 +160,13 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 	if err != nil {
 		return nil, s.close(err)
 	}
-	reset := s.reset
-	if !f.reset {
-		reset = nil
+	var all openai.Operations
+	if f.reset {
+		all = operations{s.runner.Engine}
 	}
 	s.api = openai.New(s.scheduler, openai.Config{
 		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout,
-		Reset: reset, Origins: f.origins,
+		Operations: all, Origins: f.origins,
 		Healthy: func(ctx context.Context) error {
 			_, err := s.runner.Engine.Stats(ctx)
 			return err
@@ -277,13 +279,16 @@ func (s *service) handler() http.Handler {
 	return s.api
 }
 
-// reset makes the cache forget for POST /reset_prefix_cache. A store is shared: it is not reset.
-func (s *service) reset(ctx context.Context, o openai.ResetOptions) error {
+// operations are those of --allow-reset.
+type operations struct{ *kvactor.Engine }
+
+// Reset forgets all blocks. A store is shared: it is not reset.
+func (o operations) Reset(ctx context.Context, r openai.ResetOptions) error {
 	switch {
-	case o.External:
+	case r.External:
 		return refusals.New(messages.ErrNotSupported, "reset_external is not supported: other engines may use the store")
-	case o.Running:
-		return s.runner.Engine.ResetRunning(ctx)
+	case r.Running:
+		return o.ResetRunning(ctx)
 	}
-	return s.runner.Engine.Reset(ctx)
+	return o.Engine.Reset(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/windows"
 )
 
 // notes is a writer that tests wait for.
@@ -222,8 +225,10 @@ func TestServeDoors(t *testing.T) {
 	}
 	answer, _ := send(url, "OPTIONS", "/v1/completions", "", "http://a.b")
 	assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
-	answer, _ = send(url, "POST", "/reset_prefix_cache", "", "")
-	assert.Equal(t, 404, answer.StatusCode)
+	for _, path := range []string{"/reset_prefix_cache", "/invalidate_prefix_cache", "/set_weights"} {
+		answer, _ = send(url, "POST", path, "", "")
+		assert.Equal(t, 404, answer.StatusCode)
+	}
 	http.DefaultClient.CloseIdleConnections()
 	assert.Zero(t, stop(), errs.text())
 
@@ -250,6 +255,93 @@ func TestServeDoors(t *testing.T) {
 	assert.Zero(t, stop(), errs.text())
 }
 
+// An operator forgets what a salt or an adapter has left, or all when the weights change, and an
+// epoch that comes back finds in the store what it has left there.
+func TestServeOperations(t *testing.T) {
+	url, stop, errs := startServe(t, "--max-len", "128", "--allow-reset", "--store", "file://"+t.TempDir())
+	post := func(path, body string) (int, string) {
+		answer, err := http.Post(strings.TrimSuffix(url, "/v1")+path, "", strings.NewReader(body))
+		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode, string(text)
+	}
+	prompt := (*regulars)(nil).prompt(1, 0)
+	cached := func(salt string) int {
+		c := &seen{}
+		body := map[string]any{"model": "kvactor-tiny", "prompt": prompt, "max_tokens": 1, "return_token_ids": true}
+		if salt != "" {
+			body["cache_salt"] = salt
+		}
+		c.complete(t, url, body)
+		return c.cached
+	}
+	done := func(path, body, want string) {
+		t.Helper()
+		status, text := post(path, body)
+		assert.Equal(t, 200, status, text)
+		assert.JSONEq(t, want, text)
+	}
+	invalidate, weights := "/invalidate_prefix_cache", "/set_weights"
+	assert.Zero(t, cached(""))
+	assert.Zero(t, cached("tenant"))
+	whole := cached("tenant")
+	assert.Positive(t, whole)
+	done(invalidate, `{"lora_name":"a"}`, `{"blocks":0}`)
+	done(invalidate, `{"lora_name":"a","cache_salt":"tenant","model":"kvactor-tiny"}`, `{"blocks":0}`)
+	status, text := post(invalidate, `{"cache_salt":"tenant"}`)
+	assert.Equal(t, 200, status)
+	m := settled(t, url)
+	blocks := int(m.sum("kvactor_invalidated_blocks_total"))
+	assert.Positive(t, blocks)
+	assert.JSONEq(t, `{"blocks":`+strconv.Itoa(blocks)+`}`, text)
+	assert.Equal(t, whole, cached(""), "what others left is there")
+
+	saved := m.sum("kvactor_store_saved_objects_total")
+	assert.Positive(t, saved)
+	done(weights, `{"epoch":"2"}`, `{"epoch":"2"}`)
+	assert.Zero(t, cached(""), "neither in memory nor in the store")
+	settled(t, url)
+	done(weights, `{"epoch":""}`, `{"epoch":""}`)
+	assert.Positive(t, cached(""), "the store has what this epoch left")
+	m = settled(t, url)
+	assert.InDelta(t, 3, m.sum("kvactor_invalidations_total"), 0)
+	assert.InDelta(t, 2, m.sum("kvactor_resets_total", "weights"), 0)
+	assert.Positive(t, m.sum("kvactor_store_fetched_objects_total"))
+
+	for _, c := range []struct{ path, body, want string }{
+		{invalidate, `{}`, "lora_name"}, {invalidate, `{"cache_salt":""}`, "cache_salt"}, {invalidate, `{"lora":"a"}`, "lora"},
+		{invalidate, `{"lora_name":1}`, "lora_name"}, {weights, `{}`, "epoch"}, {weights, `{"epoch":2}`, "epoch"},
+		{weights, `{"epoch":"` + strings.Repeat("a", 2000) + `"}`, "2000 bytes"}, {weights, `[]`, "no object"},
+	} {
+		status, text := post(c.path, c.body)
+		assert.Equal(t, 400, status, c.body)
+		assert.Contains(t, text, c.want)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, stop(), errs.text())
+}
+
+// Clients that take turns with more than the cache holds reuse more with the policy that the log
+// of the default one points at.
+func TestServePolicy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("576 requests")
+	}
+	cached := map[string]int{}
+	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
+		url, stop, errs := startServe(t, "--max-len", "256", "--pages", "40", "--host-pages", "24", "--running", "4", "--policy", policy)
+		clients, c := &regulars{answers: map[string]string{}}, &seen{}
+		clients.visit(t, url, c, 24, 12)
+		cached[policy] = c.cached
+		http.DefaultClient.CloseIdleConnections()
+		assert.Zero(t, stop(), errs.text())
+		assert.Equal(t, policy == windows.PriorityLRU, strings.Contains(errs.text(), "eviction_policy forecast"), errs.text())
+	}
+	assert.Greater(t, cached[windows.Forecast], cached[windows.PriorityLRU])
+}
+
 func TestServeMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no such file":              {"serve", "--model", "none"},
@@ -260,6 +352,7 @@ func TestServeMistakes(t *testing.T) {
 		"not a multiple":            {"serve", "--model", "tiny", "--chunk", "5"},
 		"--timeout":                 {"serve", "--timeout", "0s"},
 		"--dtype":                   {"serve", "--dtype", "int2"},
+		"eviction_policy \"lru\"":   {"serve", "--model", "tiny", "--policy", "lru"},
 		"unknown command \"hello\"": {"serve", "hello"},
 	} {
 		status, out, errs := command(t, "", args...)

@@ -94,7 +94,10 @@ type Apply struct {
 	Stores          []StoreItem
 	Checkpoints     []Checkpoint
 	ReleasedSymbols [][]messages.Token // symbols of sequences that ended
+	// SavePriority is the lowest of contents that count in Unsaved.
+	SavePriority messages.Priority
 
+	Unsaved    int // whole blocks, by pool, of the Moves that are Unsaved
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
 }
@@ -116,6 +119,8 @@ type BlockMove struct {
 	Pool  messages.PoolID
 	Block BlockID
 	To    Location
+	// Unsaved, to Nowhere, says that the contents were not offered to a store before.
+	Unsaved bool
 }
 
 // ClaimItem says that a sequence reuses all of Blocks, the leading blocks of its
@@ -221,8 +226,11 @@ type Forget struct {
 	Cross    bool              // the Prefix of Selector is that of a Cross match
 	All      bool
 	Keep     [][]BlockID // with All: by pool, the blocks that sequences hold there
+	// SavePriority is the lowest of contents that count in Unsaved.
+	SavePriority messages.Priority
 
 	Blocks  int // the number of blocks that are forgotten in every pool
+	Unsaved int // whole blocks, by pool, that are forgotten
 	Effects []Effect
 }
 

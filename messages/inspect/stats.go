@@ -146,8 +146,9 @@ type StoreStats struct {
 	BreakerOpen                  bool          // the store is not asked, because it has failed too often
 	BreakerOpened                int64         // how often that has begun
 	// Dropped counts pages for which there was no room, that the store did not take, and, if
-	// what host memory drops is saved, that left the device and never came to host memory. While
-	// there is no room it also counts pages of blocks that are stored in part.
+	// what host memory displaces is saved, that left memory by another way: from the device,
+	// forgotten by the host, or lost in a failure. While there is no room it also counts pages of
+	// blocks that are stored in part.
 	//
 	// Latency counts calls by the time that they took: Latency[i] are those of at most
 	// StoreLatencyBounds()[i] and longer than the bound before, the last those beyond.

@@ -169,6 +169,15 @@ func (x *Index) knows(b protocol.BlockID) bool {
 	return b >= 0 && int(b) < len(x.entries) && x.entries[b].known
 }
 
+// Partial tells whether a block is stored in part.
+func (x *Index) Partial(b protocol.BlockID) bool {
+	n := 0
+	if x.knows(b) {
+		n = len(x.entries[b].tokens)
+	}
+	return 0 < n && n < x.tokensPerBlock
+}
+
 // Describe returns what an object says of a block. ok is false for a block that is
 // unknown or stored in part, or whose tokens Trim has dropped.
 // The cost is one hash for each block of the prefix that has no key yet, so all saves of a

@@ -4,7 +4,8 @@
 //	GET  /v1/models, /v1/models/NAME
 //	POST /v1/completions       prompts as text or tokens, one or several
 //	POST /v1/chat/completions  messages, in the model's own form
-//	POST /tokenize, /detokenize, /reset_prefix_cache
+//	POST /tokenize, /detokenize
+//	POST /reset_prefix_cache, /invalidate_prefix_cache, /set_weights   with Config.Operations
 //	GET  /health, /healthz     200 while the model is served
 //
 // Everything else is answered 404, and every error in OpenAI's form. One table, request.fields,

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -76,7 +77,7 @@ func (q *request) fields() []field {
 		{"ignore_eos", &q.ignoreEOS, nil},
 		{"stream", &q.stream, nil},
 		{"stream_options", q.readOptions, nil},
-		{"prompt_logprobs", &q.promptTop, between(0, maxLogprobs)},
+		{"prompt_logprobs", &q.promptTop, alternatives},
 		{"return_token_ids", &q.ids, nil},
 		{"cache_salt", q.readSalt, nil},
 		{"user", ignored{}, nil},
@@ -96,10 +97,18 @@ func (q *request) fields() []field {
 	return append(both, q.chatFields()...)
 }
 
+// alternatives is the rule of how many alternatives of a token are reported.
+func alternatives(x float64) string {
+	if x == -1 {
+		return fmt.Sprintf("-1, the whole vocabulary, is not supported: at most %d", maxLogprobs)
+	}
+	return between(0, maxLogprobs)(x)
+}
+
 func (q *request) completionFields() []field {
 	return []field{
 		{"prompt", &q.prompt, nil},
-		{"logprobs", &q.top, between(0, maxLogprobs)},
+		{"logprobs", &q.top, alternatives},
 		{"echo", &q.echo, nil},
 		{"best_of", &q.bestOf, nil},
 		{"add_special_tokens", q.readSpecials, nil},
@@ -112,7 +121,7 @@ func (q *request) chatFields() []field {
 		{"messages", q.readMessages, nil},
 		{"max_completion_tokens", &q.maxChat, least(1)},
 		{"logprobs", &q.chatLogprobs, nil},
-		{"top_logprobs", &q.top, between(0, maxLogprobs)},
+		{"top_logprobs", &q.top, alternatives},
 		{"metadata", ignored{}, nil},
 		{"store", ignored{}, nil},
 		{"service_tier", ignored{}, nil},

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
@@ -27,19 +26,10 @@ type Config struct {
 	// Healthy tells why requests cannot be served; nil: they can, as long as the
 	// scheduler takes them.
 	Healthy func(context.Context) error
-	// Reset makes the engine forget what is cached, for POST /reset_prefix_cache; nil: there is
-	// no such path.
-	Reset func(context.Context, ResetOptions) error
+	// Operations change what is cached; nil: their paths do not exist.
+	Operations Operations
 	// Origins are those whose pages browsers let read the answers; "*": all.
 	Origins []string
-}
-
-// ResetOptions are the parameters of POST /reset_prefix_cache.
-type ResetOptions struct {
-	// Running asks that sequences under way store nothing of what they have computed.
-	Running bool
-	// External asks that the store forgets, too.
-	External bool
 }
 
 // Limits of a request.
@@ -82,8 +72,10 @@ func New(s *scheduler.Scheduler, c Config) *Server {
 	v.only("GET", "/tokenizer_info", v.tokenizerInfo)
 	v.only("GET", "/healthz", v.health)
 	v.only("GET", "/health", v.health)
-	if c.Reset != nil {
+	if c.Operations != nil {
 		v.only("POST", "/reset_prefix_cache", v.reset)
+		v.only("POST", "/invalidate_prefix_cache", v.invalidate)
+		v.only("POST", "/set_weights", v.setWeights)
 	}
 	v.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, &apiError{status: http.StatusNotFound, kind: invalid, message: "there is no " + r.Method + " " + r.URL.Path})
@@ -126,27 +118,6 @@ func (v *Server) health(w http.ResponseWriter, r *http.Request) *apiError {
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: err.Error()}
 	}
 	reply(w, map[string]string{"status": "ok"})
-	return nil
-}
-
-// reset makes the cache forget, as vLLM does when it has no body to answer.
-func (v *Server) reset(w http.ResponseWriter, r *http.Request) *apiError {
-	var o ResetOptions
-	for name, values := range r.URL.Query() {
-		into := map[string]*bool{"reset_running_requests": &o.Running, "reset_external": &o.External}[name]
-		if into == nil {
-			return badParam(name, "there is no such parameter here")
-		}
-		is, err := strconv.ParseBool(values[len(values)-1])
-		if err != nil {
-			return badParam(name, "%q is neither true nor false", values[len(values)-1])
-		}
-		*into = is
-	}
-	if err := v.config.Reset(r.Context(), o); err != nil {
-		return refusal(err)
-	}
-	w.WriteHeader(http.StatusOK)
 	return nil
 }
 

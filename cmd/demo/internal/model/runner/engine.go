@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type Config struct {
 	States    windows.PageCounts // of each state pool, instead of the two above; zero: none
 	Chunk     int                // tokens of a prompt that are computed at a time; 0: all
 	NoReuse   bool               // store and match nothing
+	Policy    string             // of eviction; "": that of windows.DefaultConfig
 	DType     windows.DType      // of the cache; "": float32
 	MaxLen    int                // of a sequence; 0: what the model is made for, at most 8192
 	Workers   int                // that compute; 0: one for each processor
@@ -117,6 +119,7 @@ func Open(m *model.Model, c Config) (*Runner, error) {
 	geometry, limits := m.Geometry(c.MaxLen, c.DType)
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EnableBlockReuse = c.TokensPerBlock, limits, !c.NoReuse
+	cache.EvictionPolicy = cmp.Or(c.Policy, cache.EvictionPolicy)
 	if m.Encodes() {
 		cache.CrossKVCacheFraction = 0.5
 	}
