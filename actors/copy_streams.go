@@ -51,38 +51,18 @@ type copyStreams struct {
 // streamNames are the names of the streams by lane, for reports of the device.
 var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk"}
 
-// spareShare is the part of a pool's pages that host memory has beyond what the
-// configuration gives it, so that pages near eviction can be copied ahead of
-// demand when it is full, as it is after a while: an eighth, of the tier that has
-// fewer pages. Bursts take less (bench/DATAPLANE.md).
-const spareShare = 8
-
-// sparePages are those of one pool that has so many save pages. Host memory of the host's
-// has as many as fit.
-func (c *Config) sparePages(known *coordinator.Config, pool, savePages int) int {
-	n := known.Counts[pool]
-	if !known.Ahead {
-		return 0
-	}
-	spare := (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
-	if c.memoryOf(pool).Host != nil {
-		spare = min(spare, c.pagesBeyond(pool, &known.Pools[pool])-savePages)
-	}
-	return spare
-}
-
 // openStreams makes streams and pools on the device. When it fails it gives back
 // what it has made.
-func openStreams(config *Config, known *coordinator.Config, savePages []int) (*copyStreams, error) {
+func openStreams(config *Config, known *coordinator.Config, hostPages []windows.HostPages) (*copyStreams, error) {
 	s := &copyStreams{device: config.Device, last: map[gpu.Stream]messages.Ticket{}}
-	if err := s.open(config, known, savePages); err != nil {
+	if err := s.open(config, known, hostPages); err != nil {
 		_, failed := s.close(context.Background())
 		return nil, errors.Join(err, failed)
 	}
 	return s, nil
 }
 
-func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages []int) error {
+func (s *copyStreams) open(config *Config, known *coordinator.Config, hostPages []windows.HostPages) error {
 	for _, name := range streamNames { // names are for the device's reports
 		stream, err := s.device.NewStream(name)
 		if err != nil {
@@ -102,7 +82,7 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages 
 	for i, p := range known.Pools {
 		n, given := known.Counts[i], config.memoryOf(i)
 		spec := gpu.PoolSpec{
-			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i, savePages[i]) + savePages[i],
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: hostPages[i].Total(),
 			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
 			Tensors:        given.Tensors, HostMemory: given.Host, Shared: given.Shared,
 		}

@@ -3,7 +3,6 @@ package actors
 import (
 	"crypto/rand"
 
-	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -77,47 +76,17 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	if !e.config.Cache.OnboardBlocks {
 		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
 	}
-	save := savePages(storeConfig(&e.settings), &e.config, &e.validate)
 	for i, p := range e.validate.Pools {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
 			Policy: e.config.Cache.EvictionPolicy,
 			Name:   p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
-			SparePages: e.config.sparePages(&e.validate, i, save[i]), SavePages: save[i],
+			SparePages: e.hostPages[i].Ahead, SavePages: e.hostPages[i].Save,
 			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
 	return offloader.New(c)
 }
-
-// savePages is how many host pages of each pool are for bytes on their way to the store:
-// each pool's share of SaveBytes is that of its pages on the device, of which a small pool takes
-// no more than maxSavePages. Host memory of the host's has as many of them as fit.
-func savePages(c *StoreConfig, engine *Config, known *coordinator.Config) []int {
-	pages := make([]int, len(known.Pools))
-	if c == nil {
-		return pages
-	}
-	total := int64(0)
-	for i, p := range known.Pools {
-		total += p.PageBytes() * int64(known.Counts[i].Primary)
-	}
-	for i, p := range known.Pools {
-		share := float64(p.PageBytes()*int64(known.Counts[i].Primary)) / float64(total)
-		// A page is one share on each rank.
-		bytes := int(p.PageBytes()) * engine.ranks()
-		pages[i] = min(int(share*float64(c.SaveBytes))/bytes, maxSavePages(known.Counts[i]))
-		if engine.memoryOf(i).Host != nil {
-			pages[i] = min(pages[i], engine.pagesBeyond(i, &p))
-		}
-	}
-	return pages
-}
-
-// maxSavePages is how many save pages a pool has at most. A round saves no more pages than the
-// pool has; but rounds do not wait for the store, so a pool of a few pages needs room for
-// several: 64 are a prompt of 4,096 tokens with a checkpoint in each block of 64.
-func maxSavePages(c windows.PageCounts) int { return max(64, c.Primary+c.Secondary) }
 
 // storeConfig is that of an engine's store; nil: there is none.
 func storeConfig(s *settings.Settings) *StoreConfig {

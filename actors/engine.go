@@ -20,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -47,7 +48,9 @@ type Engine struct {
 	pools       []messages.PoolInfo                 // as they were at the start
 	resized     atomic.Pointer[[]messages.PoolInfo] // nil: never
 	streams     *copyStreams
-	supervisor  *supervisor // the engine's actor
+	hostPages   []windows.HostPages // by PoolID
+	memory      inspect.MemoryStats // at the start
+	supervisor  *supervisor         // the engine's actor
 	workers     workers
 	background  background
 	unsubscribe func()
@@ -105,12 +108,17 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err := handover.resolve(store); err != nil {
 		return nil, err
 	}
-	streams, err := openStreams(&config, &known, savePages(store, &config, &known))
+	hostPages := config.hostPages(&known, store)
+	memory := config.measure(&known, hostPages)
+	if err := config.afford(&known, hostPages, &memory); err != nil {
+		return nil, err
+	}
+	streams, err := openStreams(&config, &known, hostPages)
 	if err != nil {
 		return nil, err
 	}
 	e := newEngine(parent, config, known, s)
-	e.streams, e.exchange = streams, newExchange(e, handover)
+	e.streams, e.exchange, e.hostPages, e.memory = streams, newExchange(e, handover), hostPages, memory
 	e.validate.WaitingRoom = s.WaitingRoom
 	e.validate.RebalanceEvery = s.RebalanceEvery
 	if moved := s.OnRebalance; moved != nil {
@@ -138,6 +146,9 @@ func logStart(e *Engine) {
 		list = append(list, slog.Group(p.Name,
 			"pages", p.PrimaryPages, "host_pages", p.SecondaryPages, "page_bytes", p.PageBytes, "tokens_per_block", p.TokensPerBlock))
 	}
+	m := &e.memory
+	list = append(list, slog.Group("memory", "ranks", m.Ranks, "device_bytes", m.DeviceBytes, "host_bytes", m.HostBytes(),
+		"content_bytes", m.ContentBytes, "ahead_bytes", m.AheadBytes, "save_bytes", m.SaveBytes, "metadata_bytes", m.MetadataBytes))
 	e.log.Info("kvactor: the engine has started", list...)
 }
 

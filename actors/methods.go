@@ -232,6 +232,7 @@ func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 	}
 	m.Stats.Calls.InFlight, m.Stats.Calls.Blocked = e.gate.counts()
 	m.Stats.Calls.RefusedCopies = e.streams.refused.Load()
+	m.Stats.Memory = e.memory
 	if e.store != nil {
 		store := StoreOf(e).Stats()
 		m.Stats.Store = &store

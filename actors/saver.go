@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // saver is the offloader's side of a store: the save pages of host memory, which hold
@@ -73,9 +74,10 @@ func (*savePagesFree) Abort(error) {}
 //
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
-func newSaver(client *storeClient, core *offloader.Offloader, pages []int) *saver {
+func newSaver(client *storeClient, core *offloader.Offloader, pages []windows.HostPages) *saver {
 	s := &saver{config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
-	for p, n := range pages {
+	for p := range pages {
+		n := pages[p].Save
 		for i := range n {
 			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
 		}

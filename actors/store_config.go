@@ -25,10 +25,11 @@ type StoreConfig struct {
 	WriteOnly bool
 	// MinPriority is the least priority of pages that are saved.
 	MinPriority messages.Priority
-	// SaveBytes bounds the host memory for bytes on their way to the store, beside the
-	// pages of the host tier. What does not fit is not saved, and counted. 0 means
-	// DefaultSaveBytes. Encoded objects have 16 MiB, or one page, for each of Concurrency
-	// beside it. Where the host memory of a pool is the application's (PoolMemory.Host), its
+	// SaveBytes bounds the host memory for bytes on their way to the store. What does not fit
+	// is not saved, and counted. 0 means DefaultSaveBytes. It is a part of the cache's HostCacheSize,
+	// a quarter at most; a pool without host pages, and pages that the host counts
+	// (Config.Pages), have it beside. Encoded objects have 16 MiB, or one page, for each of
+	// Concurrency. Where the host memory of a pool is the application's (PoolMemory.Host), its
 	// part is in the bytes beyond the secondary pages, as many pages as fit.
 	SaveBytes int64
 	// FetchBytes bounds what one Fetch reads; 0 means DefaultFetchBytes.
@@ -97,6 +98,10 @@ func (c *StoreConfig) resolve(
 		if engine.Pages == nil && !c.WriteOnly && counts[i].Secondary == 0 {
 			return refuse("pool %s has no host pages, where a fetch brings what it finds: "+
 				"host_cache_size is %d bytes, and WriteOnly not set", pools[i].Name, engine.Cache.HostCacheSize)
+		}
+		if engine.Pages == nil && counts[i].Secondary == 1 {
+			return refuse("pool %s has one host page, and none for bytes on their way to the store: "+
+				"host_cache_size is %d bytes", pools[i].Name, engine.Cache.HostCacheSize)
 		}
 	}
 	for i := range engine.Memory {

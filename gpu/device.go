@@ -81,8 +81,13 @@ type Batch struct {
 	Copies []Copy
 }
 
-// Memory is the device memory in bytes.
-type Memory struct{ Free, Total int64 }
+// Memory is the memory that pools can have, in bytes.
+type Memory struct {
+	Free, Total int64 // of the device
+	// HostFree is what the machine can still give for host pages, of all devices together; 0: not
+	// known, or not taken until pages are written.
+	HostFree int64
+}
 
 // Info describes a device.
 type Info struct {

@@ -40,7 +40,8 @@ type Config struct {
 	// MaxTokens caps each attention pool at ⌈MaxTokens/TokensPerBlock⌉ device
 	// pages; 0: no cap.
 	MaxTokens int
-	// HostCacheSize is the host memory for pages, in bytes; 0: no offloading.
+	// HostCacheSize is the host memory for pages on each rank, in bytes; 0: no offloading. Copies
+	// ahead of demand and a store have their part of it (DivideHost).
 	HostCacheSize int64
 	// CrossKVCacheFraction is the part of the cache's memory for the cross pool of
 	// an encoder–decoder model, which needs it; other models must not set it.

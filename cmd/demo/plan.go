@@ -24,6 +24,7 @@ import (
 // planFlags are the flags of `demo plan`.
 type planFlags struct {
 	memory, hostMemory     plan.Size
+	hostFree               plan.Size
 	dtype, link, indexType string
 	tp, seqLen, maxSeqLen  int
 	tokensPerBlock, number int
@@ -68,7 +69,8 @@ Nothing is allocated and no device is needed.`,
 	}
 	flags := c.Flags()
 	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
-	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading (default: none)")
+	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading, of each device (default: none)")
+	flags.Var(&f.hostFree, "host-free", "host memory that is free for all devices (default: not checked)")
 	flags.StringVar(&f.dtype, "dtype", "", "element `type` of the cache (default: the model's)")
 	flags.StringVar(&f.indexType, "index-dtype", "", "element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
 	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
@@ -121,7 +123,7 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 	}
 	request := plan.Request{
 		Name: filepath.Base(args[0]), Model: model, Cache: cache, DeviceBytes: int64(f.memory),
-		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters, Devices: f.tp,
+		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters, Devices: f.tp, HostFree: int64(f.hostFree),
 	}
 	if model.Encodes() && cache.CrossKVCacheFraction == 0 {
 		request.Cache.CrossKVCacheFraction = 0.5

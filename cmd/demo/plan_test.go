@@ -43,7 +43,11 @@ func TestPlanOfOnePool(t *testing.T) {
 	assert.EqualValues(t, 131072, pool.TokenBytes)
 	assert.EqualValues(t, 4<<20, pool.PageBytes)
 	assert.Equal(t, 20*1024/4*9/10, pool.Primary)
-	assert.Equal(t, 2048, pool.Secondary)
+	assert.Equal(t, 2048-228, pool.Secondary, "a ninth is for copies ahead of demand")
+	assert.Equal(t, plan.HostUse{Contents: 1820 * 4 << 20, Ahead: 228 * 4 << 20, Save: 2 << 30}, p.HostUse)
+	assert.EqualValues(t, 8<<30, p.Host)
+	assert.Equal(t, plan.Ranks{Devices: 1, Device: 4608 * 4 << 20, Host: 8 << 30}, p.Ranks)
+	assert.InEpsilon(t, 6e6, p.Metadata, 0.1)
 	assert.InDelta(t, 1, pool.Share, 1e-9)
 	assert.Equal(t, plan.Need{Sequences: 3, Tokens: 8192, Bytes: 3 << 30}, p.Need)
 	assert.Equal(t, plan.Fit{Tokens: 8192, Sequences: 18, Limit: "wfullh8", Bytes: 1 << 30}, p.Fits[2])
@@ -107,6 +111,7 @@ func TestPlanMistakes(t *testing.T) {
 		status int
 		want   string
 	}{
+		"host memory":      {[]string{"plan", "Llama-3.1-8B", "--tp", "4", "--host-memory", "8GiB", "--host-free", "31GiB"}, 1, "host_cache_size 8.0 GiB on each of 4 devices is more than the 31.0 GiB"},
 		"no model":         {[]string{"plan"}, 2, "accepts between 1 and 2 arg"},
 		"unknown model":    {[]string{"plan", "Llama-9"}, 1, "Llama-9 is neither a file nor one of the presets DeepSeek-V3, GPT"},
 		"bad size":         {[]string{"plan", "Llama-3.1-8B", "--memory", "much"}, 2, "not a size such as 80GiB"},

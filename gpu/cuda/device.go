@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/hostmemory"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
@@ -324,7 +325,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]), address(&s.out.number[1])); err != nil {
 		return gpu.Memory{}, err
 	}
-	return gpu.Memory{Free: int64(s.out.number[0]), Total: int64(s.out.number[1])}, nil
+	return gpu.Memory{Free: int64(s.out.number[0]), Total: int64(s.out.number[1]), HostFree: hostmemory.Free()}, nil
 }
 
 // Close waits for the device's work, frees all pools and streams and releases

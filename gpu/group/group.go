@@ -171,7 +171,9 @@ func (d *Device) Memory() (gpu.Memory, error) {
 		if r == 0 {
 			least = memory
 		}
-		least = gpu.Memory{Free: min(least.Free, memory.Free), Total: min(least.Total, memory.Total)}
+		least = gpu.Memory{
+			Free: min(least.Free, memory.Free), Total: min(least.Total, memory.Total), HostFree: min(least.HostFree, memory.HostFree),
+		}
 	}
 	return least, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/hostmemory"
 	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
@@ -130,7 +131,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 	if d.err != nil {
 		return gpu.Memory{}, d.err
 	}
-	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes}, nil
+	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes, HostFree: hostmemory.Free()}, nil
 }
 
 // Now is the time since the device was made: the clock of Config.Trace.

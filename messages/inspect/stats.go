@@ -53,12 +53,30 @@ type Stats struct {
 	Waiting       int // requests that wait for pages now: actors.WithWaitingRoom
 	Rounds        int64
 	Restarts      int64 // of actors that failed
-	// Calls and Store are what is known outside of the engine's actors: they are empty in the
-	// answer of a ReadStats. Store is what the engine and its store have exchanged; nil without
+	// Calls, Memory and Store are what is known outside of the engine's actors: they are empty in
+	// the answer of a ReadStats. Store is what the engine and its store have exchanged; nil without
 	// a store.
-	Calls CallStats
-	Store *StoreStats
+	Calls  CallStats
+	Memory MemoryStats
+	Store  *StoreStats
 }
+
+// MemoryStats is the memory that an engine has taken at its start, on all ranks together. A
+// hand-over, a fetch and what a store encodes take memory of the process besides, as long as they
+// last.
+type MemoryStats struct {
+	Ranks       int   // devices that the engine's device stands for
+	DeviceBytes int64 // device pages; a Resize changes them, and PoolStats follows
+	// What host pages are for. Where the engine has divided windows.Config.HostCacheSize, the three
+	// together are that on each rank, rounded down to pages.
+	ContentBytes  int64 // contents that the device has evicted
+	AheadBytes    int64 // copies that are made before a page is evicted
+	SaveBytes     int64 // bytes on their way to a store
+	MetadataBytes int64 // about what the records of all pages and their blocks take
+}
+
+// HostBytes is the memory of all host pages.
+func (m *MemoryStats) HostBytes() int64 { return m.ContentBytes + m.AheadBytes + m.SaveBytes }
 
 // ForgetStats counts what hosts have had the engine forget, when the tree has forgotten it.
 type ForgetStats struct {

@@ -22,6 +22,7 @@ import (
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // System is the actor system of the process: one serves all engines, since
@@ -39,6 +40,13 @@ func Open(s script.Setup) (*script.Rig, error) {
 	memory, err := deviceMemory(s)
 	if err != nil {
 		return nil, err
+	}
+	if s.Pages == nil {
+		// In a script host_cache_size is for contents alone: neither a store nor copies ahead of demand
+		// change what it counts.
+		if s.Pages, err = windows.Split(s.Pools, s.Model, s.Cache, windows.Budget{DeviceBytes: s.DeviceMemory}); err != nil {
+			return nil, err
+		}
 	}
 	device, err := sim.New(sim.Config{MemoryBytes: max(memory, 1), Seed: s.Seed})
 	if err != nil {

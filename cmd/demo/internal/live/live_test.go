@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/kvactor/kvactor/cmd/demo/internal/live"
 	"github.com/kvactor/kvactor/cmd/demo/internal/script"
 	"github.com/kvactor/kvactor/cmd/demo/internal/script/scripttest"
@@ -43,4 +45,16 @@ func TestEngineAgainstOracle(t *testing.T) {
 		seeds = n
 	}
 	scripttest.Comparison{Got: live.Open, Want: scripttest.OpenOracle, Seeds: seeds, Requests: 40}.Run(t)
+}
+
+// The host pages of a script are those of the split, whatever comes beside.
+func TestHostPagesOfScripts(t *testing.T) {
+	for _, beside := range []string{``, `"offload_ahead":true`, `"offload_ahead":true},"store":{"name":"s"`} {
+		cache := `"host_cache_size":20000`
+		if beside != "" {
+			cache += "," + beside
+		}
+		got := answers(t, `{"op":"open","model":{"layers":2,"kv_heads":1,"head_dim":4},"cache":{`+cache+`}}`)
+		assert.Contains(t, got[0], `"secondary_pages":19`, cache)
+	}
 }

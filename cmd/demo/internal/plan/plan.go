@@ -30,8 +30,11 @@ type Request struct {
 	// Parameters are those that one token uses, for the time to compute a prefix;
 	// 0: unknown.
 	Parameters float64
-	// Devices share the computation of a prefix, as they share the layers; 0: one.
+	// Devices share the computation of a prefix, as they share the layers; 0: one. Each takes
+	// the memory of the plan.
 	Devices int
+	// HostFree is the host memory that is free for all devices; 0: not known.
+	HostFree int64
 }
 
 // Plan is the answer. Sizes are in bytes.
@@ -47,6 +50,9 @@ type Plan struct {
 	DeviceFree    int64    `json:"device_free_bytes"`
 	Device        int64    `json:"device_bytes"` // that pages take
 	Host          int64    `json:"host_bytes"`   // that pages take
+	HostUse       HostUse  `json:"host"`
+	Metadata      int64    `json:"metadata_bytes"` // about what the engine keeps beside pages
+	Ranks         Ranks    `json:"ranks"`
 	Fits          []Fit    `json:"fits"`
 	LongestAlone  int      `json:"longest_sequence"`         // that fits alone
 	LongestPrompt int      `json:"longest_unchunked_prompt"` // that can be admitted without chunks
@@ -56,6 +62,21 @@ type Plan struct {
 	Notes         []string `json:"notes,omitempty"`
 
 	chart []Fit // more lengths than Fits, for the picture
+}
+
+// HostUse is what the host memory of one rank is for.
+type HostUse struct {
+	Contents int64 `json:"content_bytes"` // the host pages of the pools
+	Ahead    int64 `json:"ahead_bytes"`   // copies that are made before a page is evicted
+	// Save is what a store takes of both at most.
+	Save int64 `json:"save_bytes"`
+}
+
+// Ranks is what all devices take together.
+type Ranks struct {
+	Devices int   `json:"devices"`
+	Device  int64 `json:"device_bytes"`
+	Host    int64 `json:"host_bytes"`
 }
 
 // Pool is one pool with its share of the memory.
@@ -117,6 +138,7 @@ type planner struct {
 	Request
 	pools  []windows.Pool
 	counts []windows.PageCounts
+	host   []windows.HostPages
 	plan   Plan
 }
 
@@ -183,6 +205,10 @@ func (p *planner) split() error {
 	if err != nil {
 		return err
 	}
+	if n := int64(max(1, p.Devices)); p.HostFree > 0 && c.HostCacheSize > p.HostFree/n {
+		return fmt.Errorf("host_cache_size %s on each of %s is more than the %s of host memory that are free",
+			report.Bytes(c.HostCacheSize), plural(int(n), "device"), report.Bytes(p.HostFree))
+	}
 	budget := windows.Budget{DeviceBytes: p.DeviceBytes}
 	p.counts, err = windows.Split(pools, m, c, budget)
 	if err != nil {
@@ -195,6 +221,10 @@ func (p *planner) split() error {
 			return err
 		}
 		p.pools, p.counts = append(p.pools, cross), append(p.counts, n)
+	}
+	for i, n := range p.counts {
+		p.host = append(p.host, windows.DivideHost(n, c.OffloadAhead && c.OnboardBlocks, 0))
+		p.counts[i].Secondary = p.host[i].Contents
 	}
 	return nil
 }
@@ -210,8 +240,15 @@ func (p *planner) self() []windows.Pool {
 func (p *planner) describe() {
 	for i, pool := range p.pools {
 		p.plan.Device += int64(p.counts[i].Primary) * pool.PageBytes()
-		p.plan.Host += int64(p.counts[i].Secondary) * pool.PageBytes()
+		save := windows.DivideHost(windows.PageCounts{Primary: p.counts[i].Primary, Secondary: p.host[i].Total()}, false, windows.MaxPages).Save
+		p.plan.Host += int64(p.host[i].Total()) * pool.PageBytes()
+		p.plan.HostUse.Contents += int64(p.host[i].Contents) * pool.PageBytes()
+		p.plan.HostUse.Ahead += int64(p.host[i].Ahead) * pool.PageBytes()
+		p.plan.HostUse.Save += int64(save) * pool.PageBytes()
 	}
+	n := max(1, p.Devices)
+	p.plan.Metadata = windows.MetadataBytes(p.counts, p.Cache.TokensPerBlock)
+	p.plan.Ranks = Ranks{Devices: n, Device: int64(n) * p.plan.Device, Host: int64(n) * p.plan.Host}
 	for i, pool := range p.pools {
 		p.plan.Pools = append(p.plan.Pools, Pool{
 			Name: pool.Name, Kind: pool.Kind.String(), Layers: len(pool.Layers), KVHeads: pool.KVHeads, HeadDim: pool.HeadDim, ValueDim: pool.ValueDim,

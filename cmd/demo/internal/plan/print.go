@@ -110,6 +110,7 @@ func (p *Plan) remarks(w io.Writer) error {
 		fmt.Sprintf("%s of %s tokens: %s", plural(p.Need.Sequences, "sequence"), report.Count(p.Need.Tokens), report.Bytes(p.Need.Bytes)),
 		fmt.Sprintf("longest sequence that fits alone: %s tokens; longest prompt without chunks: %s", report.Count(p.LongestAlone), report.Count(p.LongestPrompt)),
 	}
+	lines = append(lines, p.memory()...)
 	if p.Offload.Parameters > 0 {
 		lines = append(lines, p.Offload.verdict())
 	}
@@ -128,6 +129,22 @@ func (p *Plan) remarks(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// memory says what is taken beside device pages, and of all devices.
+func (p *Plan) memory() []string {
+	lines := []string{"records of all pages and blocks: about " + report.Bytes(p.Metadata)}
+	if h := &p.HostUse; p.Host > 0 {
+		line := fmt.Sprintf("of host memory %s are for contents, %s for copies before evictions", report.Bytes(h.Contents), report.Bytes(h.Ahead))
+		if h.Save > 0 {
+			line += fmt.Sprintf("; a store takes at most %s of both", report.Bytes(h.Save))
+		}
+		lines = append([]string{line}, lines...)
+	}
+	if n := p.Ranks.Devices; n > 1 {
+		lines = append(lines, fmt.Sprintf("on %d devices in all: %s of device memory, %s of host memory", n, report.Bytes(p.Ranks.Device), report.Bytes(p.Ranks.Host)))
+	}
+	return lines
 }
 
 // verdict says from which length on offloading pays.

@@ -32,7 +32,9 @@ type instance struct {
 	describe []*wire.Pool
 	places   []*wire.GroupPlaces
 	stores   bool // there is a store
-	observer *observer
+	// saveBytes are the part of the memory for bytes on their way to the store.
+	saveBytes int64
+	observer  *observer
 
 	sessions  int
 	idleSince time.Time
@@ -76,6 +78,7 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 	if c.Store != nil && !in.private {
 		store := *c.Store
 		store.Model = o.GetFingerprint()
+		store.SaveBytes = max(1, min(in.saveBytes, actors.DefaultSaveBytes))
 		options, in.stores = append(options, actors.WithStore(store)), true
 	}
 	in.engine, err = kvactor.Open(kvactor.Config{
@@ -122,9 +125,16 @@ func (in *instance) split(c *Config, bytes int64) ([]kvactor.PageCounts, *wire.E
 	}
 	for p := range counts {
 		counts[p].Primary = primary[p]
-		if secondary != nil {
-			counts[p].Secondary = secondary[p]
+		if secondary == nil {
+			continue
 		}
+		n, wanted := kvactor.PageCounts{Primary: primary[p], Secondary: secondary[p]}, 0
+		if c.Store != nil && !in.private {
+			wanted = windows.MaxPages
+		}
+		h := windows.DivideHost(n, g.cache.OffloadAhead, wanted)
+		counts[p].Secondary = h.Contents
+		in.saveBytes += int64(h.Save) * in.pools[p].PageBytes()
 	}
 	return counts, nil
 }
