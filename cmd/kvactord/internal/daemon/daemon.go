@@ -66,27 +66,45 @@ func (d *Daemon) listen() error {
 }
 
 // listenUnix listens at a path that is the user's alone from the beginning. A socket that
-// a daemon left which was killed is taken over.
+// a killed daemon left is taken over.
 func listenUnix(path string, others bool) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%s is there, and no socket", path)
-		}
-		if c, err := net.Dial("unix", path); err == nil {
-			_ = c.Close()
-			return nil, fmt.Errorf("%s: another daemon listens there", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
+	if err := removeDead(path); err != nil {
+		return nil, err
 	}
-	mask := syscall.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(mask)
+	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		// The file gets the mode of the socket that is bound. The umask is the process's.
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, failed)
+	}}
+	l, err := c.Listen(context.Background(), "unix", path)
 	if err == nil && others {
 		err = os.Chmod(path, 0o666) // who connects is asked for by its credentials
 	}
 	return l, err
+}
+
+// removeDead removes a socket at which nobody listens. Only a refused connection proves that:
+// a daemon whose queue of connections is full gives another error.
+func removeDead(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is there, and no socket", path)
+	}
+	c, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return fmt.Errorf("%s: another daemon listens there", path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
+	}
+	return fmt.Errorf("another daemon may listen at the socket: %w", err)
 }
 
 // Addr is the address of the TCP port; nil: there is none.
