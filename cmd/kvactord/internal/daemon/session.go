@@ -192,7 +192,8 @@ func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.E
 	}
 	in, wrong := s.daemon.engines.acquire(ctx, o)
 	if wrong != nil {
-		s.daemon.config.Log.Warn("session refused", "client", o.GetName(), "pid", s.peer.pid, "code", wrong.GetCode(), "error", wrong.GetMessage())
+		s.daemon.config.Log.Warn("session refused", "client", brief(o.GetName()), "pid", s.peer.pid,
+			"code", wrong.GetCode(), "error", brief(wrong.GetMessage()))
 		return nil, wrong
 	}
 	s.in, s.name = in, o.GetName()
@@ -205,6 +206,15 @@ func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.E
 			DeadlineMs: uint32(s.daemon.config.Deadline.Milliseconds()),
 		},
 	}, nil
+}
+
+// brief is the beginning of a text that a client has chosen, for the log.
+func brief(text string) string {
+	const most = 256
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
 }
 
 func (s *session) stats(ctx context.Context) (*wire.StatsAnswer, *wire.Error) {
