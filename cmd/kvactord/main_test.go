@@ -73,7 +73,7 @@ func start(t *testing.T, role, ready string, args ...string) *process {
 }
 
 func daemonAt(t *testing.T, socket string, args ...string) *process {
-	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB", "--quarantine", "10ms"}, args...)...)
+	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB"}, args...)...)
 }
 
 // end ends the process with a signal and returns its exit status.

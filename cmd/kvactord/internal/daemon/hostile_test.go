@@ -215,7 +215,7 @@ func FuzzSession(f *testing.F) {
 	add(&wire.Request{Op: &wire.Request_Events{Events: &wire.EventsRequest{}}})
 	add(&wire.Request{Op: &wire.Request_Reset_{Reset_: &wire.ResetRequest{}}})
 	c := Defaults()
-	c.Socket, c.MemoryBytes, c.Quarantine, c.RequestBytes = f.TempDir()+"/s", 1<<20, 0, 1<<20
+	c.Socket, c.MemoryBytes, c.RequestBytes = f.TempDir()+"/s", 1<<20, 1<<20
 	d, err := Open(c)
 	if err != nil {
 		f.Fatal(err)
