@@ -46,7 +46,7 @@ func Open(c Config) (*Daemon, error) {
 		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.engines = engines{config: &d.config, list: map[string]*instance{}}
+	d.engines = newEngines(&d.config)
 	err := d.listen()
 	if err != nil {
 		return nil, errors.Join(err, d.closeListeners())

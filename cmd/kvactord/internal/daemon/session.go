@@ -243,7 +243,7 @@ func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.E
 	s.daemon.register(s)
 	s.daemon.config.Log.Info("session opened", "client", s.name, "pid", s.peer.pid, "engine", in.serial)
 	return &wire.Opened{
-		Version: wire.Version, Engine: fmt.Sprintf("%d.%d", os.Getpid(), in.serial), Pid: uint32(os.Getpid()),
+		Version: wire.Version, Engine: in.name, Pid: uint32(os.Getpid()),
 		Pools: in.describe, Groups: in.places,
 		Limits: &wire.Limits{
 			RequestBytes: uint32(s.daemon.config.RequestBytes), Handles: uint32(s.daemon.config.Handles),
