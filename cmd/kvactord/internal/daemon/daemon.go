@@ -25,8 +25,9 @@ type Daemon struct {
 	listeners []net.Listener
 	page      net.Listener // nil: none
 
-	ctx    context.Context // of requests: ends some time after the daemon has begun to stop
-	cancel context.CancelFunc
+	ctx        context.Context // of requests: ends answerTime after the daemon has begun to stop
+	cancel     context.CancelFunc
+	answerTime time.Duration
 
 	mu       sync.Mutex
 	stopping bool
@@ -43,7 +44,7 @@ func Open(c Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}),
+		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}), answerTime: answerTime,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.engines = newEngines(&d.config)
@@ -167,7 +168,7 @@ func (d *Daemon) stop(web *http.Server) error {
 		_ = conn.SetReadDeadline(time.Now()) // a request that is being served is answered first
 	}
 	d.mu.Unlock()
-	late := time.AfterFunc(answerTime, d.hurry)
+	late := time.AfterFunc(d.answerTime, d.hurry)
 	d.serving.Wait()
 	late.Stop()
 	close(d.quiet)

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"math"
 	"net"
 	"strings"
 	"syscall"
@@ -10,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // A daemon whose queue of connections is full is alive: its socket is not taken over.
@@ -70,6 +74,42 @@ func (c *client) late(s *wire.Step) *wire.Stepped {
 	answer, err := c.Do(&wire.Request{DeadlineMs: 1, Op: &wire.Request_Step{Step: s}})
 	require.NoError(c.t, err)
 	return answer.GetStep()
+}
+
+// hangingStore answers nothing before the time of a call is over.
+type hangingStore struct{ stores.Store }
+
+func (hangingStore) Has(ctx context.Context, _ []stores.Key, _ []bool) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (hangingStore) Get(ctx context.Context, _ []stores.Key, _ [][]byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A request that waits for a store which hangs, however long it may take, does not hold up a stop.
+func TestStopDoesNotWaitForAStore(t *testing.T) {
+	s := serve(t, func(c *Config) {
+		c.Store = &actors.StoreConfig{Store: hangingStore{}, Timeout: time.Hour}
+	})
+	s.d.answerTime = 50 * time.Millisecond
+	c := s.open(opening())
+	p := &wire.Step{Prefetches: []*wire.Prompt{prompt(tokensFrom(1, 4*blockTokens+1))}}
+	answered := make(chan string, 1)
+	go func() {
+		answer, _ := c.Do(&wire.Request{DeadlineMs: math.MaxUint32, Op: &wire.Request_Step{Step: p}})
+		if list := answer.GetStep().GetPrefetches(); len(list) == 1 {
+			answered <- code(list[0].Error)
+		}
+		close(answered)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	began := time.Now()
+	s.stop()
+	assert.Less(t, time.Since(began), 5*time.Second)
+	assert.Equal(t, codeDeadline, <-answered)
 }
 
 // What a release has forgotten is given back, however late the release is.
