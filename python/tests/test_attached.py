@@ -1,6 +1,8 @@
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -79,6 +81,38 @@ def test_a_daemon_that_is_gone(session):
     assert not attached._thread.is_alive()
     with pytest.raises(kvactor.UnreachableError):
         kvactor.Attached(session.attachment)
+
+
+def copies_for_ever(attachment, ready):
+    with kvactor.Attached(attachment).copying():
+        ready.set()
+        signal.pause()
+
+
+def test_pages_stay_until_a_worker_is_killed(daemon, session):
+    other = daemon.connect().open("other", "f", [GROUP])
+
+    def used():
+        return other.stats()["Pools"][0]["Primary"]["Used"]
+
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    worker = context.Process(target=copies_for_ever, args=(session.attachment, ready))
+    worker.start()
+    assert ready.wait(30)
+    session.reserve(kvactor.Reserve(Prompt(range(64))))
+    session.close()
+    for number in (0, signal.SIGSTOP, signal.SIGCONT):
+        os.kill(worker.pid, number)
+        time.sleep(0.05)
+        assert used() == 4
+    worker.kill()
+    worker.join()
+    until = time.monotonic() + 10
+    while used():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    other.close()
 
 
 def test_the_key_is_no_text(session):
