@@ -33,7 +33,8 @@ func (d *Daemon) register(s *session) {
 // that has not ended.
 func (s *session) attach(a *wire.Attach) *wire.Error {
 	if a.GetVersion() != wire.Version {
-		return errorf(codeVersion, "version %d of the wire is not served, version %d is", a.GetVersion(), wire.Version)
+		return errorf(codeVersion, "version %d of the wire is not served, version %d is",
+			a.GetVersion(), wire.Version)
 	}
 	d := s.daemon
 	d.mu.Lock()

@@ -142,7 +142,10 @@ func TestAttachmentsThatAreRefused(t *testing.T) {
 	answer, err := s.raw(frameOf(t, old))
 	require.ErrorIs(t, err, io.EOF)
 	assert.Equal(t, codeVersion, code(answer.Error))
-	_, err = a.Do(&wire.Request{Op: &wire.Request_Attach{Attach: &wire.Attach{Version: wire.Version, Key: a.Opened.Key}}})
+	again := &wire.Request{Op: &wire.Request_Attach{
+		Attach: &wire.Attach{Version: wire.Version, Key: a.Opened.Key},
+	}}
+	_, err = a.Do(again)
 	require.ErrorContains(t, err, "bad_request")
 
 	require.NoError(t, a.Close())
@@ -153,6 +156,26 @@ func TestAttachmentsThatAreRefused(t *testing.T) {
 		}
 		return err != nil
 	})
+}
+
+// The memory of an engine that has failed is not used again, so the next engine waits for nobody
+// who may still copy.
+func TestAFailedEngineIsReplaced(t *testing.T) {
+	s := serve(t, nil)
+	a := s.open(opening())
+	worker := s.attach(a)
+	tokens := tokensFrom(1, 4*blockTokens+1)
+	a.store(prompt(tokens[:4*blockTokens]), tokens[:4*blockTokens])
+	m := a.match(prompt(tokens))
+	s.d.engines.latest().broken.Store(true)
+	a.step(&wire.Step{})
+	readsEnd(t, worker)
+	eventually(t, "another engine serves", func() bool {
+		c, err := wire.Dial(s.socket, opening())
+		return err == nil && c.Opened.Engine != a.Opened.Engine && c.Close() == nil
+	})
+	s.open(opening()).fillAll()
+	a.holds(m, tokens)
 }
 
 // A daemon that stops waits for no client to close, and no page is written by it meanwhile.
