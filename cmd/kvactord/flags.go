@@ -60,7 +60,6 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.IntVar(&f.Handles, "handles", f.Handles, "claims, writes and pins that a session may hold")
 	set.IntVar(&f.RequestBytes, "request-bytes", f.RequestBytes, "size of the largest request")
 	set.DurationVar(&f.Deadline, "deadline", f.Deadline, "time of a request that names none")
-	set.DurationVar(&f.Quarantine, "quarantine", f.Quarantine, "time that pages half written are kept from others after their session has ended")
 	set.BoolVar(&f.quiet, "quiet", false, "log warnings and errors only")
 }
 

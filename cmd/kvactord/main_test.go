@@ -73,7 +73,7 @@ func start(t *testing.T, role, ready string, args ...string) *process {
 }
 
 func daemonAt(t *testing.T, socket string, args ...string) *process {
-	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB", "--quarantine", "10ms"}, args...)...)
+	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB"}, args...)...)
 }
 
 // end ends the process with a signal and returns its exit status.
@@ -221,20 +221,57 @@ func TestAWarmRestart(t *testing.T) {
 	}
 }
 
-// The example of docs/kvactord.md stores a prompt, and finds it the second time.
-func TestTheExample(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	daemonAt(t, socket)
-	program := filepath.Join(t.TempDir(), "example")
-	text, err := exec.Command("go", "build", "-o", program, "./example").CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	for _, want := range []string{
-		"0 of 69 tokens are stored\n",
-		"64 of 69 tokens are stored\nblock 0 begins with 1\nblock 1 begins with 2\nblock 2 begins with 3\nblock 3 begins with 4\n",
-	} {
-		text, err := exec.Command(program, socket).CombinedOutput()
+// examples are the commands of the examples by language. Where a language has no compiler or
+// no library here, its example is left out.
+func examples(t *testing.T) map[string][]string {
+	dir := t.TempDir()
+	build := func(name string, args ...string) []string {
+		text, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s", text)
-		assert.Equal(t, want, string(text))
+		return []string{filepath.Join(dir, name)}
+	}
+	list := map[string][]string{"Go": build("go", "go", "build", "-o", filepath.Join(dir, "go"), "./example")}
+	if _, err := exec.LookPath("cc"); err == nil {
+		list["C"] = build("c", "cc", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "c"), "example/c/main.c")
+	}
+	t.Setenv("PYTHONPATH", "../../python")
+	for _, python := range []string{"../../bin/python/bin/python", "python3"} {
+		if exec.Command(python, "-c", "import kvactor").Run() == nil {
+			list["Python"] = []string{python, "example/python/main.py"}
+			break
+		}
+	}
+	return list
+}
+
+// The examples of docs/kvactord.md store a prompt, and find it the second time, whoever has
+// stored it.
+func TestTheExamples(t *testing.T) {
+	const (
+		first  = "0 of 69 tokens are stored\n"
+		second = "64 of 69 tokens are stored\nblock 0 begins with 1\nblock 1 begins with 2\n" +
+			"block 2 begins with 3\nblock 3 begins with 4\n"
+	)
+	list := examples(t)
+	for language, command := range list {
+		t.Run(language, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			daemonAt(t, socket)
+			run := func(command []string, want string) {
+				text, err := exec.Command(command[0], append(command[1:], socket)...).CombinedOutput()
+				require.NoError(t, err, "%s", text)
+				assert.Equal(t, want, string(text))
+			}
+			run(command, first)
+			for _, reader := range list {
+				run(reader, second)
+			}
+		})
+	}
+	for _, language := range []string{"C", "Python"} {
+		if list[language] == nil {
+			t.Logf("skipped: the example in %s, for want of a compiler or numpy and protobuf", language)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ between a host's tensors and pages.
 `kvactor.vllm` is a connector for vLLM, `kvactor.transformers` a cache for transformers.
 """
 
+from kvactor.attached import Attached
 from kvactor.client import (
     Client,
     Extend,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NO_PAGE",
+    "Attached",
     "Attachment",
     "Blocks",
     "Client",

@@ -146,7 +146,8 @@ class Session:
     """A session with the daemon. Any thread may call it; one call at a time is served.
 
     A call that fails with another error than RefusedError has ended the session. The
-    daemon takes back then what it held, and forgets what was not written.
+    daemon takes back what it held, and forgets what was not written, when the session is
+    closed here, and wherever a process has attached to it.
     """
 
     def __init__(
@@ -195,6 +196,8 @@ class Session:
                 tuple(Place(at.pool, int(at.bytes), tuple(at.offsets)) for at in group.layers)
                 for group in opened.groups
             ),
+            channel.path,
+            bytes(opened.key),
         )
 
     def ask(
@@ -340,11 +343,14 @@ class Session:
     def memory(self, rank: int = 0) -> Memory:
         """The memory of the pages, as one rank sees it. Mapped at the first call."""
         if rank not in self._memory:
-            self._memory[rank] = attach(self.attachment, rank)
+            memory = attach(self.attachment, rank)
+            if self._channel.ended():  # the files may be those of another process
+                raise UnreachableError("the session has ended")
+            self._memory[rank] = memory
         return self._memory[rank]
 
     def close(self) -> None:
-        """Ends the session."""
+        """Ends the session. No copy from or to its pages is under way in this process."""
         self.open = False
         self._channel.close()
         for memory in self._memory.values():

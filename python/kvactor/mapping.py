@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,13 +40,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Attachment:
-    """What another process needs to map the memory of a session. Can be pickled.
+    """What another process needs to copy for a session. Can be pickled.
 
     places: of the layers of each group, in the order of the session's groups.
+    path: of the daemon's socket.
+    key: a secret of the session, which admits a process to it.
     """
 
     pools: tuple[Pool, ...]
     places: tuple[tuple[Place, ...], ...]
+    path: str = ""
+    key: bytes = field(default=b"", repr=False)
 
     def groups_of(self, pool: int) -> list[int]:
         """The groups that have layers in a pool, in ascending order."""
@@ -54,7 +58,10 @@ class Attachment:
 
 
 def attach(attachment: Attachment, rank: int = 0) -> Memory:
-    """Maps the memory of a session. It stays readable when the daemon dies."""
+    """Maps the memory of a session. It stays readable when the daemon dies.
+
+    A process that has not the session itself uses Attached to copy.
+    """
     return Memory(attachment, rank)
 
 
@@ -106,6 +113,8 @@ def _map(pool: Pool) -> mmap.mmap:
     except OSError as error:
         raise UnreachableError(f"the memory of {pool.name}: {error}") from error
     try:
+        if os.fstat(fd).st_size != pool.size:
+            raise UnreachableError(f"the memory of {pool.name}: {pool.path} is another file")
         return mmap.mmap(fd, pool.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     except (OSError, ValueError) as error:
         raise UnreachableError(f"the memory of {pool.name}: {error}") from error

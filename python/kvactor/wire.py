@@ -8,10 +8,12 @@ cmd/kvactord/wire/kvactord.proto.
 from __future__ import annotations
 
 import array
+import select
 import socket
 import struct
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from typing import Any
 
@@ -25,6 +27,9 @@ from kvactor.errors import ProtocolError, UnreachableError
 VERSION = 1
 FIRST_FRAME = 1 << 20
 """Bytes of a frame before the daemon has told its limit."""
+
+ANSWER_LIMIT = 1 << 30
+"""Bytes of the largest answer that is read."""
 
 Packed = bytes | bytearray | memoryview
 
@@ -51,10 +56,17 @@ def pack(tokens: Sequence[int] | npt.NDArray[Any] | Packed) -> Packed:
     """Token ids as 4 bytes each, little-endian. What is packed already stays as it is.
 
     An array takes a few microseconds for 8,000 tokens, a list half a millisecond.
+    Raises OverflowError for what 4 bytes cannot hold, and TypeError for no integers.
     """
     if isinstance(tokens, bytes | bytearray | memoryview):
         return tokens
     if isinstance(tokens, np.ndarray):
+        if tokens.dtype.kind not in "iu":
+            raise TypeError(f"tokens are integers, not {tokens.dtype}")
+        if tokens.size and not np.can_cast(tokens.dtype, np.int32):
+            least, most = int(tokens.min()), int(tokens.max())
+            if least < -(2**31) or most >= 2**31:
+                raise OverflowError("a token is over 2^31-1")
         return tokens.astype("<i4", copy=False).tobytes()
     packed = array.array("i", tokens)
     if sys.byteorder == "big":
@@ -72,6 +84,7 @@ class Channel:
 
     def __init__(self, path: str, deadline: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
+        self.path = path
         self.deadline = deadline
         self.limit = FIRST_FRAME
         try:
@@ -97,6 +110,8 @@ class Channel:
         try:
             self._socket.settimeout(self.deadline + patience)
             (size,) = struct.unpack("<I", self._read(4))
+            if size > ANSWER_LIMIT:
+                raise ProtocolError(f"an answer of {size} bytes, at most {ANSWER_LIMIT}")
             body = self._read(size)
         except OSError as error:
             raise UnreachableError(_reason(error)) from error
@@ -115,8 +130,30 @@ class Channel:
             got += n
         return buffer
 
+    def ended(self) -> bool:
+        """Tells whether the daemon has ended its side, or is gone."""
+        return self._poll(0)
+
+    def wait_for_end(self) -> None:
+        """Returns when the daemon ends its side, or this side stops reading."""
+        self._poll(None)
+
+    def _poll(self, timeout: int | None) -> bool:
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)  # POLLHUP and POLLERR come unasked
+        return bool(poll.poll(timeout))
+
+    def stop_reading(self) -> None:
+        """Ends wait_for_end. The daemon does not see it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
     def close(self) -> None:
-        """Closes the connection, which ends the session."""
+        """Closes the connection, also where a forked process has it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 

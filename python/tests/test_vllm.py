@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,8 @@ pytest.importorskip("vllm")
 
 from vllm.v1.outputs import KVConnectorOutput  # noqa: E402
 
+import kvactor  # noqa: E402
+from kvactor import wire  # noqa: E402
 from kvactor.link import Link  # noqa: E402
 from kvactor.types import Group, Kind  # noqa: E402
 from kvactor.vllm.geometry import CacheGroup  # noqa: E402
@@ -54,7 +57,8 @@ class Host:
         new = SimpleNamespace(req_id=request.request_id, num_computed_tokens=first)
         self.step([new], {request.request_id: last - first}, table)
 
-    def step(self, new=(), scheduled=None, table=None):
+    def plan(self, new=(), scheduled=None, table=None):
+        """What the scheduler gives the worker in a step."""
         output = SimpleNamespace(
             scheduled_new_reqs=list(new),
             scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
@@ -62,14 +66,21 @@ class Host:
             total_num_scheduled_tokens=sum((scheduled or {}).values()),
             kv_connector_block_state=SimpleNamespace(get_block_ids=lambda name: table),
         )
-        work = self.scheduler.step(output)
+        return self.scheduler.step(output)
+
+    def step(self, new=(), scheduled=None, table=None):
+        return self.work(self.plan(new, scheduled, table))
+
+    def work(self, work):
+        """What the worker does in a step, until all loads are over."""
         self.worker.start(work)
         self.worker.save(work)
         done = KVConnectorOutput()
+        done.finished_recving, done.failed_recving = set(), set()
         for _ in range(1000):
             results = self.worker.results(work)
-            done.finished_recving = results.finished_recving
-            done.failed_recving = results.failed_recving
+            done.finished_recving |= results.finished_recving
+            done.failed_recving |= results.failed_recving
             if not self.worker._loading:
                 break
         done.kv_connector_worker_meta = self.worker.report()
@@ -122,6 +133,20 @@ def table(first, blocks, hidden=0):
     """Blocks from first on; the window's first ones are the null block."""
     window = [0] * hidden + list(range(first + blocks + hidden, first + 2 * blocks))
     return list(range(first, first + blocks)), window
+
+
+def wait_for(condition):
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def handles(host):
+    """What the session of a host holds."""
+    request = wire.Request()
+    request.stats.SetInParent()
+    return host.link.session._call(request).stats.handles
 
 
 @pytest.fixture
@@ -243,11 +268,10 @@ def test_a_daemon_that_dies_between_match_and_load(host):
     b = make("b", tokens)
     assert host.scheduler.match(b, 0) == 64
     os.kill(pid, signal.SIGKILL)
+    wait_for(host.worker._attached._channel.ended)
     blocks = SimpleNamespace(get_block_ids=lambda: table(30, 4, hidden=1))
     host.scheduler.allocated(b, blocks, 64)
-    # The memory outlives the daemon, so the load is good.
-    assert host.step().failed_recving == set()
-    assert (host.tensors["a"][33] == content(b, "a", 3)).all()
+    assert host.step().failed_recving == {"b"}
     host.compute(make("c", ids(65, 1)), table(1, 4), 0, 64)
     assert host.scheduler.match(make("d", tokens), 0) == 0
 
@@ -263,3 +287,164 @@ def test_retention_is_read_with_names():
     ):
         with pytest.raises(ValueError, match=wrong):
             retention(value)
+
+
+@pytest.fixture
+def two():
+    """Two vLLMs with a daemon whose memory is soon full."""
+    with kvactor.spawn("1MiB", options={"quiet": True}) as daemon:
+        hosts = Host(daemon.path, (FULL,)), Host(daemon.path, (FULL,))
+        yield hosts
+        for found in hosts:
+            found.close()
+
+
+def fill(host, requests):
+    """Computes prompts of 160 tokens, one after the other, and returns their requests."""
+    made = [make(f"x{i}", ids(161, 100 + i)) for i in range(requests)]
+    for request in made:
+        host.scheduler.match(request, 0)
+        host.compute(request, (list(range(1, 11)),), 0, 160)
+        host.scheduler.finished(request)
+    host.step()
+    return made
+
+
+def wrong_blocks(host, requests):
+    """How many blocks of what is found of requests have other contents."""
+    wrong = 0
+    for request in requests:
+        again = make("y" + request.request_id, request.all_token_ids)
+        found = host.load(again, (list(range(30, 40)),))
+        for i in range(max(found, 0) // BLOCK):
+            wrong += not (host.tensors["a"][30 + i] == content(again, "a", i)).all()
+        host.scheduler.finished(again)
+        host.step()
+    return wrong
+
+
+def begin_load(host):
+    """A request whose prefix is with the daemon, up to the work that loads it."""
+    tokens = ids(65)
+    a, b = make("a", tokens), make("b", tokens)
+    host.scheduler.match(a, 0)
+    host.compute(a, (list(range(1, 5)),), 0, 64)
+    host.scheduler.finished(a)
+    host.step()
+    blocks = SimpleNamespace(get_block_ids=lambda: (list(range(30, 34)),))
+    host.scheduler.allocated(b, blocks, host.scheduler.match(b, 0))
+    return host.plan()
+
+
+def test_a_load_that_begins_after_its_session_has_ended_fails(two):
+    host, other = two
+    work = begin_load(host)
+    host.link.lost(1, "no answer in time")
+    wait_for(lambda: host.worker._attached._ended)
+    fill(other, 20)
+    done = host.work(work)
+    assert done.finished_recving == done.failed_recving == {"b"}
+
+
+def test_pages_stay_while_a_load_runs_whose_session_has_ended(two):
+    host, other = two
+    work = begin_load(host)
+    copy = host.worker._transfers.copy
+
+    def slowly(*what):
+        host.link.lost(1, "no answer in time")
+        wait_for(host.worker._attached._channel.ended)
+        fill(other, 20)
+        return copy(*what)
+
+    host.worker._transfers.copy = slowly
+    done = host.work(work)
+    assert done.failed_recving == {"b"}
+    for i in range(4):
+        assert (host.tensors["a"][30 + i] == content(make("b", ids(65)), "a", i)).all()
+
+
+def test_a_save_that_begins_after_its_session_has_ended_writes_nothing(two):
+    host, other = two
+    a = make("a", ids(961))
+    host.scheduler.match(a, 0)
+    new = SimpleNamespace(req_id="a", num_computed_tokens=0)
+    work = host.plan([new], {"a": 960}, (list(range(1, 61)),))
+    assert work.saves
+    host.link.lost(1, "no answer in time")  # while the model computes
+    wait_for(lambda: other.link.session.stats()["Pools"][0]["Primary"]["Used"] == 0)
+    kept = fill(other, 6)
+    for tensor in host.tensors.values():
+        tensor[:] = -1
+    host.work(work)
+    assert wrong_blocks(other, kept) == 0
+
+
+def test_pages_stay_while_a_save_runs_whose_session_has_ended(two):
+    host, other = two
+    host.step()  # attaches
+    a = make("a", ids(961))
+    host.scheduler.match(a, 0)
+    new = SimpleNamespace(req_id="a", num_computed_tokens=0)
+    work = host.plan([new], {"a": 960}, (list(range(1, 61)),))
+    copy, kept = host.worker._transfers.copy, []
+
+    def slowly(*what):
+        host.link.lost(1, "no answer in time")
+        wait_for(host.worker._attached._channel.ended)
+        kept.extend(fill(other, 6))
+        return copy(*what)
+
+    for tensor in host.tensors.values():
+        tensor[:] = -1
+    host.worker._transfers.copy = slowly
+    host.work(work)
+    assert kept
+    assert wrong_blocks(other, kept) == 0
+    assert other.scheduler.match(make("z", a.all_token_ids), 0) == 0
+
+
+def test_a_reset_releases_claims(host):
+    tokens = ids(65)
+    a, b = make("a", tokens), make("b", tokens)
+    host.scheduler.match(a, 0)
+    host.compute(a, table(1, 4), 0, 64)
+    host.scheduler.finished(a)
+    assert host.scheduler.match(b, 0) == 64  # vLLM has no blocks for it: it waits
+    host.scheduler.reset()
+    host.scheduler.match(b, 0)
+    host.scheduler.finished(b)
+    host.step()
+    assert handles(host) == 0
+
+
+def test_a_reset_releases_what_is_loaded_when_it_has_ended(host):
+    tokens = ids(65)
+    a, b = make("a", tokens), make("b", tokens)
+    host.scheduler.match(a, 0)
+    host.compute(a, table(1, 4), 0, 64)
+    host.scheduler.finished(a)
+    blocks = SimpleNamespace(get_block_ids=lambda: table(30, 4, hidden=1))
+    host.scheduler.allocated(b, blocks, host.scheduler.match(b, 0))
+    host.scheduler.reset()
+    assert handles(host) == 1
+    host.step()
+    host.step()
+    assert handles(host) == 0
+
+
+def test_a_reset_releases_what_is_written_when_it_has_ended(host):
+    tokens = ids(65)
+    a = make("a", tokens)
+    host.scheduler.match(a, 0)
+    new = SimpleNamespace(req_id="a", num_computed_tokens=0)
+    work = host.plan([new], {"a": 64}, table(1, 4))
+    host.scheduler.reset()
+    assert handles(host) == 1
+    host.work(work)
+    host.compute(a, table(1, 4), 0, 64)
+    assert host.scheduler.match(make("b", tokens), 0) == 64
+    host.scheduler.finished(a)
+    host.scheduler.match(make("b", ids(9)), 0)
+    host.step()
+    assert host.link.session.stats()["Pools"][0]["Primary"]["Used"] <= 8  # of b's claim

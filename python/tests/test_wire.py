@@ -31,6 +31,17 @@ def test_tokens_are_packed_little_endian(tokens):
     assert bytes(wire.pack(tokens)) == b"\1\0\0\0\2\0\0\0\xff\xff\xff\x7f"
 
 
+@pytest.mark.parametrize("tokens", [[2**32 + 5], np.array([2**32 + 5]), np.array([2**31], "u4")])
+def test_tokens_that_are_too_large_are_refused(tokens):
+    with pytest.raises(OverflowError):
+        wire.pack(tokens)
+
+
+def test_tokens_are_integers():
+    with pytest.raises(TypeError):
+        wire.pack(np.array([1.5]))
+
+
 def test_packed_tokens_stay_as_they_are():
     packed = bytearray(b"\1\0\0\0")
     assert wire.pack(packed) is packed

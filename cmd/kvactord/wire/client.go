@@ -75,7 +75,22 @@ func (c *Client) Step(s *Step) (*Stepped, error) {
 	return answer.GetStep(), err
 }
 
-// Close ends the session.
+// DialAttached ties a connection to a session with the key of its Opened, for a process that copies
+// for it beside the client. While the connection is open, pages that the session holds stay as
+// they are. It reads the end when the session has ended: close it when no copy is under way.
+func DialAttached(path string, key []byte) (net.Conn, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conn: conn, reader: bufio.NewReader(conn)}
+	if _, err := c.Do(&Request{Op: &Request_Attach{Attach: &Attach{Version: Version, Key: key}}}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// Close ends the session. The caller's copies from and to pages have ended.
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Error gives the code and the message.

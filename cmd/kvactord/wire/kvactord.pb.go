@@ -2,8 +2,13 @@
 //
 // A connection to the socket is a session. Both sides send frames: the length of the message
 // in bytes, as 4 bytes in little-endian order, then the message. The client sends Requests,
-// the first of them with Open, and gets one Response for each, in order. The session ends
-// with the connection: everything that it holds is given back then.
+// the first of them with Open, and gets one Response for each, in order.
+//
+// A session ends when its client closes the connection, and when the daemon shuts down its side
+// of it. The pages of its claims and unfinished writes stay as they are until the client has
+// closed this connection, too, and all that are attached to the session (Attach). So a
+// client closes a connection when copies that rely on it have ended, and not before; it begins
+// none after it has read the end of the daemon's side.
 //
 // Tokens are packed: 4 bytes each, little-endian, unsigned, at most 2^31-1. Page numbers are
 // packed in the same way, as signed numbers: -1 is no page. Fields that the daemon does not
@@ -81,7 +86,8 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // comes back in the response
-	// Milliseconds that the request may take, from its arrival; 0: the daemon's default.
+	// Milliseconds that the request may take, from its arrival, at most five minutes; 0: the
+	// daemon's default.
 	DeadlineMs uint32 `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
@@ -91,6 +97,7 @@ type Request struct {
 	//	*Request_Events
 	//	*Request_Reset_
 	//	*Request_Close
+	//	*Request_Attach
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -201,6 +208,15 @@ func (x *Request) GetClose() *Close {
 	return nil
 }
 
+func (x *Request) GetAttach() *Attach {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Attach); ok {
+			return x.Attach
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -226,7 +242,13 @@ type Request_Reset_ struct {
 }
 
 type Request_Close struct {
-	Close *Close `protobuf:"bytes,15,opt,name=close,proto3,oneof"` // ends the session in order; the daemon closes the connection then
+	// Ends the session in order: the copies of this process have ended. The daemon closes the
+	// connection then.
+	Close *Close `protobuf:"bytes,15,opt,name=close,proto3,oneof"`
+}
+
+type Request_Attach struct {
+	Attach *Attach `protobuf:"bytes,16,opt,name=attach,proto3,oneof"` // the first request, and the last
 }
 
 func (*Request_Open) isRequest_Op() {}
@@ -240,6 +262,8 @@ func (*Request_Events) isRequest_Op() {}
 func (*Request_Reset_) isRequest_Op() {}
 
 func (*Request_Close) isRequest_Op() {}
+
+func (*Request_Attach) isRequest_Op() {}
 
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -255,6 +279,7 @@ type Response struct {
 	//	*Response_Events
 	//	*Response_Reset_
 	//	*Response_Close
+	//	*Response_Attach
 	Op            isResponse_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -365,6 +390,15 @@ func (x *Response) GetClose() *Closed {
 	return nil
 }
 
+func (x *Response) GetAttach() *Attached {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Attach); ok {
+			return x.Attach
+		}
+	}
+	return nil
+}
+
 type isResponse_Op interface {
 	isResponse_Op()
 }
@@ -393,6 +427,10 @@ type Response_Close struct {
 	Close *Closed `protobuf:"bytes,15,opt,name=close,proto3,oneof"`
 }
 
+type Response_Attach struct {
+	Attach *Attached `protobuf:"bytes,16,opt,name=attach,proto3,oneof"`
+}
+
 func (*Response_Open) isResponse_Op() {}
 
 func (*Response_Step) isResponse_Op() {}
@@ -404,6 +442,8 @@ func (*Response_Events) isResponse_Op() {}
 func (*Response_Reset_) isResponse_Op() {}
 
 func (*Response_Close) isResponse_Op() {}
+
+func (*Response_Attach) isResponse_Op() {}
 
 // Error is a refusal. Codes are those of package messages (bad_request, out_of_pages,
 // too_long, not_supported, busy, closed, failed, internal, sequence_lost, unknown_pin), and of
@@ -478,7 +518,7 @@ type Open struct {
 	// Sessions with equal fingerprints share blocks.
 	Fingerprint string   `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	BlockTokens uint32   `protobuf:"varint,4,opt,name=block_tokens,json=blockTokens,proto3" json:"block_tokens,omitempty"` // a power of two, at least 2
-	MaxTokens   uint32   `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`       // of the longest sequence
+	MaxTokens   uint32   `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`       // of the longest sequence; 0: not known
 	Groups      []*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"`                               // in the client's order
 	Ranks       uint32   `protobuf:"varint,7,opt,name=ranks,proto3" json:"ranks,omitempty"`                                // tensor parallel ranks; each keeps its part of a block; 0: 1
 	// The session gets an engine and memory of its own, which no other session maps or matches,
@@ -652,6 +692,7 @@ type Opened struct {
 	Pools         []*Pool                `protobuf:"bytes,4,rep,name=pools,proto3" json:"pools,omitempty"`
 	Groups        []*GroupPlaces         `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"` // in the order of Open
 	Limits        *Limits                `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	Key           []byte                 `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"` // a secret, for Attach
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +769,105 @@ func (x *Opened) GetLimits() *Limits {
 	return nil
 }
 
+func (x *Opened) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+// Attach begins a connection of another process that copies for a session, such as the worker
+// of a rank. Pages of the session are kept while it is open. It carries no other request. The
+// answer comes, and memory that was mapped before is the session's, if the session has not
+// ended.
+type Attach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the wire: 1
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`          // Opened.key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attach) Reset() {
+	*x = Attach{}
+	mi := &file_kvactord_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attach) ProtoMessage() {}
+
+func (x *Attach) ProtoReflect() protoreflect.Message {
+	mi := &file_kvactord_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attach.ProtoReflect.Descriptor instead.
+func (*Attach) Descriptor() ([]byte, []int) {
+	return file_kvactord_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Attach) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Attach) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type Attached struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attached) Reset() {
+	*x = Attached{}
+	mi := &file_kvactord_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attached) ProtoMessage() {}
+
+func (x *Attached) ProtoReflect() protoreflect.Message {
+	mi := &file_kvactord_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attached.ProtoReflect.Descriptor instead.
+func (*Attached) Descriptor() ([]byte, []int) {
+	return file_kvactord_proto_rawDescGZIP(), []int{7}
+}
+
 // Pool is memory of pages. Page n begins at byte n * page_bytes of the file, which other
 // processes of the same user open by its path and map, all bytes of it, shared.
 type Pool struct {
@@ -745,7 +885,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_kvactord_proto_msgTypes[6]
+	mi := &file_kvactord_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +897,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[6]
+	mi := &file_kvactord_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +910,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{6}
+	return file_kvactord_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Pool) GetName() string {
@@ -832,7 +972,7 @@ type GroupPlaces struct {
 
 func (x *GroupPlaces) Reset() {
 	*x = GroupPlaces{}
-	mi := &file_kvactord_proto_msgTypes[7]
+	mi := &file_kvactord_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +984,7 @@ func (x *GroupPlaces) String() string {
 func (*GroupPlaces) ProtoMessage() {}
 
 func (x *GroupPlaces) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[7]
+	mi := &file_kvactord_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +997,7 @@ func (x *GroupPlaces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPlaces.ProtoReflect.Descriptor instead.
 func (*GroupPlaces) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{7}
+	return file_kvactord_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GroupPlaces) GetLayers() []*LayerPlace {
@@ -879,7 +1019,7 @@ type LayerPlace struct {
 
 func (x *LayerPlace) Reset() {
 	*x = LayerPlace{}
-	mi := &file_kvactord_proto_msgTypes[8]
+	mi := &file_kvactord_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1031,7 @@ func (x *LayerPlace) String() string {
 func (*LayerPlace) ProtoMessage() {}
 
 func (x *LayerPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[8]
+	mi := &file_kvactord_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1044,7 @@ func (x *LayerPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayerPlace.ProtoReflect.Descriptor instead.
 func (*LayerPlace) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{8}
+	return file_kvactord_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LayerPlace) GetPool() uint32 {
@@ -939,7 +1079,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_kvactord_proto_msgTypes[9]
+	mi := &file_kvactord_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1091,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[9]
+	mi := &file_kvactord_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1104,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{9}
+	return file_kvactord_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Limits) GetRequestBytes() uint32 {
@@ -1001,7 +1141,7 @@ type Prompt struct {
 
 func (x *Prompt) Reset() {
 	*x = Prompt{}
-	mi := &file_kvactord_proto_msgTypes[10]
+	mi := &file_kvactord_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1153,7 @@ func (x *Prompt) String() string {
 func (*Prompt) ProtoMessage() {}
 
 func (x *Prompt) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[10]
+	mi := &file_kvactord_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1166,7 @@ func (x *Prompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
 func (*Prompt) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{10}
+	return file_kvactord_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Prompt) GetTokens() []byte {
@@ -1069,7 +1209,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_kvactord_proto_msgTypes[11]
+	mi := &file_kvactord_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1221,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[11]
+	mi := &file_kvactord_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1234,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{11}
+	return file_kvactord_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Item) GetHash() []byte {
@@ -1140,7 +1280,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_kvactord_proto_msgTypes[12]
+	mi := &file_kvactord_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1292,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[12]
+	mi := &file_kvactord_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1305,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{12}
+	return file_kvactord_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Step) GetWritten() []*Written {
@@ -1256,7 +1396,7 @@ type Stepped struct {
 
 func (x *Stepped) Reset() {
 	*x = Stepped{}
-	mi := &file_kvactord_proto_msgTypes[13]
+	mi := &file_kvactord_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1408,7 @@ func (x *Stepped) String() string {
 func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[13]
+	mi := &file_kvactord_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1421,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{13}
+	return file_kvactord_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Stepped) GetWritten() []*Done {
@@ -1363,7 +1503,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kvactord_proto_msgTypes[14]
+	mi := &file_kvactord_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1515,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[14]
+	mi := &file_kvactord_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1528,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{14}
+	return file_kvactord_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Done) GetError() *Error {
@@ -1412,7 +1552,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_kvactord_proto_msgTypes[15]
+	mi := &file_kvactord_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1564,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[15]
+	mi := &file_kvactord_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1577,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{15}
+	return file_kvactord_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Match) GetPrompt() *Prompt {
@@ -1480,7 +1620,7 @@ type Matched struct {
 
 func (x *Matched) Reset() {
 	*x = Matched{}
-	mi := &file_kvactord_proto_msgTypes[16]
+	mi := &file_kvactord_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1632,7 @@ func (x *Matched) String() string {
 func (*Matched) ProtoMessage() {}
 
 func (x *Matched) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[16]
+	mi := &file_kvactord_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1645,7 @@ func (x *Matched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matched.ProtoReflect.Descriptor instead.
 func (*Matched) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{16}
+	return file_kvactord_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Matched) GetError() *Error {
@@ -1567,7 +1707,7 @@ type Reserve struct {
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_kvactord_proto_msgTypes[17]
+	mi := &file_kvactord_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1719,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[17]
+	mi := &file_kvactord_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1732,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{17}
+	return file_kvactord_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reserve) GetPrompt() *Prompt {
@@ -1638,7 +1778,7 @@ type Reserved struct {
 
 func (x *Reserved) Reset() {
 	*x = Reserved{}
-	mi := &file_kvactord_proto_msgTypes[18]
+	mi := &file_kvactord_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1790,7 @@ func (x *Reserved) String() string {
 func (*Reserved) ProtoMessage() {}
 
 func (x *Reserved) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[18]
+	mi := &file_kvactord_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1803,7 @@ func (x *Reserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserved.ProtoReflect.Descriptor instead.
 func (*Reserved) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{18}
+	return file_kvactord_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reserved) GetError() *Error {
@@ -1713,7 +1853,7 @@ type Extend struct {
 
 func (x *Extend) Reset() {
 	*x = Extend{}
-	mi := &file_kvactord_proto_msgTypes[19]
+	mi := &file_kvactord_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1865,7 @@ func (x *Extend) String() string {
 func (*Extend) ProtoMessage() {}
 
 func (x *Extend) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[19]
+	mi := &file_kvactord_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1878,7 @@ func (x *Extend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extend.ProtoReflect.Descriptor instead.
 func (*Extend) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{19}
+	return file_kvactord_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Extend) GetHandle() uint64 {
@@ -1765,7 +1905,7 @@ type Extended struct {
 
 func (x *Extended) Reset() {
 	*x = Extended{}
-	mi := &file_kvactord_proto_msgTypes[20]
+	mi := &file_kvactord_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1917,7 @@ func (x *Extended) String() string {
 func (*Extended) ProtoMessage() {}
 
 func (x *Extended) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[20]
+	mi := &file_kvactord_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1930,7 @@ func (x *Extended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extended.ProtoReflect.Descriptor instead.
 func (*Extended) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{20}
+	return file_kvactord_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Extended) GetError() *Error {
@@ -1819,7 +1959,7 @@ type Written struct {
 
 func (x *Written) Reset() {
 	*x = Written{}
-	mi := &file_kvactord_proto_msgTypes[21]
+	mi := &file_kvactord_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1971,7 @@ func (x *Written) String() string {
 func (*Written) ProtoMessage() {}
 
 func (x *Written) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[21]
+	mi := &file_kvactord_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1984,7 @@ func (x *Written) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Written.ProtoReflect.Descriptor instead.
 func (*Written) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{21}
+	return file_kvactord_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Written) GetHandle() uint64 {
@@ -1872,7 +2012,7 @@ type Retention struct {
 
 func (x *Retention) Reset() {
 	*x = Retention{}
-	mi := &file_kvactord_proto_msgTypes[22]
+	mi := &file_kvactord_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +2024,7 @@ func (x *Retention) String() string {
 func (*Retention) ProtoMessage() {}
 
 func (x *Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[22]
+	mi := &file_kvactord_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +2037,7 @@ func (x *Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retention.ProtoReflect.Descriptor instead.
 func (*Retention) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{22}
+	return file_kvactord_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Retention) GetRanges() []*RetentionRange {
@@ -1926,7 +2066,7 @@ type RetentionRange struct {
 
 func (x *RetentionRange) Reset() {
 	*x = RetentionRange{}
-	mi := &file_kvactord_proto_msgTypes[23]
+	mi := &file_kvactord_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2078,7 @@ func (x *RetentionRange) String() string {
 func (*RetentionRange) ProtoMessage() {}
 
 func (x *RetentionRange) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[23]
+	mi := &file_kvactord_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2091,7 @@ func (x *RetentionRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionRange.ProtoReflect.Descriptor instead.
 func (*RetentionRange) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{23}
+	return file_kvactord_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RetentionRange) GetStart() uint32 {
@@ -1993,7 +2133,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_kvactord_proto_msgTypes[24]
+	mi := &file_kvactord_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2145,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[24]
+	mi := &file_kvactord_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2158,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{24}
+	return file_kvactord_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Found) GetError() *Error {
@@ -2052,7 +2192,7 @@ type Prefetched struct {
 
 func (x *Prefetched) Reset() {
 	*x = Prefetched{}
-	mi := &file_kvactord_proto_msgTypes[25]
+	mi := &file_kvactord_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2204,7 @@ func (x *Prefetched) String() string {
 func (*Prefetched) ProtoMessage() {}
 
 func (x *Prefetched) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[25]
+	mi := &file_kvactord_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2217,7 @@ func (x *Prefetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetched.ProtoReflect.Descriptor instead.
 func (*Prefetched) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{25}
+	return file_kvactord_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Prefetched) GetError() *Error {
@@ -2105,7 +2245,7 @@ type Pinned struct {
 
 func (x *Pinned) Reset() {
 	*x = Pinned{}
-	mi := &file_kvactord_proto_msgTypes[26]
+	mi := &file_kvactord_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2257,7 @@ func (x *Pinned) String() string {
 func (*Pinned) ProtoMessage() {}
 
 func (x *Pinned) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[26]
+	mi := &file_kvactord_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2270,7 @@ func (x *Pinned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pinned.ProtoReflect.Descriptor instead.
 func (*Pinned) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{26}
+	return file_kvactord_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Pinned) GetError() *Error {
@@ -2168,7 +2308,7 @@ type Selector struct {
 
 func (x *Selector) Reset() {
 	*x = Selector{}
-	mi := &file_kvactord_proto_msgTypes[27]
+	mi := &file_kvactord_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2320,7 @@ func (x *Selector) String() string {
 func (*Selector) ProtoMessage() {}
 
 func (x *Selector) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[27]
+	mi := &file_kvactord_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2333,7 @@ func (x *Selector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selector.ProtoReflect.Descriptor instead.
 func (*Selector) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{27}
+	return file_kvactord_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Selector) GetSession() string {
@@ -2234,7 +2374,7 @@ type Invalidated struct {
 
 func (x *Invalidated) Reset() {
 	*x = Invalidated{}
-	mi := &file_kvactord_proto_msgTypes[28]
+	mi := &file_kvactord_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2386,7 @@ func (x *Invalidated) String() string {
 func (*Invalidated) ProtoMessage() {}
 
 func (x *Invalidated) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[28]
+	mi := &file_kvactord_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2399,7 @@ func (x *Invalidated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidated.ProtoReflect.Descriptor instead.
 func (*Invalidated) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{28}
+	return file_kvactord_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Invalidated) GetError() *Error {
@@ -2285,7 +2425,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_kvactord_proto_msgTypes[29]
+	mi := &file_kvactord_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2437,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[29]
+	mi := &file_kvactord_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2450,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{29}
+	return file_kvactord_proto_rawDescGZIP(), []int{31}
 }
 
 type ResetAnswer struct {
@@ -2321,7 +2461,7 @@ type ResetAnswer struct {
 
 func (x *ResetAnswer) Reset() {
 	*x = ResetAnswer{}
-	mi := &file_kvactord_proto_msgTypes[30]
+	mi := &file_kvactord_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2473,7 @@ func (x *ResetAnswer) String() string {
 func (*ResetAnswer) ProtoMessage() {}
 
 func (x *ResetAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[30]
+	mi := &file_kvactord_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2486,7 @@ func (x *ResetAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetAnswer.ProtoReflect.Descriptor instead.
 func (*ResetAnswer) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{30}
+	return file_kvactord_proto_rawDescGZIP(), []int{32}
 }
 
 type StatsRequest struct {
@@ -2357,7 +2497,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_kvactord_proto_msgTypes[31]
+	mi := &file_kvactord_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2509,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[31]
+	mi := &file_kvactord_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2522,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{31}
+	return file_kvactord_proto_rawDescGZIP(), []int{33}
 }
 
 // StatsAnswer has the counters of the engine as JSON: the fields of kvactor.Stats.
@@ -2397,7 +2537,7 @@ type StatsAnswer struct {
 
 func (x *StatsAnswer) Reset() {
 	*x = StatsAnswer{}
-	mi := &file_kvactord_proto_msgTypes[32]
+	mi := &file_kvactord_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2549,7 @@ func (x *StatsAnswer) String() string {
 func (*StatsAnswer) ProtoMessage() {}
 
 func (x *StatsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[32]
+	mi := &file_kvactord_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2562,7 @@ func (x *StatsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsAnswer.ProtoReflect.Descriptor instead.
 func (*StatsAnswer) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{32}
+	return file_kvactord_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StatsAnswer) GetJson() string {
@@ -2457,7 +2597,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_kvactord_proto_msgTypes[33]
+	mi := &file_kvactord_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2609,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[33]
+	mi := &file_kvactord_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2622,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{33}
+	return file_kvactord_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EventsRequest) GetSnapshot() bool {
@@ -2504,7 +2644,7 @@ type EventsAnswer struct {
 
 func (x *EventsAnswer) Reset() {
 	*x = EventsAnswer{}
-	mi := &file_kvactord_proto_msgTypes[34]
+	mi := &file_kvactord_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2656,7 @@ func (x *EventsAnswer) String() string {
 func (*EventsAnswer) ProtoMessage() {}
 
 func (x *EventsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[34]
+	mi := &file_kvactord_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2669,7 @@ func (x *EventsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsAnswer.ProtoReflect.Descriptor instead.
 func (*EventsAnswer) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{34}
+	return file_kvactord_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EventsAnswer) GetJson() string {
@@ -2554,7 +2694,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_kvactord_proto_msgTypes[35]
+	mi := &file_kvactord_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2706,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[35]
+	mi := &file_kvactord_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2719,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{35}
+	return file_kvactord_proto_rawDescGZIP(), []int{37}
 }
 
 type Closed struct {
@@ -2590,7 +2730,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_kvactord_proto_msgTypes[36]
+	mi := &file_kvactord_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2742,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_kvactord_proto_msgTypes[36]
+	mi := &file_kvactord_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2755,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_kvactord_proto_rawDescGZIP(), []int{36}
+	return file_kvactord_proto_rawDescGZIP(), []int{38}
 }
 
 var File_kvactord_proto protoreflect.FileDescriptor
@@ -2623,7 +2763,7 @@ var File_kvactord_proto protoreflect.FileDescriptor
 const file_kvactord_proto_rawDesc = "" +
 	"\n" +
 	"\x0ekvactord.proto\x12\n" +
-	"kvactor.v1\"\xd4\x02\n" +
+	"kvactor.v1\"\x82\x03\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\rR\n" +
@@ -2634,8 +2774,9 @@ const file_kvactord_proto_rawDesc = "" +
 	"\x05stats\x18\f \x01(\v2\x18.kvactor.v1.StatsRequestH\x00R\x05stats\x123\n" +
 	"\x06events\x18\r \x01(\v2\x19.kvactor.v1.EventsRequestH\x00R\x06events\x120\n" +
 	"\x05reset\x18\x0e \x01(\v2\x18.kvactor.v1.ResetRequestH\x00R\x05reset\x12)\n" +
-	"\x05close\x18\x0f \x01(\v2\x11.kvactor.v1.CloseH\x00R\x05closeB\x04\n" +
-	"\x02op\"\xe0\x02\n" +
+	"\x05close\x18\x0f \x01(\v2\x11.kvactor.v1.CloseH\x00R\x05close\x12,\n" +
+	"\x06attach\x18\x10 \x01(\v2\x12.kvactor.v1.AttachH\x00R\x06attachB\x04\n" +
+	"\x02op\"\x90\x03\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12'\n" +
 	"\x05error\x18\x02 \x01(\v2\x11.kvactor.v1.ErrorR\x05error\x12(\n" +
@@ -2645,7 +2786,8 @@ const file_kvactord_proto_rawDesc = "" +
 	"\x05stats\x18\f \x01(\v2\x17.kvactor.v1.StatsAnswerH\x00R\x05stats\x122\n" +
 	"\x06events\x18\r \x01(\v2\x18.kvactor.v1.EventsAnswerH\x00R\x06events\x12/\n" +
 	"\x05reset\x18\x0e \x01(\v2\x17.kvactor.v1.ResetAnswerH\x00R\x05reset\x12*\n" +
-	"\x05close\x18\x0f \x01(\v2\x12.kvactor.v1.ClosedH\x00R\x05closeB\x04\n" +
+	"\x05close\x18\x0f \x01(\v2\x12.kvactor.v1.ClosedH\x00R\x05close\x12.\n" +
+	"\x06attach\x18\x10 \x01(\v2\x14.kvactor.v1.AttachedH\x00R\x06attachB\x04\n" +
 	"\x02op\"K\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
@@ -2666,14 +2808,20 @@ const file_kvactord_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\x0e2\x10.kvactor.v1.KindR\x04kind\x12\x16\n" +
 	"\x06window\x18\x03 \x01(\rR\x06window\x12\x1f\n" +
 	"\vlayer_bytes\x18\x04 \x03(\x04R\n" +
-	"layerBytes\"\xd1\x01\n" +
+	"layerBytes\"\xe3\x01\n" +
 	"\x06Opened\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x16\n" +
 	"\x06engine\x18\x02 \x01(\tR\x06engine\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\rR\x03pid\x12&\n" +
 	"\x05pools\x18\x04 \x03(\v2\x10.kvactor.v1.PoolR\x05pools\x12/\n" +
 	"\x06groups\x18\x05 \x03(\v2\x17.kvactor.v1.GroupPlacesR\x06groups\x12*\n" +
-	"\x06limits\x18\x06 \x01(\v2\x12.kvactor.v1.LimitsR\x06limits\"\xb7\x01\n" +
+	"\x06limits\x18\x06 \x01(\v2\x12.kvactor.v1.LimitsR\x06limits\x12\x10\n" +
+	"\x03key\x18\a \x01(\fR\x03key\"4\n" +
+	"\x06Attach\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\n" +
+	"\n" +
+	"\bAttached\"\xb7\x01\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x10.kvactor.v1.KindR\x04kind\x12\x16\n" +
@@ -2830,7 +2978,7 @@ func file_kvactord_proto_rawDescGZIP() []byte {
 }
 
 var file_kvactord_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_kvactord_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_kvactord_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_kvactord_proto_goTypes = []any{
 	(Kind)(0),              // 0: kvactor.v1.Kind
 	(*Request)(nil),        // 1: kvactor.v1.Request
@@ -2839,97 +2987,101 @@ var file_kvactord_proto_goTypes = []any{
 	(*Open)(nil),           // 4: kvactor.v1.Open
 	(*Group)(nil),          // 5: kvactor.v1.Group
 	(*Opened)(nil),         // 6: kvactor.v1.Opened
-	(*Pool)(nil),           // 7: kvactor.v1.Pool
-	(*GroupPlaces)(nil),    // 8: kvactor.v1.GroupPlaces
-	(*LayerPlace)(nil),     // 9: kvactor.v1.LayerPlace
-	(*Limits)(nil),         // 10: kvactor.v1.Limits
-	(*Prompt)(nil),         // 11: kvactor.v1.Prompt
-	(*Item)(nil),           // 12: kvactor.v1.Item
-	(*Step)(nil),           // 13: kvactor.v1.Step
-	(*Stepped)(nil),        // 14: kvactor.v1.Stepped
-	(*Done)(nil),           // 15: kvactor.v1.Done
-	(*Match)(nil),          // 16: kvactor.v1.Match
-	(*Matched)(nil),        // 17: kvactor.v1.Matched
-	(*Reserve)(nil),        // 18: kvactor.v1.Reserve
-	(*Reserved)(nil),       // 19: kvactor.v1.Reserved
-	(*Extend)(nil),         // 20: kvactor.v1.Extend
-	(*Extended)(nil),       // 21: kvactor.v1.Extended
-	(*Written)(nil),        // 22: kvactor.v1.Written
-	(*Retention)(nil),      // 23: kvactor.v1.Retention
-	(*RetentionRange)(nil), // 24: kvactor.v1.RetentionRange
-	(*Found)(nil),          // 25: kvactor.v1.Found
-	(*Prefetched)(nil),     // 26: kvactor.v1.Prefetched
-	(*Pinned)(nil),         // 27: kvactor.v1.Pinned
-	(*Selector)(nil),       // 28: kvactor.v1.Selector
-	(*Invalidated)(nil),    // 29: kvactor.v1.Invalidated
-	(*ResetRequest)(nil),   // 30: kvactor.v1.ResetRequest
-	(*ResetAnswer)(nil),    // 31: kvactor.v1.ResetAnswer
-	(*StatsRequest)(nil),   // 32: kvactor.v1.StatsRequest
-	(*StatsAnswer)(nil),    // 33: kvactor.v1.StatsAnswer
-	(*EventsRequest)(nil),  // 34: kvactor.v1.EventsRequest
-	(*EventsAnswer)(nil),   // 35: kvactor.v1.EventsAnswer
-	(*Close)(nil),          // 36: kvactor.v1.Close
-	(*Closed)(nil),         // 37: kvactor.v1.Closed
+	(*Attach)(nil),         // 7: kvactor.v1.Attach
+	(*Attached)(nil),       // 8: kvactor.v1.Attached
+	(*Pool)(nil),           // 9: kvactor.v1.Pool
+	(*GroupPlaces)(nil),    // 10: kvactor.v1.GroupPlaces
+	(*LayerPlace)(nil),     // 11: kvactor.v1.LayerPlace
+	(*Limits)(nil),         // 12: kvactor.v1.Limits
+	(*Prompt)(nil),         // 13: kvactor.v1.Prompt
+	(*Item)(nil),           // 14: kvactor.v1.Item
+	(*Step)(nil),           // 15: kvactor.v1.Step
+	(*Stepped)(nil),        // 16: kvactor.v1.Stepped
+	(*Done)(nil),           // 17: kvactor.v1.Done
+	(*Match)(nil),          // 18: kvactor.v1.Match
+	(*Matched)(nil),        // 19: kvactor.v1.Matched
+	(*Reserve)(nil),        // 20: kvactor.v1.Reserve
+	(*Reserved)(nil),       // 21: kvactor.v1.Reserved
+	(*Extend)(nil),         // 22: kvactor.v1.Extend
+	(*Extended)(nil),       // 23: kvactor.v1.Extended
+	(*Written)(nil),        // 24: kvactor.v1.Written
+	(*Retention)(nil),      // 25: kvactor.v1.Retention
+	(*RetentionRange)(nil), // 26: kvactor.v1.RetentionRange
+	(*Found)(nil),          // 27: kvactor.v1.Found
+	(*Prefetched)(nil),     // 28: kvactor.v1.Prefetched
+	(*Pinned)(nil),         // 29: kvactor.v1.Pinned
+	(*Selector)(nil),       // 30: kvactor.v1.Selector
+	(*Invalidated)(nil),    // 31: kvactor.v1.Invalidated
+	(*ResetRequest)(nil),   // 32: kvactor.v1.ResetRequest
+	(*ResetAnswer)(nil),    // 33: kvactor.v1.ResetAnswer
+	(*StatsRequest)(nil),   // 34: kvactor.v1.StatsRequest
+	(*StatsAnswer)(nil),    // 35: kvactor.v1.StatsAnswer
+	(*EventsRequest)(nil),  // 36: kvactor.v1.EventsRequest
+	(*EventsAnswer)(nil),   // 37: kvactor.v1.EventsAnswer
+	(*Close)(nil),          // 38: kvactor.v1.Close
+	(*Closed)(nil),         // 39: kvactor.v1.Closed
 }
 var file_kvactord_proto_depIdxs = []int32{
 	4,  // 0: kvactor.v1.Request.open:type_name -> kvactor.v1.Open
-	13, // 1: kvactor.v1.Request.step:type_name -> kvactor.v1.Step
-	32, // 2: kvactor.v1.Request.stats:type_name -> kvactor.v1.StatsRequest
-	34, // 3: kvactor.v1.Request.events:type_name -> kvactor.v1.EventsRequest
-	30, // 4: kvactor.v1.Request.reset:type_name -> kvactor.v1.ResetRequest
-	36, // 5: kvactor.v1.Request.close:type_name -> kvactor.v1.Close
-	3,  // 6: kvactor.v1.Response.error:type_name -> kvactor.v1.Error
-	6,  // 7: kvactor.v1.Response.open:type_name -> kvactor.v1.Opened
-	14, // 8: kvactor.v1.Response.step:type_name -> kvactor.v1.Stepped
-	33, // 9: kvactor.v1.Response.stats:type_name -> kvactor.v1.StatsAnswer
-	35, // 10: kvactor.v1.Response.events:type_name -> kvactor.v1.EventsAnswer
-	31, // 11: kvactor.v1.Response.reset:type_name -> kvactor.v1.ResetAnswer
-	37, // 12: kvactor.v1.Response.close:type_name -> kvactor.v1.Closed
-	5,  // 13: kvactor.v1.Open.groups:type_name -> kvactor.v1.Group
-	0,  // 14: kvactor.v1.Group.kind:type_name -> kvactor.v1.Kind
-	7,  // 15: kvactor.v1.Opened.pools:type_name -> kvactor.v1.Pool
-	8,  // 16: kvactor.v1.Opened.groups:type_name -> kvactor.v1.GroupPlaces
-	10, // 17: kvactor.v1.Opened.limits:type_name -> kvactor.v1.Limits
-	0,  // 18: kvactor.v1.Pool.kind:type_name -> kvactor.v1.Kind
-	9,  // 19: kvactor.v1.GroupPlaces.layers:type_name -> kvactor.v1.LayerPlace
-	12, // 20: kvactor.v1.Prompt.items:type_name -> kvactor.v1.Item
-	22, // 21: kvactor.v1.Step.written:type_name -> kvactor.v1.Written
-	16, // 22: kvactor.v1.Step.matches:type_name -> kvactor.v1.Match
-	18, // 23: kvactor.v1.Step.reserves:type_name -> kvactor.v1.Reserve
-	20, // 24: kvactor.v1.Step.extends:type_name -> kvactor.v1.Extend
-	11, // 25: kvactor.v1.Step.lookups:type_name -> kvactor.v1.Prompt
-	11, // 26: kvactor.v1.Step.prefetches:type_name -> kvactor.v1.Prompt
-	11, // 27: kvactor.v1.Step.pins:type_name -> kvactor.v1.Prompt
-	28, // 28: kvactor.v1.Step.invalidates:type_name -> kvactor.v1.Selector
-	15, // 29: kvactor.v1.Stepped.written:type_name -> kvactor.v1.Done
-	15, // 30: kvactor.v1.Stepped.releases:type_name -> kvactor.v1.Done
-	17, // 31: kvactor.v1.Stepped.matches:type_name -> kvactor.v1.Matched
-	19, // 32: kvactor.v1.Stepped.reserves:type_name -> kvactor.v1.Reserved
-	21, // 33: kvactor.v1.Stepped.extends:type_name -> kvactor.v1.Extended
-	25, // 34: kvactor.v1.Stepped.lookups:type_name -> kvactor.v1.Found
-	26, // 35: kvactor.v1.Stepped.prefetches:type_name -> kvactor.v1.Prefetched
-	27, // 36: kvactor.v1.Stepped.pins:type_name -> kvactor.v1.Pinned
-	15, // 37: kvactor.v1.Stepped.unpins:type_name -> kvactor.v1.Done
-	29, // 38: kvactor.v1.Stepped.invalidates:type_name -> kvactor.v1.Invalidated
-	3,  // 39: kvactor.v1.Done.error:type_name -> kvactor.v1.Error
-	11, // 40: kvactor.v1.Match.prompt:type_name -> kvactor.v1.Prompt
-	3,  // 41: kvactor.v1.Matched.error:type_name -> kvactor.v1.Error
-	11, // 42: kvactor.v1.Reserve.prompt:type_name -> kvactor.v1.Prompt
-	23, // 43: kvactor.v1.Reserve.retention:type_name -> kvactor.v1.Retention
-	3,  // 44: kvactor.v1.Reserved.error:type_name -> kvactor.v1.Error
-	3,  // 45: kvactor.v1.Extended.error:type_name -> kvactor.v1.Error
-	24, // 46: kvactor.v1.Retention.ranges:type_name -> kvactor.v1.RetentionRange
-	24, // 47: kvactor.v1.Retention.decode:type_name -> kvactor.v1.RetentionRange
-	3,  // 48: kvactor.v1.Found.error:type_name -> kvactor.v1.Error
-	3,  // 49: kvactor.v1.Prefetched.error:type_name -> kvactor.v1.Error
-	3,  // 50: kvactor.v1.Pinned.error:type_name -> kvactor.v1.Error
-	11, // 51: kvactor.v1.Selector.prefix:type_name -> kvactor.v1.Prompt
-	3,  // 52: kvactor.v1.Invalidated.error:type_name -> kvactor.v1.Error
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	15, // 1: kvactor.v1.Request.step:type_name -> kvactor.v1.Step
+	34, // 2: kvactor.v1.Request.stats:type_name -> kvactor.v1.StatsRequest
+	36, // 3: kvactor.v1.Request.events:type_name -> kvactor.v1.EventsRequest
+	32, // 4: kvactor.v1.Request.reset:type_name -> kvactor.v1.ResetRequest
+	38, // 5: kvactor.v1.Request.close:type_name -> kvactor.v1.Close
+	7,  // 6: kvactor.v1.Request.attach:type_name -> kvactor.v1.Attach
+	3,  // 7: kvactor.v1.Response.error:type_name -> kvactor.v1.Error
+	6,  // 8: kvactor.v1.Response.open:type_name -> kvactor.v1.Opened
+	16, // 9: kvactor.v1.Response.step:type_name -> kvactor.v1.Stepped
+	35, // 10: kvactor.v1.Response.stats:type_name -> kvactor.v1.StatsAnswer
+	37, // 11: kvactor.v1.Response.events:type_name -> kvactor.v1.EventsAnswer
+	33, // 12: kvactor.v1.Response.reset:type_name -> kvactor.v1.ResetAnswer
+	39, // 13: kvactor.v1.Response.close:type_name -> kvactor.v1.Closed
+	8,  // 14: kvactor.v1.Response.attach:type_name -> kvactor.v1.Attached
+	5,  // 15: kvactor.v1.Open.groups:type_name -> kvactor.v1.Group
+	0,  // 16: kvactor.v1.Group.kind:type_name -> kvactor.v1.Kind
+	9,  // 17: kvactor.v1.Opened.pools:type_name -> kvactor.v1.Pool
+	10, // 18: kvactor.v1.Opened.groups:type_name -> kvactor.v1.GroupPlaces
+	12, // 19: kvactor.v1.Opened.limits:type_name -> kvactor.v1.Limits
+	0,  // 20: kvactor.v1.Pool.kind:type_name -> kvactor.v1.Kind
+	11, // 21: kvactor.v1.GroupPlaces.layers:type_name -> kvactor.v1.LayerPlace
+	14, // 22: kvactor.v1.Prompt.items:type_name -> kvactor.v1.Item
+	24, // 23: kvactor.v1.Step.written:type_name -> kvactor.v1.Written
+	18, // 24: kvactor.v1.Step.matches:type_name -> kvactor.v1.Match
+	20, // 25: kvactor.v1.Step.reserves:type_name -> kvactor.v1.Reserve
+	22, // 26: kvactor.v1.Step.extends:type_name -> kvactor.v1.Extend
+	13, // 27: kvactor.v1.Step.lookups:type_name -> kvactor.v1.Prompt
+	13, // 28: kvactor.v1.Step.prefetches:type_name -> kvactor.v1.Prompt
+	13, // 29: kvactor.v1.Step.pins:type_name -> kvactor.v1.Prompt
+	30, // 30: kvactor.v1.Step.invalidates:type_name -> kvactor.v1.Selector
+	17, // 31: kvactor.v1.Stepped.written:type_name -> kvactor.v1.Done
+	17, // 32: kvactor.v1.Stepped.releases:type_name -> kvactor.v1.Done
+	19, // 33: kvactor.v1.Stepped.matches:type_name -> kvactor.v1.Matched
+	21, // 34: kvactor.v1.Stepped.reserves:type_name -> kvactor.v1.Reserved
+	23, // 35: kvactor.v1.Stepped.extends:type_name -> kvactor.v1.Extended
+	27, // 36: kvactor.v1.Stepped.lookups:type_name -> kvactor.v1.Found
+	28, // 37: kvactor.v1.Stepped.prefetches:type_name -> kvactor.v1.Prefetched
+	29, // 38: kvactor.v1.Stepped.pins:type_name -> kvactor.v1.Pinned
+	17, // 39: kvactor.v1.Stepped.unpins:type_name -> kvactor.v1.Done
+	31, // 40: kvactor.v1.Stepped.invalidates:type_name -> kvactor.v1.Invalidated
+	3,  // 41: kvactor.v1.Done.error:type_name -> kvactor.v1.Error
+	13, // 42: kvactor.v1.Match.prompt:type_name -> kvactor.v1.Prompt
+	3,  // 43: kvactor.v1.Matched.error:type_name -> kvactor.v1.Error
+	13, // 44: kvactor.v1.Reserve.prompt:type_name -> kvactor.v1.Prompt
+	25, // 45: kvactor.v1.Reserve.retention:type_name -> kvactor.v1.Retention
+	3,  // 46: kvactor.v1.Reserved.error:type_name -> kvactor.v1.Error
+	3,  // 47: kvactor.v1.Extended.error:type_name -> kvactor.v1.Error
+	26, // 48: kvactor.v1.Retention.ranges:type_name -> kvactor.v1.RetentionRange
+	26, // 49: kvactor.v1.Retention.decode:type_name -> kvactor.v1.RetentionRange
+	3,  // 50: kvactor.v1.Found.error:type_name -> kvactor.v1.Error
+	3,  // 51: kvactor.v1.Prefetched.error:type_name -> kvactor.v1.Error
+	3,  // 52: kvactor.v1.Pinned.error:type_name -> kvactor.v1.Error
+	13, // 53: kvactor.v1.Selector.prefix:type_name -> kvactor.v1.Prompt
+	3,  // 54: kvactor.v1.Invalidated.error:type_name -> kvactor.v1.Error
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_kvactord_proto_init() }
@@ -2944,6 +3096,7 @@ func file_kvactord_proto_init() {
 		(*Request_Events)(nil),
 		(*Request_Reset_)(nil),
 		(*Request_Close)(nil),
+		(*Request_Attach)(nil),
 	}
 	file_kvactord_proto_msgTypes[1].OneofWrappers = []any{
 		(*Response_Open)(nil),
@@ -2952,17 +3105,18 @@ func file_kvactord_proto_init() {
 		(*Response_Events)(nil),
 		(*Response_Reset_)(nil),
 		(*Response_Close)(nil),
+		(*Response_Attach)(nil),
 	}
-	file_kvactord_proto_msgTypes[10].OneofWrappers = []any{}
-	file_kvactord_proto_msgTypes[23].OneofWrappers = []any{}
-	file_kvactord_proto_msgTypes[27].OneofWrappers = []any{}
+	file_kvactord_proto_msgTypes[12].OneofWrappers = []any{}
+	file_kvactord_proto_msgTypes[25].OneofWrappers = []any{}
+	file_kvactord_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvactord_proto_rawDesc), len(file_kvactord_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

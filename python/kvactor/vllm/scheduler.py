@@ -172,10 +172,10 @@ class SchedulerSide:
         this process goes on under an adapter's name of its own.
         """
         self._epoch = uuid.uuid4().hex
-        for tracked in self._requests.values():
-            if not tracked.writing:  # pages that a worker writes are held until the session ends
-                self._end_write(tracked)
-            tracked.rename(self._epoch)
+        for tracked in list(self._requests.values()):
+            # What a worker copies for the request of before is released when it has ended.
+            self.finished(tracked.request)
+            self._track(tracked.request)
         session = self._link.session
         if session is not None:
             with self._link.guard(session, self.stats):

@@ -10,8 +10,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransfe
 from vllm.logger import init_logger
 from vllm.v1.kv_cache_interface import group_kernel_blocks
 
+from kvactor.attached import Attached
 from kvactor.errors import KvactorError
-from kvactor.mapping import Memory, attach
 from kvactor.vllm.metadata import Copy, Load, StepReport, StepWork
 from kvactor.vllm.metrics import TransferStats
 from kvactor.vllm.transfers import CpuTransfers, CudaTransfers, Transfers
@@ -27,6 +27,9 @@ logger = init_logger(f"vllm.{__name__}")
 # the wait the scheduler would spin on the processor that copies.
 IDLE_WAIT = 0.002
 
+# Seconds until the worker tries again to attach to a session that it could not attach to.
+RETRY_SECONDS = 1.0
+
 
 class WorkerSide:
     """Copies blocks between the tensors of one rank and the pages of the daemon.
@@ -41,8 +44,9 @@ class WorkerSide:
         self._blocks = blocks
         self._rank = rank
         self._transfers: Transfers | None = None
-        self._memory: Memory | None = None
+        self._attached: Attached | None = None
         self._generation = 0
+        self._retry = (0, 0.0)  # a generation, and when it is tried again
         self._loader = ThreadPoolExecutor(1, "kvactor-load")
         self._loading: dict[str, Future[tuple[int, float]]] = {}
         self._report = StepReport()
@@ -88,6 +92,9 @@ class WorkerSide:
                 moved = self._copy(copies, work.generation, to_pages=True)
                 self.stats.add("saved_bytes", moved)
                 self._report.written[batch] = 1
+            except ConnectionError as error:
+                logger.warning("kvactor: blocks are not saved: %s", error)
+                self._report.failed.add(batch)
             except Exception:
                 logger.exception("kvactor: blocks could not be saved")
                 self._report.failed.add(batch)
@@ -121,24 +128,33 @@ class WorkerSide:
     def close(self) -> None:
         """Ends the loader and lets go of the daemon's memory."""
         self._loader.shutdown(wait=True, cancel_futures=True)
-        if self._memory is not None:
-            self._memory.close()
+        if self._attached is not None:
+            self._attached.close()
 
     def _follow(self, work: StepWork) -> None:
+        """Attaches to the session that the scheduler has, in place of the one before."""
         if work.attachment is None or work.generation == self._generation:
             return
-        if self._transfers is None:
+        failed, until = self._retry
+        if self._transfers is None or (failed == work.generation and time.monotonic() < until):
             return
         wait(self._loading.values())  # they read the memory that is unmapped below
         try:
-            memory = attach(work.attachment, self._rank)
-        except (KvactorError, RuntimeError) as error:
-            logger.warning("kvactor: the daemon's memory cannot be mapped: %s", error)
+            attached = Attached(work.attachment, self._rank)
+        except KvactorError as error:
+            logger.warning("kvactor: no copies for the present session: %s", error)
+            self._retry = work.generation, time.monotonic() + RETRY_SECONDS
             return
-        if self._memory is not None:
-            self._memory.close()
-        self._transfers.use(memory)
-        self._memory, self._generation = memory, work.generation
+        before, self._attached = self._attached, attached
+        self._generation = 0  # nothing is copied if the memory cannot be used
+        try:
+            self._transfers.use(attached.memory)
+            self._generation = work.generation
+        except RuntimeError as error:
+            logger.warning("kvactor: the daemon's memory cannot be used: %s", error)
+            self._retry = work.generation, time.monotonic() + RETRY_SECONDS
+        if before is not None:
+            before.close()
 
     def _load(self, load: Load) -> tuple[int, float]:
         if not load.copies:
@@ -148,8 +164,11 @@ class WorkerSide:
         return moved, time.perf_counter() - began
 
     def _copy(self, copies: list[Copy], generation: int, to_pages: bool) -> int:
-        if self._transfers is None or generation != self._generation:
+        attached = self._attached
+        if self._transfers is None or attached is None or generation != self._generation:
             raise ConnectionError("the memory of this session with the daemon is not mapped")
-        moved = sum(self._transfers.copy(c, to_pages) for c in copies)
-        self._transfers.finish()
-        return moved
+        with attached.copying():
+            try:
+                return sum(self._transfers.copy(c, to_pages) for c in copies)
+            finally:
+                self._transfers.finish()

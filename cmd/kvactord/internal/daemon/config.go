@@ -32,13 +32,10 @@ type Config struct {
 	Aliases metrics.Aliases
 	Events  wire.Config // published if it is enabled
 
-	Sessions     int           // connections at a time
+	Sessions     int           // connections at a time, of sessions and attached to them
 	Handles      int           // claims, writes and pins of a session
 	RequestBytes int           // of a frame
 	Deadline     time.Duration // of a request that names none
-	// Quarantine is how long pages of unfinished writes are kept from others when a session
-	// ends without giving them back: another process of the client may still be writing.
-	Quarantine time.Duration
 
 	Log *slog.Logger
 }
@@ -48,7 +45,7 @@ func Defaults() Config {
 	return Config{
 		Engines: 1, Cache: kvactor.DefaultCache(), Events: wire.Default(),
 		Sessions: 4096, Handles: 1 << 16, RequestBytes: 64 << 20, Deadline: 10 * time.Second,
-		Quarantine: time.Second, Log: slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -64,7 +61,7 @@ func (c *Config) check() error {
 	say(c.Socket == "", "there is no socket")
 	say(c.MemoryBytes < 1<<20, "%d bytes of memory are less than 1 MiB", c.MemoryBytes)
 	say(c.Engines < 1 || c.Engines > 64, "%d engines are not 1 to 64", c.Engines)
-	say(c.Sessions < 1 || c.Handles < 1 || c.Deadline <= 0 || c.Quarantine < 0, "the bounds of sessions must be positive")
+	say(c.Sessions < 1 || c.Handles < 1 || c.Deadline <= 0, "the bounds of sessions must be positive")
 	say(c.RequestBytes < openBytes, "requests of %d bytes: at least %d", c.RequestBytes, openBytes)
 	say(c.Cache.TokensPerBlock != d.TokensPerBlock, "tokens_per_block is what sessions say")
 	say(len(c.Cache.MaxAttentionWindow) > 0, "max_attention_window is what sessions say")

@@ -25,10 +25,17 @@ type Daemon struct {
 	listeners []net.Listener
 	page      net.Listener // nil: none
 
+	ctx        context.Context // of requests: ends answerTime after the daemon has begun to stop
+	cancel     context.CancelFunc
+	answerTime time.Duration
+
 	mu       sync.Mutex
 	stopping bool
-	sessions map[net.Conn]*session
-	running  sync.WaitGroup // sessions, and pages that are kept behind them
+	conns    map[net.Conn]bool
+	keys     map[string]*session // that serve, by the secret of their attachments
+	running  sync.WaitGroup      // connections
+	serving  sync.WaitGroup      // those that may still ask the engine
+	quiet    chan struct{}       // closed when the daemon stops and serving is over
 }
 
 // Open opens the sockets. Serve serves them, and Close gives up what Serve has not begun.
@@ -36,8 +43,11 @@ func Open(c Config) (*Daemon, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{config: c, sessions: map[net.Conn]*session{}}
-	d.engines = engines{config: &d.config, list: map[string]*instance{}}
+	d := &Daemon{
+		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}), answerTime: answerTime,
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.engines = newEngines(&d.config)
 	err := d.listen()
 	if err != nil {
 		return nil, errors.Join(err, d.closeListeners())
@@ -66,27 +76,45 @@ func (d *Daemon) listen() error {
 }
 
 // listenUnix listens at a path that is the user's alone from the beginning. A socket that
-// a daemon left which was killed is taken over.
+// a killed daemon left is taken over.
 func listenUnix(path string, others bool) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%s is there, and no socket", path)
-		}
-		if c, err := net.Dial("unix", path); err == nil {
-			_ = c.Close()
-			return nil, fmt.Errorf("%s: another daemon listens there", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
+	if err := removeDead(path); err != nil {
+		return nil, err
 	}
-	mask := syscall.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(mask)
+	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		// The file gets the mode of the socket that is bound. The umask is the process's.
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, failed)
+	}}
+	l, err := c.Listen(context.Background(), "unix", path)
 	if err == nil && others {
 		err = os.Chmod(path, 0o666) // who connects is asked for by its credentials
 	}
 	return l, err
+}
+
+// removeDead removes a socket at which nobody listens. Only a refused connection proves that:
+// a daemon whose queue of connections is full gives another error.
+func removeDead(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is there, and no socket", path)
+	}
+	c, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return fmt.Errorf("%s: another daemon listens there", path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
+	}
+	return fmt.Errorf("another daemon may listen at the socket: %w", err)
 }
 
 // Addr is the address of the TCP port; nil: there is none.
@@ -126,20 +154,39 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	return errors.Join(err, d.stop(web))
 }
 
-// stop ends all sessions, then the engines.
+// answerTime is how long requests may take that are being served when the daemon stops.
+const answerTime = 5 * time.Second
+
+// stop ends all sessions, then the engines. It does not wait for clients to close their
+// connections: when no session is served any more, no page gets other contents.
 func (d *Daemon) stop(web *http.Server) error {
 	err := d.closeListeners()
 	_ = web.Close()
 	d.mu.Lock()
 	d.stopping = true
-	for conn := range d.sessions {
+	for conn := range d.conns {
 		_ = conn.SetReadDeadline(time.Now()) // a request that is being served is answered first
 	}
 	d.mu.Unlock()
+	late := time.AfterFunc(d.answerTime, d.hurry)
+	d.serving.Wait()
+	late.Stop()
+	close(d.quiet)
 	d.running.Wait()
+	d.cancel()
 	limited, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	return errors.Join(err, d.engines.close(limited))
+}
+
+// hurry ends requests that take too long, and answers that nobody reads.
+func (d *Daemon) hurry() {
+	d.cancel()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for conn := range d.conns {
+		_ = conn.SetWriteDeadline(time.Now())
+	}
 }
 
 // closeListeners closes the sockets, and removes that of the Unix socket.
@@ -179,7 +226,7 @@ func (d *Daemon) accept(l net.Listener) error {
 // acceptPause keeps a failing accept from using a processor.
 const acceptPause = 50 * time.Millisecond
 
-// start starts a session for a connection, if its process may have one.
+// start serves a connection, if its process may have one.
 func (d *Daemon) start(conn net.Conn) error {
 	peer, err := peerOf(conn)
 	if err != nil {
@@ -193,15 +240,16 @@ func (d *Daemon) start(conn net.Conn) error {
 	switch {
 	case d.stopping:
 		return errors.New("the daemon is stopping")
-	case len(d.sessions) >= d.config.Sessions:
-		return fmt.Errorf("%d sessions are open", len(d.sessions))
+	case len(d.conns) >= d.config.Sessions:
+		return fmt.Errorf("%d connections are open", len(d.conns))
 	}
 	s := &session{daemon: d, conn: conn, peer: peer, handles: map[uint64]*handle{}}
-	d.sessions[conn] = s
+	d.conns[conn] = true
+	d.serving.Add(1)
 	d.running.Go(func() {
-		s.serve()
+		s.run()
 		d.mu.Lock()
-		delete(d.sessions, conn)
+		delete(d.conns, conn)
 		d.mu.Unlock()
 	})
 	return nil

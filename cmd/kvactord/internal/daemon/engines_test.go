@@ -47,6 +47,61 @@ func TestAnotherModel(t *testing.T) {
 	assert.Zero(t, b.match(prompt(append(tokens, 1))).Tokens)
 }
 
+// A model whose groups have changed is another one: the old one stays while there is room.
+func TestOtherGroupsAreAnotherModel(t *testing.T) {
+	for engines, kept := range map[int]int{1: 0, 2: 2 * blockTokens} {
+		d := serve(t, func(c *Config) { c.Engines = engines })
+		tokens := tokensFrom(50, 2*blockTokens)
+		idle := func(c *client) {
+			in := d.d.engines.latest()
+			require.NoError(t, c.Close())
+			eventually(t, "the session ends", func() bool { return d.d.engines.sessionsOf(in) == 0 })
+		}
+		a := d.open(opening())
+		a.store(prompt(tokens), tokens)
+		idle(a)
+		other := opening()
+		other.Groups = other.Groups[:1]
+		idle(d.open(other))
+		assert.EqualValues(t, kept, d.open(opening()).match(prompt(append(tokens, 1))).Tokens, "%d engines", engines)
+		assert.Equal(t, kept == 0, strings.Contains(d.logged(), "engine closed"), "it is logged")
+		d.stop()
+	}
+}
+
+// While an engine is opened or closed, the sessions of others go on, and new ones join them.
+func TestSlowEnginesDelayNobodyElse(t *testing.T) {
+	d := serve(t, func(c *Config) { c.Engines = 2 })
+	a := d.open(opening())
+	d.d.engines.change <- struct{}{}
+	a.used()
+	require.NoError(t, d.open(opening()).Close())
+	conn, err := net.Dial("unix", d.socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	late := &wire.Request{DeadlineMs: 50, Op: &wire.Request_Open{Open: fingerprint("b")}}
+	_, err = conn.Write(frameOf(t, late))
+	require.NoError(t, err)
+	frame, err := wire.Read(conn, nil, maxTestAnswer)
+	require.NoError(t, err)
+	answer := &wire.Response{}
+	require.NoError(t, wire.Decode(frame, answer))
+	assert.Equal(t, codeDeadline, code(answer.Error))
+	<-d.d.engines.change
+	d.open(fingerprint("b"))
+}
+
+// Engines of two runs of a daemon, in one process or with one number, have different names.
+func TestNamesOfEngines(t *testing.T) {
+	names := map[string]bool{}
+	for range 3 {
+		d := serve(t, nil)
+		names[d.open(opening()).Opened.Engine] = true
+		d.stop()
+	}
+	assert.Len(t, names, 3)
+}
+
 // A private session has an engine of its own, which ends with it.
 func TestPrivateSessions(t *testing.T) {
 	d := serve(t, func(c *Config) { c.Engines = 2 })

@@ -46,7 +46,7 @@ func (s *served) logged() string {
 func serve(t *testing.T, change func(*Config)) *served {
 	s := &served{t: t, socket: filepath.Join(t.TempDir(), "s")}
 	c := Defaults()
-	c.Socket, c.MemoryBytes, c.Quarantine = s.socket, 4<<20, 0
+	c.Socket, c.MemoryBytes = s.socket, 4<<20
 	c.Log = slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if change != nil {
 		change(&c)

@@ -69,17 +69,27 @@ func newGeometry(o *wire.Open, cache kvactor.CacheConfig) (*geometry, *wire.Erro
 		return nil, refusal(err)
 	}
 	// Memory is split for the lengths that the session has, not for the longest of all.
-	split := g.model
-	split.MaxSeqLen = max(int(o.GetMaxTokens()), g.cache.TokensPerBlock)
 	if g.cache.ExpectedSeqLen == 0 {
-		g.cache.ExpectedSeqLen = split.MaxSeqLen
-		g.cache = forLengths(g.cache, split)
+		g.cache.ExpectedSeqLen = lengthOf(o)
+		g.cache = forLengths(g.cache, g.model)
 	}
 	return g, nil
 }
 
-// shortLen is the length of short sequences that memory is split for beside the longest.
-const shortLen = 1024
+const (
+	// shortLen is the length of short sequences that memory is split for beside the longest.
+	shortLen = 1024
+	// unknownLen is the length that memory is split for if the session does not say one.
+	unknownLen = 1 << 15
+)
+
+// lengthOf is the length of the longest sequence of a session.
+func lengthOf(o *wire.Open) int {
+	if o.GetMaxTokens() == 0 {
+		return unknownLen
+	}
+	return max(int(o.GetMaxTokens()), int(o.GetBlockTokens()))
+}
 
 // forLengths makes the split of pools whose need does not grow with the length fit for long and
 // short sequences.
@@ -88,7 +98,7 @@ func forLengths(c kvactor.CacheConfig, m kvactor.Model) kvactor.CacheConfig {
 	if err != nil || len(pools) == 1 || len(c.PoolFractions) > 0 {
 		return c
 	}
-	c.PoolFractions = windows.Fractions(pools, m.MaxSeqLen, min(shortLen, m.MaxSeqLen))
+	c.PoolFractions = windows.Fractions(pools, c.ExpectedSeqLen, min(shortLen, c.ExpectedSeqLen))
 	return c
 }
 
@@ -130,11 +140,14 @@ func checkOpen(o *wire.Open, g *geometry) *wire.Error {
 		return badf("max_tokens %d is over %d", o.GetMaxTokens(), longest)
 	case o.GetFingerprint() == "":
 		return badf("the fingerprint is empty")
+	case len(o.GetName()) > maxNameBytes || len(o.GetFingerprint()) > maxNameBytes:
+		return badf("the name or the fingerprint has more than %d bytes", maxNameBytes)
 	}
 	return nil
 }
 
 const (
+	maxNameBytes  = 1024
 	maxLayerBytes = 1 << 32
 	maxRanks      = 1024
 )

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"time"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
@@ -68,58 +67,21 @@ func (in *instance) release(ctx context.Context, list []*handle) error {
 	return in.note(in.engine.Release(ctx, steps))
 }
 
-// end gives back everything that the session holds.
-func (s *session) end() {
-	_ = s.conn.Close()
-	if s.in == nil {
-		return
-	}
+// releaseAll gives back everything that the session holds.
+func (s *session) releaseAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	n := len(s.handles)
-	writes := s.releaseAll(ctx)
-	if s.reader != 0 {
-		_ = s.in.note(s.in.engine.CloseReader(ctx, s.reader))
-	}
-	s.daemon.config.Log.Info("session ended", "client", s.name, "pid", s.peer.pid, "engine", s.in.serial, "held", n)
-	if len(writes) == 0 {
-		s.daemon.engines.release(s.in)
-		return
-	}
-	s.daemon.running.Go(func() { s.daemon.quarantine(s.in, writes) })
-}
-
-// releaseAll gives back what the session holds, and returns the writes that were not finished.
-func (s *session) releaseAll(ctx context.Context) (writes []*handle) {
 	var over []*handle
 	for n, h := range s.handles {
 		delete(s.handles, n)
-		switch {
-		case h.sequence == nil:
+		if h.sequence == nil {
 			_ = s.in.note(s.in.engine.Unpin(ctx, h.pin))
-		case h.unfinished():
-			writes = append(writes, h)
-		default:
-			over = append(over, h)
+			continue
 		}
+		over = append(over, h)
 	}
 	_ = s.in.release(ctx, over) // each is released, or the engine has failed
-	return writes
-}
-
-// quarantine keeps the pages of unfinished writes for a while: a process of the client may be
-// writing to them that does not know yet that the session has ended.
-func (d *Daemon) quarantine(in *instance, writes []*handle) {
-	if d.config.Quarantine > 0 {
-		t := time.NewTimer(d.config.Quarantine)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-in.ctx.Done():
-		}
+	if s.reader != 0 {
+		_ = s.in.note(s.in.engine.CloseReader(ctx, s.reader))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-	defer cancel()
-	_ = in.release(ctx, writes)
-	d.engines.release(in)
 }

@@ -59,7 +59,8 @@ func stepOf(s *wire.Step) *wire.Request { return &wire.Request{Op: &wire.Request
 
 // Frames that are no requests end the connection, with a reason where there is one to tell.
 func TestFramesThatAreRefused(t *testing.T) {
-	d := serve(t, func(c *Config) { c.RequestBytes = 2 << 20 })
+	// A second engine: a session may not have ended quite when its client has read the end.
+	d := serve(t, func(c *Config) { c.RequestBytes, c.Engines = 2<<20, 2 })
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
 	huge := binary.LittleEndian.AppendUint32(nil, 1<<31)
 	open := frameOf(t, opened(nil))
@@ -215,7 +216,7 @@ func FuzzSession(f *testing.F) {
 	add(&wire.Request{Op: &wire.Request_Events{Events: &wire.EventsRequest{}}})
 	add(&wire.Request{Op: &wire.Request_Reset_{Reset_: &wire.ResetRequest{}}})
 	c := Defaults()
-	c.Socket, c.MemoryBytes, c.Quarantine, c.RequestBytes = f.TempDir()+"/s", 1<<20, 0, 1<<20
+	c.Socket, c.MemoryBytes, c.RequestBytes = f.TempDir()+"/s", 1<<20, 1<<20
 	d, err := Open(c)
 	if err != nil {
 		f.Fatal(err)

@@ -21,17 +21,19 @@ import (
 //
 // sessions and idleSince are guarded by the mutex of engines.
 type instance struct {
-	key      string
-	serial   int // of instances of the daemon
-	private  bool
-	geometry *geometry
-	engine   *kvactor.Engine
-	device   *host.Device
-	pools    []kvactor.Pool
-	exports  []*host.Export
-	describe []*wire.Pool
-	places   []*wire.GroupPlaces
-	stores   bool // there is a store
+	key         string
+	serial      int    // of instances of the daemon
+	name        string // for clients: of no other instance, of other daemons neither
+	fingerprint string
+	private     bool
+	geometry    *geometry
+	engine      *kvactor.Engine
+	device      *host.Device
+	pools       []kvactor.Pool
+	exports     []*host.Export
+	describe    []*wire.Pool
+	places      []*wire.GroupPlaces
+	stores      bool // there is a store
 	// saveBytes are the part of the memory for bytes on their way to the store.
 	saveBytes int64
 	observer  *observer

@@ -18,13 +18,17 @@ import (
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
 )
 
-// session is one connection. Its goroutine alone uses it.
+// session is one connection. Its goroutine alone uses it, but for attached.
 type session struct {
 	daemon *Daemon
 	conn   net.Conn
 	peer   peer
 	name   string
 	in     *instance // nil: not opened yet
+	closed bool      // by Close: the client's copies have ended
+
+	attached attachments
+	owner    *session // whose attachment this connection is; nil: of none
 
 	handles map[uint64]*handle
 	reader  kvactor.ReaderID // of events; 0: none yet
@@ -38,15 +42,48 @@ const (
 	openBytes = 1 << 20
 	// openTime is how long a connection may take to say who it is, and frameTime how long
 	// a frame may take from its first byte to its last, in either direction.
-	openTime  = 10 * time.Second
-	frameTime = 30 * time.Second
+	openTime = 10 * time.Second
+	// maxDeadline bounds what a request may ask for.
+	maxDeadline = 5 * time.Minute
+	frameTime   = 30 * time.Second
 	// keptBytes is the largest buffer that is kept between two requests.
 	keptBytes = 4 << 20
 )
 
-// serve serves requests until the connection ends.
+// run serves the connection, and keeps the pages that the session holds until everyone who may
+// copy has closed. A process that is killed has its connections closed by the system.
+func (s *session) run() {
+	s.serve()
+	s.daemon.serving.Done()
+	switch {
+	case s.owner != nil:
+		s.detach()
+	case s.in == nil:
+		_ = s.conn.Close()
+	default:
+		s.end()
+	}
+}
+
+// end gives back everything that the session holds, when its pages may be reused.
+func (s *session) end() {
+	s.daemon.config.Log.Info("session ended",
+		"client", s.name, "pid", s.peer.pid, "engine", s.in.serial, "held", len(s.handles))
+	s.endAttachments()
+	if !s.in.broken.Load() { // memory of an engine that has failed is not used again
+		if !s.closed {
+			halfClose(s.conn)
+			s.untilClosed()
+		}
+		s.attached.open.Wait()
+	}
+	_ = s.conn.Close()
+	s.releaseAll()
+	s.daemon.engines.release(s.in)
+}
+
+// serve serves requests until the session ends.
 func (s *session) serve() {
-	defer s.end()
 	defer func() {
 		if r := recover(); r != nil { // of the daemon: the other sessions go on
 			s.daemon.config.Log.Error("session panicked", "client", s.name, "pid", s.peer.pid, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
@@ -57,6 +94,12 @@ func (s *session) serve() {
 		request, err := s.read(r)
 		if err != nil {
 			s.refuseFrame(err)
+			return
+		}
+		if a, attaches := request.GetOp().(*wire.Request_Attach); attaches && s.in == nil {
+			_ = s.write(&wire.Response{
+				Id: request.GetId(), Error: s.attach(a.Attach), Op: &wire.Response_Attach{Attach: &wire.Attached{}},
+			})
 			return
 		}
 		answer, last := s.answer(request)
@@ -140,9 +183,9 @@ func (s *session) write(m proto.Message) error {
 func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 	limit := s.daemon.config.Deadline
 	if ms := r.GetDeadlineMs(); ms > 0 {
-		limit = time.Duration(ms) * time.Millisecond
+		limit = min(time.Duration(ms)*time.Millisecond, maxDeadline)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(s.daemon.ctx, limit)
 	defer cancel()
 	out := &wire.Response{Id: r.GetId()}
 	open, opens := r.GetOp().(*wire.Request_Open)
@@ -174,7 +217,7 @@ func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 		out.Error, out.Op = refusal(s.in.note(s.in.engine.Reset(ctx))), &wire.Response_Reset_{Reset_: &wire.ResetAnswer{}}
 	case *wire.Request_Close:
 		out.Op = &wire.Response_Close{Close: &wire.Closed{}}
-		s.releaseAll(ctx)
+		s.closed = true
 		return out, true
 	default:
 		out.Error = badf("the request asks for nothing")
@@ -192,19 +235,31 @@ func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.E
 	}
 	in, wrong := s.daemon.engines.acquire(ctx, o)
 	if wrong != nil {
-		s.daemon.config.Log.Warn("session refused", "client", o.GetName(), "pid", s.peer.pid, "code", wrong.GetCode(), "error", wrong.GetMessage())
+		s.daemon.config.Log.Warn("session refused", "client", brief(o.GetName()), "pid", s.peer.pid,
+			"code", wrong.GetCode(), "error", brief(wrong.GetMessage()))
 		return nil, wrong
 	}
 	s.in, s.name = in, o.GetName()
+	s.daemon.register(s)
 	s.daemon.config.Log.Info("session opened", "client", s.name, "pid", s.peer.pid, "engine", in.serial)
 	return &wire.Opened{
-		Version: wire.Version, Engine: fmt.Sprintf("%d.%d", os.Getpid(), in.serial), Pid: uint32(os.Getpid()),
+		Version: wire.Version, Engine: in.name, Pid: uint32(os.Getpid()),
 		Pools: in.describe, Groups: in.places,
 		Limits: &wire.Limits{
 			RequestBytes: uint32(s.daemon.config.RequestBytes), Handles: uint32(s.daemon.config.Handles),
 			DeadlineMs: uint32(s.daemon.config.Deadline.Milliseconds()),
 		},
+		Key: []byte(s.attached.key),
 	}, nil
+}
+
+// brief is the beginning of a text that a client has chosen, for the log.
+func brief(text string) string {
+	const most = 256
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
 }
 
 func (s *session) stats(ctx context.Context) (*wire.StatsAnswer, *wire.Error) {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
@@ -111,7 +112,8 @@ func (s *session) checkWritten(h *handle, tokens int64) *wire.Error {
 	return nil
 }
 
-// releases ends claims and writes.
+// releases ends claims and writes. The deadline of the request does not stop it: a handle that
+// is forgotten must have given its pages back.
 func (s *session) releases(ctx context.Context, list []uint64) []*wire.Done {
 	out := make([]*wire.Done, len(list))
 	var over []*handle
@@ -125,7 +127,9 @@ func (s *session) releases(ctx context.Context, list []uint64) []*wire.Done {
 		delete(s.handles, n)
 		over = append(over, h)
 	}
-	_ = s.in.release(ctx, over) // what is lost is released as well
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	_ = s.in.release(ending, over) // what is lost is released as well
 	return out
 }
 
@@ -240,8 +244,11 @@ func (s *session) unpin(ctx context.Context, n uint64) *wire.Done {
 	if wrong != nil {
 		return &wire.Done{Error: wrong}
 	}
-	delete(s.handles, n)
-	return &wire.Done{Error: refusal(s.in.note(s.in.engine.Unpin(ctx, h.pin)))}
+	err := s.in.note(s.in.engine.Unpin(ctx, h.pin))
+	if err == nil || errors.Is(err, kvactor.ErrUnknownPin) {
+		delete(s.handles, n)
+	}
+	return &wire.Done{Error: refusal(err)}
 }
 
 func (s *session) invalidate(ctx context.Context, x *wire.Selector) *wire.Invalidated {
