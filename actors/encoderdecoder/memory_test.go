@@ -165,7 +165,7 @@ func TestBatches(t *testing.T) {
 
 func TestMemoryIsSplitByTheFraction(t *testing.T) {
 	r := newRig(t, setup{change: func(c *windows.Config) {
-		c.CrossKVCacheFraction, c.FreeGPUMemoryFraction, c.HostCacheSize = 0.25, 0.5, 1<<20
+		c.CrossKVCacheFraction, c.FreeGPUMemoryFraction, c.HostCacheSize, c.OffloadAhead = 0.25, 0.5, 1<<20, false
 	}})
 	defer r.end()
 	infos := r.Pools()

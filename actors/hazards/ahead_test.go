@@ -49,6 +49,7 @@ func observe(t *testing.T, s setup, seed uint64, ahead bool) (o observation) {
 			}
 		}
 	}
+	o.stats.Memory.AheadBytes = 0
 	for i := range o.stats.Pools {
 		p := &o.stats.Pools[i].PoolCounters
 		o.waiting.BytesOffloaded += p.BytesOffloaded

@@ -137,7 +137,7 @@ func (r *run) compareState(t *rapid.T) {
 	a.Store, b.Store = nil, nil
 	for _, s := range []*inspect.Stats{&a, &b} {
 		s.Calls, s.RefusedSteps, s.AppendedTokens, s.AppendedPages = inspect.CallStats{}, inspect.StepRefusals{}, 0, 0
-		s.ThrashTokens, s.Forgets, s.Weights = 0, inspect.ForgetStats{}, ""
+		s.ThrashTokens, s.Forgets, s.Weights, s.Memory = 0, inspect.ForgetStats{}, "", inspect.MemoryStats{}
 	}
 	r.same(t, "stats", ea, eb, a, b)
 	r.compareContents(t)
