@@ -26,6 +26,10 @@ VERSION = 1
 FIRST_FRAME = 1 << 20
 """Bytes of a frame before the daemon has told its limit."""
 
+MAX_TOKEN = 2**31 - 1
+MAX_RESPONSE = 1 << 30
+"""Bytes of a response; a longer one is taken for a broken daemon."""
+
 Packed = bytes | bytearray | memoryview
 
 
@@ -55,8 +59,15 @@ def pack(tokens: Sequence[int] | npt.NDArray[Any] | Packed) -> Packed:
     if isinstance(tokens, bytes | bytearray | memoryview):
         return tokens
     if isinstance(tokens, np.ndarray):
+        if not np.issubdtype(tokens.dtype, np.integer):
+            raise ValueError(f"tokens are {tokens.dtype}, not integers")
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() <= MAX_TOKEN:
+            raise ValueError(f"tokens are not all in 0 to {MAX_TOKEN}")
         return tokens.astype("<i4", copy=False).tobytes()
-    packed = array.array("i", tokens)
+    try:
+        packed = array.array("i", tokens)
+    except OverflowError:
+        raise ValueError(f"tokens are not all in 0 to {MAX_TOKEN}") from None
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
@@ -97,6 +108,8 @@ class Channel:
         try:
             self._socket.settimeout(self.deadline + patience)
             (size,) = struct.unpack("<I", self._read(4))
+            if size > MAX_RESPONSE:
+                raise ProtocolError(f"a response of {size} bytes, at most {MAX_RESPONSE}")
             body = self._read(size)
         except OSError as error:
             raise UnreachableError(_reason(error)) from error
