@@ -83,8 +83,13 @@ class KvactorCache(Cache):
         """model.generate of ids, shape (1, tokens), that computes what is new in them.
 
         The keys and values of what it computes are given to the daemon. Returns what
-        model.generate returns.
+        model.generate returns. Several beams or sequences, and masks with zeros, are
+        generated without the cache, with a warning.
         """
+        why = _unfit(model, ids, options)
+        if why:
+            logger.warning("kvactor: generated without the cache: %s", why)
+            return model.generate(ids, **options)
         self.load(ids)
         # With a mask as long as ids generate knows that the cache holds some of them.
         options.setdefault("attention_mask", torch.ones_like(ids))
@@ -289,6 +294,21 @@ def _fingerprint(model: Any, block_tokens: int) -> str:
         "weights": digest.hexdigest(),
     }
     return fingerprint(described)
+
+
+def _unfit(model: Any, ids: torch.Tensor, options: dict[str, Any]) -> str:
+    """Says why the keys and values of a generation are not those of one row of tokens."""
+    for name in ("num_beams", "num_return_sequences"):
+        value = options.get(name)
+        for config in (options.get("generation_config"), model.generation_config):
+            if value is None:
+                value = getattr(config, name, None)
+        if value not in (None, 1):
+            return f"{name} is {value}"
+    mask = options.get("attention_mask")
+    if mask is not None and (mask.shape != ids.shape or not bool((mask == 1).all())):
+        return "the attention mask hides tokens"
+    return ""
 
 
 def _row(ids: torch.Tensor | Sequence[int]) -> list[int]:

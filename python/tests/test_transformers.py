@@ -156,3 +156,20 @@ def test_recurrent_layers_are_refused(daemon):
     )
     with pytest.raises(NotImplementedError, match="LinearAttentionLayer"):
         KvactorCache(transformers.MambaForCausalLM(config), daemon.path)
+
+
+def test_beams_masks_and_several_sequences_are_not_stored(daemon):
+    model = make("llama")
+    ids = extend(turn_tokens(0), 1)
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    cache = KvactorCache(model, daemon.path)
+    for more in (
+        {"num_beams": 4},
+        {"attention_mask": mask},
+        {"do_sample": True, "num_return_sequences": 2},
+    ):
+        out = cache.generate(model, ids, **{**OPTIONS, **more})
+        assert out.shape[0] == more.get("num_return_sequences", 1)
+    assert cache.load(ids) == 0
+    cache.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vllm.logger import init_logger
@@ -173,7 +174,7 @@ def _items(request: Request) -> tuple[Item, ...]:
         if place.length:
             items.append(Item(place.offset, place.offset + place.length, feature.identifier))
     items.sort(key=lambda item: item.start)
-    if any(a.end > b.start for a, b in zip(items, items[1:], strict=False)):
+    if any(a.end > b.start for a, b in pairwise(items)):
         raise ValueError("its multimodal inputs overlap")
     return tuple(items)
 
@@ -252,7 +253,7 @@ def _range(entry: Any, name: str) -> Range:
 
 def _disjoint(ranges: Sequence[Range]) -> tuple[Range, ...]:
     found = sorted(ranges, key=lambda r: r.start)
-    for a, b in zip(found, found[1:], strict=False):
+    for a, b in pairwise(found):
         if a.end is None or a.end > b.start:
             raise ValueError("retention.ranges has two that overlap")
     return tuple(found)
