@@ -28,6 +28,9 @@ from kvactor.types import Group, Kind, Prompt, Retention
 
 T = TypeVar("T")
 
+MAX_UNREAD = 64
+"""Responses that are left unread. The daemon stops when the socket is full of them."""
+
 Pages = list[npt.NDArray[np.int32]]
 """A table for each pool: a page for each block from the prompt's beginning, or NO_PAGE."""
 
@@ -256,11 +259,14 @@ class Session:
                 self._queue.step.releases.append(handle)
 
     def flush(self) -> None:
-        """Sends what is queued, and waits for no answer."""
+        """Sends what is queued. Waits for an answer once in MAX_UNREAD times only."""
         with self._lock:
             step = self._queue.step
             if step.written or step.releases:
-                self._send(self._take())
+                if self._unread >= MAX_UNREAD:
+                    self._exchange(self._take())
+                else:
+                    self._send(self._take())
 
     def drain(self) -> None:
         """Sends what is queued, and returns when it is served.
@@ -411,7 +417,7 @@ def _fill(target: Any, prompt: Prompt) -> None:
     if prompt.adapter:
         target.adapter = prompt.adapter
     for item in prompt.items:
-        digest = hashlib.sha256(item.digest.encode()).digest()
+        digest = hashlib.sha256(item.digest.encode(errors="surrogatepass")).digest()
         target.items.add(hash=digest, start=item.start, length=item.end - item.start)
 
 

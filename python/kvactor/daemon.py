@@ -19,7 +19,10 @@ START_SECONDS = 10.0
 
 # The shell reads a pipe that this process holds open. When the process ends, however it
 # does, the pipe ends, and the shell ends the daemon.
-_SHELL = 'binary=$1; shift; "$binary" "$@" & child=$!; cat; kill "$child"; wait "$child"'
+# The shell ends with the daemon, too.
+_SHELL = """exec 3<&0; binary=$1; shift; "$binary" "$@" 3<&- & child=$!
+{ cat <&3 >/dev/null; kill "$child"; } & watcher=$!
+wait "$child"; status=$?; kill "$watcher"; exit $status"""
 
 
 class NoDaemonError(KvactorError, FileNotFoundError):
@@ -60,6 +63,10 @@ class Daemon:
             try:
                 connect(path)
             except UnreachableError:
+                status = self._child.poll()
+                if status is not None:
+                    self.stop()
+                    raise UnreachableError(f"kvactord ended with status {status}") from None
                 if time.monotonic() > until:
                     self.stop()
                     raise

@@ -1,9 +1,10 @@
 """Fingerprints of models: what two processes must have in common to share blocks.
 
 Keys and values depend on the weights, and on how they are computed. A fingerprint is a
-hash of a description by the caller (configuration, element types, layout) and of samples
-of the weight files. Samples of every tensor tell two sets of weights apart without
-reading all of them: training changes more than a few elements of the tensors it changes.
+hash of a description by the caller (configuration, element types, layout) and of a CRC-32
+of each 4 MiB of the weights. All bytes are read, on several threads: one core reads 2.9
+GiB/s from memory. A change of one place is overlooked once in 2³² times. Samples were
+rejected: training may change some rows of an embedding and nothing else.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-SAMPLE_BYTES = 1024  # read at the start and in the middle of each tensor
-SAMPLES = 256  # evenly spaced, of a file whose tensors are not known
-HEADER_LIMIT = 100 << 20  # of safetensors
+PIECE = 4 << 20  # bytes of which a checksum is taken
+THREADS = min(16, os.cpu_count() or 1)
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 
@@ -31,12 +33,9 @@ def fingerprint(description: Mapping[str, Any], weights: str | os.PathLike[str] 
     """
     digest = hashlib.sha256()
     digest.update(json.dumps(description, sort_keys=True, default=str).encode())
-    if weights:
-        for path in weight_files(Path(weights)):
-            digest.update(path.name.encode() + b"\0")
-            digest.update(str(path.stat().st_size).encode() + b"\0")
-            for sample in _samples(path):
-                digest.update(sample)
+    files = weight_files(Path(weights)) if weights else []
+    if files:
+        digest.update(checksum_files(files))
     return digest.hexdigest()[:32]
 
 
@@ -49,32 +48,41 @@ def weight_files(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.suffix in WEIGHTS and p.is_file())
 
 
-def _samples(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        places = _tensor_places(file, size) if path.suffix == ".safetensors" else None
-        if places is None:
-            places = [size * i // SAMPLES for i in range(SAMPLES)]
-        for place in places:
-            file.seek(place)
-            yield file.read(SAMPLE_BYTES)
+def checksum_files(paths: Iterable[Path]) -> bytes:
+    """The names, sizes and checksums of files, hashed."""
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for path in paths:
+            size = path.stat().st_size
+            digest.update(f"{path.name}\0{size}\0".encode())
+            for crc in pool.map(_file_crc, _repeat(path, size), range(0, size, PIECE)):
+                digest.update(crc.to_bytes(4, "little"))
+    return digest.digest()
 
 
-def _tensor_places(file: BinaryIO, size: int) -> list[int] | None:
-    """Offsets of samples: the header, the start and the middle of each tensor.
+def checksum_arrays(arrays: Iterable[tuple[str, memoryview]]) -> bytes:
+    """The names, sizes and checksums of arrays of bytes, hashed."""
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for name, data in arrays:
+            digest.update(f"{name}\0{len(data)}\0".encode())
+            pieces = (data[at : at + PIECE] for at in range(0, len(data), PIECE))
+            for crc in pool.map(zlib.crc32, pieces):
+                digest.update(crc.to_bytes(4, "little"))
+    return digest.digest()
 
-    None if the file is not one of safetensors after all.
-    """
-    length = int.from_bytes(file.read(8), "little")
-    if length > min(HEADER_LIMIT, size - 8):
-        return None
-    try:
-        header = json.loads(file.read(length))
-    except ValueError:
-        return None
-    places = list(range(0, 8 + length, SAMPLE_BYTES))
-    for name, tensor in sorted(header.items()):
-        if name != "__metadata__":
-            begin, end = tensor["data_offsets"]
-            places += [8 + length + begin, 8 + length + (begin + end) // 2]
-    return places
+
+def _repeat(path: Path, size: int) -> Iterable[Path]:
+    return (path for _ in range(0, size, PIECE))
+
+
+def _file_crc(path: Path, offset: int) -> int:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        crc, left = 0, PIECE
+        while left:
+            data = file.read(left)
+            if not data:
+                break
+            crc, left = zlib.crc32(data, crc), left - len(data)
+        return crc

@@ -11,7 +11,6 @@ Tried with transformers 5.19.0.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Sequence
@@ -28,15 +27,12 @@ from transformers.cache_utils import (
 
 from kvactor.client import Match, Pages, Reserve, Session
 from kvactor.errors import KvactorError
-from kvactor.fingerprint import fingerprint
+from kvactor.fingerprint import checksum_arrays, fingerprint
 from kvactor.link import Link
 from kvactor.memory import Blocks, copy
 from kvactor.types import NO_PAGE, Group, Kind, Prompt
 
 logger = logging.getLogger(__name__)
-
-SAMPLE = 256
-"""Elements at the start and in the middle of each parameter that a fingerprint reads."""
 
 
 class KvactorCache(Cache):
@@ -70,6 +66,7 @@ class KvactorCache(Cache):
         self._tokens: list[int] = []
         self._zeros: list[set[int]] = []  # blocks of each group that were not loaded
         self._groups = shapes.groups(block_tokens)
+        self._versions = _versions(model)
         self._link = Link(
             os.fspath(socket),
             name="transformers",
@@ -83,8 +80,15 @@ class KvactorCache(Cache):
         """model.generate of ids, shape (1, tokens), that computes what is new in them.
 
         The keys and values of what it computes are given to the daemon. Returns what
-        model.generate returns.
+        model.generate returns. Several beams or sequences, and masks with zeros, are
+        generated without the cache, with a warning.
         """
+        why = _unfit(model, ids, options)
+        if _versions(model) != self._versions:
+            why = "the weights are not those that the cache was made for"
+        if why:
+            logger.warning("kvactor: generated without the cache: %s", why)
+            return model.generate(ids, **options)
         self.load(ids)
         # With a mask as long as ids generate knows that the cache holds some of them.
         options.setdefault("attention_mask", torch.ones_like(ids))
@@ -269,26 +273,49 @@ def _probe(model: Any) -> _Shapes:
 
 
 def _fingerprint(model: Any, block_tokens: int) -> str:
-    """Hashes the configuration and samples of each parameter as it is in memory."""
+    """Hashes the configuration, and all parameters as they are in memory."""
     config = model.config.to_dict()
     for volatile in ("_name_or_path", "transformers_version"):
         config.pop(volatile, None)
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().reshape(-1)
-        middle = flat.numel() // 2
-        for sample in (flat[:SAMPLE], flat[middle : middle + SAMPLE]):
-            digest.update(
-                name.encode() + sample.cpu().contiguous().view(torch.uint8).numpy().tobytes()
-            )
+    arrays = (
+        (f"{name} {tuple(t.shape)} {t.dtype}", _bytes(t)) for name, t in model.state_dict().items()
+    )
     described = {
         "host": "transformers",
         "config": config,
         "dtype": str(model.dtype),
         "block_tokens": block_tokens,
-        "weights": digest.hexdigest(),
+        "weights": checksum_arrays(arrays).hex(),
     }
     return fingerprint(described)
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return memoryview(flat.numpy())
+
+
+def _versions(model: Any) -> list[tuple[str, int, int]]:
+    """Changes when a weight is replaced, or written in place other than by its `.data`."""
+    return [
+        (name, t.data_ptr(), 0 if t.is_inference() else t._version)
+        for name, t in model.state_dict().items()
+    ]
+
+
+def _unfit(model: Any, ids: torch.Tensor, options: dict[str, Any]) -> str:
+    """Says why the keys and values of a generation are not those of one row of tokens."""
+    for name in ("num_beams", "num_return_sequences"):
+        value = options.get(name)
+        for config in (options.get("generation_config"), model.generation_config):
+            if value is None:
+                value = getattr(config, name, None)
+        if value not in (None, 1):
+            return f"{name} is {value}"
+    mask = options.get("attention_mask")
+    if mask is not None and (mask.shape != ids.shape or not bool((mask == 1).all())):
+        return "the attention mask hides tokens"
+    return ""
 
 
 def _row(ids: torch.Tensor | Sequence[int]) -> list[int]:

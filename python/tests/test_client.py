@@ -261,3 +261,18 @@ def test_a_daemon_ends_with_the_process_that_spawned_it(binary):
 
 def _pid(session):
     return int(session.attachment.pools[0].path.split("/")[2])
+
+
+def test_a_session_may_flush_without_reading(daemon):
+    session = open_session(daemon)
+    for _ in range(3000):
+        session.release(999999)
+        session.flush()
+    session.reserve(Reserve(Prompt(tokens(16))))
+
+
+def test_a_daemon_with_a_bad_flag_is_said_at_once(binary):
+    began = time.monotonic()
+    with pytest.raises(KvactorError, match="status"):
+        kvactor.spawn("1MiB", options={"nonsense": "1"})
+    assert time.monotonic() - began < 5

@@ -156,3 +156,38 @@ def test_recurrent_layers_are_refused(daemon):
     )
     with pytest.raises(NotImplementedError, match="LinearAttentionLayer"):
         KvactorCache(transformers.MambaForCausalLM(config), daemon.path)
+
+
+def test_beams_masks_and_several_sequences_are_not_stored(daemon):
+    model = make("llama")
+    ids = extend(turn_tokens(0), 1)
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    cache = KvactorCache(model, daemon.path)
+    for more in (
+        {"num_beams": 4},
+        {"attention_mask": mask},
+        {"do_sample": True, "num_return_sequences": 2},
+    ):
+        out = cache.generate(model, ids, **{**OPTIONS, **more})
+        assert out.shape[0] == more.get("num_return_sequences", 1)
+    assert cache.load(ids) == 0
+    cache.close()
+
+
+def test_weights_that_change_after_the_cache_was_made(daemon):
+    model = make("llama")
+    ids = extend(turn_tokens(0), 1)
+    cache = KvactorCache(model, daemon.path)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[50] += 1
+    cache.generate(model, ids, **OPTIONS)
+    assert cache.load(ids) == 0
+    cache.generate(make("llama"), ids, **OPTIONS)
+    assert cache.load(ids) == 0
+    changed = KvactorCache(model, daemon.path)
+    changed.generate(model, ids, **OPTIONS)
+    assert changed.load(ids) > 0
+    assert cache.load(ids) == 0
+    cache.close()
+    changed.close()

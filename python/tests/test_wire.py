@@ -33,12 +33,12 @@ def test_tokens_are_packed_little_endian(tokens):
 
 @pytest.mark.parametrize("tokens", [[2**32 + 5], np.array([2**32 + 5]), np.array([2**31], "u4")])
 def test_tokens_that_are_too_large_are_refused(tokens):
-    with pytest.raises(OverflowError):
+    with pytest.raises(ValueError, match="2147483647"):
         wire.pack(tokens)
 
 
 def test_tokens_are_integers():
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="not integers"):
         wire.pack(np.array([1.5]))
 
 

@@ -243,9 +243,15 @@ class KvactorConnector(KVConnectorBase_V1, SupportsHMA):
 
 def _groups(config: VllmConfig, cache: KVCacheConfig) -> list[CacheGroup]:
     parallel = config.parallel_config
-    for name in ("pipeline_parallel_size", "decode_context_parallel_size"):
+    for name in (
+        "pipeline_parallel_size",
+        "decode_context_parallel_size",
+        "prefill_context_parallel_size",
+    ):
         if getattr(parallel, name, 1) > 1:
             raise UnsupportedCacheError(f"{name} is {getattr(parallel, name)}")
+    if getattr(config.cache_config, "calculate_kv_scales", False):
+        raise UnsupportedCacheError("calculate_kv_scales makes keys depend on the first batch")
     return cache_groups(cache)
 
 

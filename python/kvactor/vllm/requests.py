@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vllm.logger import init_logger
 
 from kvactor.client import Match
-from kvactor.fingerprint import fingerprint
 from kvactor.types import Item, Prompt, Range, Retention
+from kvactor.vllm.adapters import Adapters
+from kvactor.vllm.once import warn_once
 from kvactor.wire import pack
 
 if TYPE_CHECKING:
@@ -22,11 +23,18 @@ logger = init_logger(f"vllm.{__name__}")
 EPOCH = "#reset-"
 """Stands between the name of an adapter and that of a reset."""
 
+MAX_TEXT = 1024  # bytes of a salt and of a session
+MAX_RANGES = 1024
+MAX_PRIORITY = 100
+MAX_TOKEN = 2**31 - 1
+MAX_DURATION_MS = 100 * 365 * 24 * 3600 * 1000
+
 
 @dataclass
 class Tracked:
     """A request and what the daemon has of it.
 
+    adapter: names its adapter, before a reset.
     stored: leading blocks that the daemon has or that are being written to it, in the
         session number `generation`.
     tried: blocks up to which pages were asked for, whether there were any or not.
@@ -35,11 +43,14 @@ class Tracked:
     loading: a worker copies the claimed pages.
     write: the handle under which the blocks of a prompt are written, chunk by chunk.
     writing: a worker copies to pages of the request.
+    failed: a load of it failed, so it is computed.
+    stale: its keys and values depend on what has changed since; nothing is saved.
     finished: vLLM has no such request any more.
     """
 
     request: Request
     namespace: Prompt
+    adapter: str = ""
     stored: int = 0
     tried: int = 0
     generation: int = 0
@@ -49,15 +60,45 @@ class Tracked:
     loading: bool = False
     write: int = 0
     writing: bool = False
+    failed: bool = False
+    stale: bool = False
     finished: bool = False
+    _inputs: tuple[Any, ...] = ()
     _packed: bytearray = field(default_factory=bytearray)
 
     @classmethod
-    def of(cls, request: Request) -> Tracked | None:
-        """None if the request's keys and values depend on more than tokens and items."""
+    def of(cls, request: Request, adapters: Adapters) -> Tracked | None:
+        """None if its keys and values depend on what cannot be named, or on embeddings."""
         if request.prompt_token_ids is None or request.prompt_embeds is not None:
             return None
-        return cls(request, _namespace(request))
+        adapter = adapters.name(request.lora_request)
+        if adapter is None:
+            return None
+        try:
+            tracked = cls(request, _namespace(request, adapter), adapter)
+            tracked._inputs = _inputs(request)
+            tracked.tokens(0, len(request.all_token_ids))
+        except ValueError as error:
+            warn_once(logger, f"a request is computed: {error}")
+            return None
+        return tracked
+
+    def refresh(self, adapters: Adapters) -> None:
+        """Reads what has changed: further inputs of a streaming request, or its adapter."""
+        if adapters.name(self.request.lora_request) != self.adapter:
+            self.stale = True
+        inputs = _inputs(self.request)
+        if inputs == self._inputs:
+            return
+        self._inputs = inputs
+        self._packed.clear()  # the last token of an answer is not part of the next prompt
+        try:
+            now = _namespace(self.request, self.adapter)
+        except ValueError as error:
+            warn_once(logger, f"a request is computed: {error}")
+            self.stale = True
+            return
+        self.namespace = replace(self.namespace, items=now.items, retention=now.retention)
 
     def tokens(self, first: int, last: int) -> bytes:
         """Tokens [first, last) of the request, generated ones too, packed."""
@@ -73,11 +114,14 @@ class Tracked:
         )
         return replace(self.namespace, tokens=self.tokens(0, tokens), items=items)
 
+    def plain_after(self, tokens: int) -> bool:
+        """Reports whether no item covers a token behind the first ones."""
+        return all(item.end <= tokens for item in self.namespace.items)
+
     def rename(self, epoch: str) -> None:
         """Leaves the blocks of before a reset: from now on others are stored and found."""
         if epoch:
-            name = self.namespace.adapter.split(EPOCH)[0]
-            self.namespace = replace(self.namespace, adapter=f"{name}{EPOCH}{epoch}")
+            self.namespace = replace(self.namespace, adapter=f"{self.adapter}{EPOCH}{epoch}")
             self.generation = -1  # as if the session were another one
 
     def follow(self, generation: int) -> None:
@@ -88,24 +132,65 @@ class Tracked:
             self.writing = False
 
 
-def _namespace(request: Request) -> Prompt:
-    params = request.kv_transfer_params or {}
-    session = params.get("session") or getattr(request, "session_id", None) or ""
-    adapter = ""
-    if request.lora_request is not None:
-        adapter = _adapter(request.lora_request.lora_name, request.lora_request.lora_path)
+def _inputs(request: Request) -> tuple[Any, ...]:
+    """What another input of a streaming request changes, its number of tokens first."""
+    places = [(f.mm_position, f.identifier) for f in request.mm_features]
+    return (request.num_prompt_tokens, *((p.offset, p.length, of) for p, of in places))
+
+
+def _namespace(request: Request, adapter: str) -> Prompt:
+    """What the keys and values of a request depend on. Raises ValueError for what is no key."""
+    params = request.kv_transfer_params
+    if params is not None and not isinstance(params, Mapping):
+        warn_once(logger, "kv_transfer_params is not an object; it is ignored")
+        params = None
+    params = params or {}
+    return Prompt(
+        (),
+        _text(request.cache_salt or "", "cache_salt"),
+        adapter,
+        _items(request),
+        _session(request, params),
+        _retention(request, params),
+    )
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is not a string")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is not Unicode text") from None
+    if size > MAX_TEXT:
+        raise ValueError(f"{name} has more than {MAX_TEXT} bytes")
+    return value
+
+
+def _items(request: Request) -> tuple[Item, ...]:
     items = []
     for feature in request.mm_features:
         place = feature.mm_position
-        items.append(Item(place.offset, place.offset + place.length, feature.identifier))
-    return Prompt(
-        (),
-        request.cache_salt or "",
-        adapter,
-        tuple(sorted(items, key=lambda item: item.start)),
-        str(session),
-        _retention(request, params),
-    )
+        if place.length:
+            items.append(Item(place.offset, place.offset + place.length, feature.identifier))
+    items.sort(key=lambda item: item.start)
+    if any(a.end > b.start for a, b in pairwise(items)):
+        raise ValueError("its multimodal inputs overlap")
+    return tuple(items)
+
+
+def _session(request: Request, params: Mapping[str, Any]) -> str:
+    """The conversation of a request, or none with a warning if it has no proper name."""
+    session = params.get("session")
+    if session is None:
+        session = getattr(request, "session_id", None) or ""
+    if isinstance(session, int) and not isinstance(session, bool):
+        session = f"{session:x}" if abs(session) > MAX_TOKEN else str(session)
+    try:
+        return _text(session, "kv_transfer_params.session")
+    except ValueError as error:
+        warn_once(logger, f"{error}; the request belongs to no session")
+        return ""
 
 
 def _retention(request: Request, params: Mapping[str, Any]) -> Retention | None:
@@ -117,61 +202,80 @@ def _retention(request: Request, params: Mapping[str, Any]) -> Retention | None:
     try:
         read = retention(params.get("retention"))
     except ValueError as error:
-        logger.warning("kvactor: %s; the request has no retention", error)
+        warn_once(logger, f"{error}; the request has no retention")
         return None
     if read is None:
         return None
     end = request.num_prompt_tokens
     ranges = [replace(r, end=min(end, end if r.end is None else r.end)) for r in read.ranges]
+    ranges = [r for r in ranges if r.end is not None and r.start < r.end]
     if read.decode_priority is not None:
         ranges.append(Range(end, None, read.decode_priority, read.decode_duration_ms))
-    return Retention(tuple(r for r in ranges if r.end is None or r.start < r.end))
-
-
-@lru_cache(maxsize=1024)
-def _adapter(name: str, path: str) -> str:
-    return f"{name}:{fingerprint({'name': name, 'path': path}, path)}"
+    return Retention(tuple(ranges)) if ranges else None
 
 
 def retention(value: Any) -> Retention | None:
     """Reads the retention of kv_transfer_params.
 
     {"ranges": [{"start": 0, "end": 128, "priority": 80, "duration_ms": 60000}],
-     "decode_priority": 35, "decode_duration_ms": 60000}, each part optional. Raises
-    ValueError with the name of what is wrong.
+     "decode_priority": 35, "decode_duration_ms": 60000}, each part optional. Ranges are
+    disjoint, priorities 0 to 100. Raises ValueError with the name of what is wrong.
     """
     if value is None:
         return None
-    fields = _fields(value, "retention", {"ranges", "decode_priority", "decode_duration_ms"})
-    ranges = []
-    for i, entry in enumerate(fields.get("ranges", ())):
-        name = f"retention.ranges[{i}]"
-        r = _fields(entry, name, {"start", "end", "priority", "duration_ms"})
-        start = _number(r, name, "start")
-        priority = _number(r, name, "priority")
-        if start is None or priority is None:
-            raise ValueError(f"{name} needs a start and a priority")
-        ranges.append(
-            Range(start, _number(r, name, "end"), priority, _number(r, name, "duration_ms"))
-        )
+    fields = _fields(value, "retention", ("ranges", "decode_priority", "decode_duration_ms"))
+    listed = fields.get("ranges")
+    if listed is None:
+        listed = ()
+    if not isinstance(listed, list | tuple):
+        raise ValueError("retention.ranges is not a list")
+    if len(listed) > MAX_RANGES:
+        raise ValueError(f"retention.ranges has more than {MAX_RANGES} entries")
     return Retention(
-        tuple(ranges),
-        _number(fields, "retention", "decode_priority"),
-        _number(fields, "retention", "decode_duration_ms"),
+        _disjoint([_range(entry, f"retention.ranges[{i}]") for i, entry in enumerate(listed)]),
+        _number(fields, "retention", "decode_priority", MAX_PRIORITY),
+        _number(fields, "retention", "decode_duration_ms", MAX_DURATION_MS, least=1),
     )
 
 
-def _fields(value: Any, name: str, known: set[str]) -> Mapping[str, Any]:
+def _range(entry: Any, name: str) -> Range:
+    fields = _fields(entry, name, ("start", "end", "priority", "duration_ms"))
+    start = _number(fields, name, "start", MAX_TOKEN)
+    end = _number(fields, name, "end", MAX_TOKEN)
+    priority = _number(fields, name, "priority", MAX_PRIORITY)
+    duration = _number(fields, name, "duration_ms", MAX_DURATION_MS, least=1)
+    if start is None or priority is None:
+        raise ValueError(f"{name} needs a start and a priority")
+    if end is not None and end <= start:
+        raise ValueError(f"{name} is empty")
+    return Range(start, end, priority, duration)
+
+
+def _disjoint(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    found = sorted(ranges, key=lambda r: r.start)
+    for a, b in pairwise(found):
+        if a.end is None or a.end > b.start:
+            raise ValueError("retention.ranges has two that overlap")
+    return tuple(found)
+
+
+def _fields(value: Any, name: str, known: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} is not an object")
-    unknown = sorted(set(value) - known)
-    if unknown:
-        raise ValueError(f"{name}.{unknown[0]} is unknown")
+    for key in value:
+        if key not in known:
+            raise ValueError(f"{name}.{ascii(str(key)[:40])[1:-1]} is unknown")
     return value
 
 
-def _number(fields: Mapping[str, Any], name: str, key: str) -> int | None:
+def _number(
+    fields: Mapping[str, Any], name: str, key: str, most: int, *, least: int = 0
+) -> int | None:
     value = fields.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name}.{key} is not a whole number")
+    if not least <= value <= most:
+        raise ValueError(f"{name}.{key} is not {least} to {most}")
     return value

@@ -13,8 +13,10 @@ from kvactor.client import Extend, Match, Pages, Reserve, Session, Write
 from kvactor.errors import RefusedError
 from kvactor.link import Link
 from kvactor.types import NO_PAGE, Kind
+from kvactor.vllm.adapters import Adapters
 from kvactor.vllm.metadata import Copy, Load, StepReport, StepWork
 from kvactor.vllm.metrics import GAUGE, TransferStats
+from kvactor.vllm.once import warn_once
 from kvactor.vllm.requests import Tracked
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class SchedulerSide:
         self._ranks = ranks
         self._may_load = loads
         self._may_save = saves
+        self._adapters = Adapters()
         self._requests: dict[str, Tracked] = {}
         self._gone: dict[str, Tracked] = {}  # finished while a worker loads
         self._loads: list[Load] = []
@@ -96,6 +99,9 @@ class SchedulerSide:
         if tracked.writing:
             return 0  # preempted, and a step that computed it is still under way
         self._end_write(tracked)
+        tracked.refresh(self._adapters)
+        if tracked.failed or tracked.stale:
+            return 0
         with self._link.guard(session, self.stats):
             return self._match(session, tracked, computed)
         return 0
@@ -141,6 +147,7 @@ class SchedulerSide:
             tracked.loading = False
             self._let_go(tracked)
             if name in failed:
+                tracked.failed = True
                 self._link.lost(tracked.generation, "a load failed")
         report = output.kv_connector_worker_meta
         if isinstance(report, StepReport):
@@ -199,7 +206,7 @@ class SchedulerSide:
     def _track(self, request: Request) -> Tracked | None:
         tracked = self._requests.get(request.request_id)
         if tracked is None:
-            tracked = Tracked.of(request)
+            tracked = Tracked.of(request, self._adapters)
             if tracked is not None:
                 tracked.rename(self._epoch)
                 self._requests[request.request_id] = tracked
@@ -263,15 +270,22 @@ class SchedulerSide:
             last = after // self._block
             if tracked.writing or last <= max(tracked.stored, tracked.tried):
                 continue
+            tracked.refresh(self._adapters)
+            if tracked.stale:
+                continue
             table = state.get_block_ids(name)
             if table is not None:
-                chunk = after < known and tracked.namespace.retention is None
+                plain = tracked.plain_after(last * self._block)  # an extension has no items
+                chunk = after < known and plain and tracked.namespace.retention is None
                 wants.append(Want(tracked, table, tracked.stored, last, chunk))
         return wants
 
     def _reserve(self, session: Session, wants: list[Want], work: StepWork) -> None:
         if not wants:
             return
+        for want in wants:
+            if not want.tracked.plain_after(want.first * self._block):
+                self._end_write(want.tracked)  # a streaming request has got an item
         new = [w for w in wants if not w.tracked.write]
         more = [w for w in wants if w.tracked.write]
         answers = session.ask(
@@ -307,7 +321,10 @@ class SchedulerSide:
         tracked = want.tracked
         tracked.tried = want.last
         if isinstance(answer, RefusedError):
-            logger.debug("kvactor: no pages: %s", answer)
+            if answer.code == "out_of_pages":
+                logger.debug("kvactor: no pages: %s", answer)
+            else:
+                warn_once(logger, f"blocks are not saved: {answer}")
             self._end_write(tracked)
             return False
         if answer.handle == 0:
@@ -349,6 +366,8 @@ class SchedulerSide:
         if batch.session.generation != tracked.generation:
             return
         tracked.writing = False
+        tracked.refresh(self._adapters)
+        whole = whole and not tracked.stale
         if whole:
             batch.session.written(tracked.write, batch.want.last * self._block)
         if not whole or not batch.want.keeps_open or tracked.finished:
