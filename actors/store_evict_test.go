@@ -43,21 +43,22 @@ func (e *evicting) found(t *testing.T) int {
 	return cached + int(stats.Store.SavedObjects+stats.Store.Dropped)
 }
 
-// With SaveHostEvict what leaves memory is saved or counted, whichever way it leaves.
-func TestWhatLeavesMemoryIsSavedOrCounted(t *testing.T) {
+// wayOut is how contents leave memory, in a host on an engine.
+type wayOut struct {
+	setup
+	host func(t *testing.T, e *evicting)
+}
+
+func waysOut() map[string]wayOut {
 	ctx := context.Background()
 	one := []windows.PageCounts{{Primary: 8, Secondary: 6}}
-	for name, c := range map[string]struct {
-		setup
-		host func(t *testing.T, e *evicting)
-	}{
+	return map[string]wayOut{
 		"eviction":       {setup{pages: one}, func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
 		"no host memory": {setup{pages: []windows.PageCounts{{Primary: 8}}}, func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
 		"resize": {setup{pages: one}, func(t *testing.T, e *evicting) {
 			e.fill(0, 3)
 			_, err := e.Resize(ctx, []int{3})
 			require.NoError(t, err)
-			e.fill(3, 0)
 		}},
 		"rebalance": {
 			setup{windows: []int{full, 64}, pages: []windows.PageCounts{{Primary: 16, Secondary: 3}, {Primary: 16, Secondary: 2}}},
@@ -97,12 +98,22 @@ func TestWhatLeavesMemoryIsSavedOrCounted(t *testing.T) {
 				require.NoError(e.t, err)
 			}
 		}},
+		"pages taken over": {setup{pages: one, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}, func(t *testing.T, e *evicting) {
+			e.fill(0, 1)
+			e.store(append(run(0, 14), run(500, 6)...)) // writes behind half of the last block
+			e.stored += 2
+		}},
 		"refused copies": {setup{pages: one}, func(_ *testing.T, e *evicting) {
 			e.fill(0, 2)
 			e.sim.(*sim.Device).Fail(gpu.Offload, 3)
 			e.fill(2, 4)
 		}},
-	} {
+	}
+}
+
+// With SaveHostEvict what leaves memory is saved or counted, whichever way it leaves.
+func TestWhatLeavesMemoryIsSavedOrCounted(t *testing.T) {
+	for name, c := range waysOut() {
 		t.Run(name, func(t *testing.T) {
 			e := &evicting{}
 			e.rig = newRig(t, c.setup, withStore(&e.memory, actors.SaveHostEvict))

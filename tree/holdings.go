@@ -208,8 +208,16 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) (n int) {
 	return n
 }
 
-// unsaved counts the contents that moves drop and that a store would have taken.
+// unsaved counts the contents that moves drop, or that are taken over, and that a store would have
+// taken.
 func (t *holdings) unsaved(a *protocol.Apply) (n int) {
+	for _, b := range a.Takeovers {
+		for p := range t.arena.pools {
+			if t.arena.alive(b) && t.arena.locations[p][b] != protocol.Nowhere && t.saveable(b, a.SavePriority) {
+				n++
+			}
+		}
+	}
 	for i := range a.Moves {
 		if m := &a.Moves[i]; m.Unsaved && t.arena.alive(m.Block) && t.saveable(m.Block, a.SavePriority) {
 			n++
