@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,14 +20,14 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// countingDevice counts the host memory that an engine asks for.
+// countingDevice counts the host memory that an engine asks for. Ranks are asked at once.
 type countingDevice struct {
 	gpu.Device
-	hostBytes *int64
+	hostBytes *atomic.Int64
 }
 
 func (c countingDevice) CreatePool(s gpu.PoolSpec) (gpu.Pool, error) {
-	*c.hostBytes += int64(s.HostPages) * s.PageBytes
+	c.hostBytes.Add(int64(s.HostPages) * s.PageBytes)
 	return c.Device.CreatePool(s)
 }
 
@@ -40,12 +41,12 @@ func TestHostMemory(t *testing.T) {
 		for _, ahead := range []bool{true, false} {
 			for _, store := range []bool{true, false} {
 				t.Run(fmt.Sprint(ranks, ahead, store), func(t *testing.T) {
-					var taken int64
+					var hostBytes atomic.Int64
 					var devices []gpu.Device
 					for range ranks {
 						d, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 						require.NoError(t, err)
-						devices = append(devices, countingDevice{d, &taken})
+						devices = append(devices, countingDevice{d, &hostBytes})
 					}
 					device := devices[0]
 					if ranks > 1 {
@@ -67,7 +68,7 @@ func TestHostMemory(t *testing.T) {
 					defer shut(t, e)
 					s, err := e.Stats(ctx)
 					require.NoError(t, err)
-					m := s.Memory
+					m, taken := s.Memory, hostBytes.Load()
 					assert.Equal(t, int64(ranks*asked), taken)
 					assert.Equal(t, taken, m.HostBytes())
 					assert.Equal(t, []any{ranks, ahead, store}, []any{m.Ranks, m.AheadBytes > 0, m.SaveBytes > 0})
