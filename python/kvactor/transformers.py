@@ -312,6 +312,12 @@ def _unfit(model: Any, ids: torch.Tensor, options: dict[str, Any]) -> str:
                 value = getattr(config, name, None)
         if value not in (None, 1):
             return f"{name} is {value}"
+    for name, value in options.items():
+        if name != "attention_mask" and isinstance(value, torch.Tensor):
+            return f"{name} are inputs beside the tokens"
+    for name in ("assistant_model", "prompt_lookup_num_tokens"):
+        if options.get(name) is not None:
+            return f"{name} computes tokens that are taken back"
     mask = options.get("attention_mask")
     if mask is not None and (mask.shape != ids.shape or not bool((mask == 1).all())):
         return "the attention mask hides tokens"

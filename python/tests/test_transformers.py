@@ -175,6 +175,18 @@ def test_beams_masks_and_several_sequences_are_not_stored(daemon):
     cache.close()
 
 
+def test_inputs_beside_the_tokens_are_not_stored(daemon):
+    model = make("llama")
+    ids = extend(turn_tokens(0), 1)
+    cache = KvactorCache(model, daemon.path)
+    embeds = model.model.embed_tokens(ids) + 1
+    positions = torch.arange(7, 7 + ids.shape[1]).unsqueeze(0)
+    for more in ({"inputs_embeds": embeds}, {"position_ids": positions}):
+        cache.generate(model, ids, **{**OPTIONS, **more})
+        assert cache.load(ids) == 0
+    cache.close()
+
+
 def test_weights_that_change_after_the_cache_was_made(daemon):
     model = make("llama")
     ids = extend(turn_tokens(0), 1)

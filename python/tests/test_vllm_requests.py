@@ -1,6 +1,7 @@
 # ruff: noqa: F811
 """Requests whose inputs, parameters or adapters are unusual, against a daemon."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -122,5 +123,11 @@ def test_a_request_whose_load_failed_is_computed(host):
     host.scheduler.match(a, 0)
     host.compute(a, table(1, 10), 0, 160)
     assert host.load(b, table(30, 10, hidden=2)) == -1
+    until = time.monotonic() + 10
+    while host.link.session is None and time.monotonic() < until:
+        time.sleep(0.01)
+    c = make("c", tokens)
+    assert host.scheduler.match(c, 0) > 0  # other requests are served
+    host.scheduler.finished(c)
     for _ in range(3):
         assert host.load(b, table(30, 10, hidden=7)) == 0
