@@ -82,6 +82,22 @@ func TestHostMemory(t *testing.T) {
 	}
 }
 
+// What is said of the device's memory follows a resize.
+func TestDeviceBytesAfterResize(t *testing.T) {
+	d, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
+	require.NoError(t, err)
+	e, err := kvactor.Open(kvactor.Config{Model: eightHeads, Device: d, Pages: []kvactor.PageCounts{{Primary: 40}}})
+	require.NoError(t, err)
+	defer shut(t, e)
+	for _, pages := range []int{40, 12, 30} {
+		_, err := e.Resize(ctx, []int{pages})
+		require.NoError(t, err)
+		s, err := e.Stats(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, int64(pages)*e.Pools()[0].PageBytes(), s.Memory.DeviceBytes)
+	}
+}
+
 // Host memory that the machine does not have is refused before it is taken, with what it is for.
 func TestHostMemoryNotFree(t *testing.T) {
 	d, err := host.New(host.Config{MemoryBytes: 64 << 20})

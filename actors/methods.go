@@ -233,6 +233,10 @@ func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 	m.Stats.Calls.InFlight, m.Stats.Calls.Blocked = e.gate.counts()
 	m.Stats.Calls.RefusedCopies = e.streams.refused.Load()
 	m.Stats.Memory = e.memory
+	m.Stats.Memory.DeviceBytes = 0
+	for p := range m.Stats.Pools {
+		m.Stats.Memory.DeviceBytes += int64(m.Stats.Pools[p].Primary.Total) * e.pools[p].PageBytes * int64(e.memory.Ranks)
+	}
 	if e.store != nil {
 		store := StoreOf(e).Stats()
 		m.Stats.Store = &store

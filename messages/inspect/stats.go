@@ -61,18 +61,17 @@ type Stats struct {
 	Store  *StoreStats
 }
 
-// MemoryStats is the memory that an engine has taken at its start, on all ranks together. A
-// hand-over, a fetch and what a store encodes take memory of the process besides, as long as they
-// last.
+// MemoryStats is the memory that an engine has taken, on all ranks together. A hand-over, a
+// fetch and what a store encodes take memory of the process besides, as long as they last.
 type MemoryStats struct {
 	Ranks       int   // devices that the engine's device stands for
-	DeviceBytes int64 // device pages; a Resize changes them, and PoolStats follows
+	DeviceBytes int64 // device pages
 	// What host pages are for. Where the engine has divided windows.Config.HostCacheSize, the three
 	// together are that on each rank, rounded down to pages.
 	ContentBytes  int64 // contents that the device has evicted
 	AheadBytes    int64 // copies that are made before a page is evicted
 	SaveBytes     int64 // bytes on their way to a store
-	MetadataBytes int64 // about what the records of all pages and their blocks take
+	MetadataBytes int64 // about what the records of the pages at the start and of their blocks take
 }
 
 // HostBytes is the memory of all host pages.
