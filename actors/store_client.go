@@ -157,23 +157,19 @@ func (c *storeClient) reject(key stores.Key, err error) {
 }
 
 // avoid remembers that the store has no object of a key that can be used, whatever it says.
-func (c *storeClient) avoid(key stores.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.unusable) >= maxUnusable {
-		clear(c.unusable)
-	}
-	c.unusable[key] = struct{}{}
-}
+func (c *storeClient) avoid(key stores.Key) { c.remember(c.unusable, key) }
 
 // markUsable remembers that the store has an object of a key that can be used.
-func (c *storeClient) markUsable(key stores.Key) {
+func (c *storeClient) markUsable(key stores.Key) { c.remember(c.usable, key) }
+
+// remember adds a key to one of the two sets, which is emptied when it is full.
+func (c *storeClient) remember(keys map[stores.Key]struct{}, key stores.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.usable) >= maxUnusable {
-		clear(c.usable)
+	if len(keys) >= maxUnusable {
+		clear(keys)
 	}
-	c.usable[key] = struct{}{}
+	keys[key] = struct{}{}
 }
 
 // isUsable tells whether an object was read or written before.
