@@ -23,7 +23,7 @@ func (w *world) end() {
 // verify reads all that prompts can reuse, at some lengths of each that is remembered.
 func (w *world) verify(label string, fetch bool) {
 	h := newHost(w, 99)
-	for _, p := range w.library {
+	for _, p := range w.prompts {
 		for cut := range 3 {
 			q := p
 			if cut > 0 {

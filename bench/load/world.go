@@ -53,7 +53,7 @@ type world struct {
 	mu       sync.Mutex // of what follows
 	problems []string
 	counts   tally
-	library  []prompt // what has been stored, for prompts that share its beginning
+	prompts  []prompt // what has been stored, for prompts that share its beginning
 }
 
 // play plays a world from its opening to its end and returns what has happened and what was wrong.
@@ -172,11 +172,11 @@ func (w *world) count(name string, n int) {
 func (w *world) remember(p prompt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.library) < 64 {
-		w.library = append(w.library, p)
+	if len(w.prompts) < 64 {
+		w.prompts = append(w.prompts, p)
 		return
 	}
-	w.library[w.counts["remembered"]%64] = p
+	w.prompts[w.counts["remembered"]%64] = p
 	w.counts["remembered"]++
 }
 
@@ -184,10 +184,10 @@ func (w *world) remember(p prompt) {
 func (w *world) remembered(r *rand.Rand) (prompt, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.library) == 0 {
+	if len(w.prompts) == 0 {
 		return prompt{}, false
 	}
-	return w.library[r.IntN(len(w.library))], true
+	return w.prompts[r.IntN(len(w.prompts))], true
 }
 
 // drain lets the device do all that is queued.
