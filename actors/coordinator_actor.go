@@ -118,7 +118,14 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 }
 
 // failed notes a failed actor, the coordinator's own included, and sends fences.
+//
+// The events actor mends its own log, and the coordinator waits for nothing from it: its failure
+// is counted, and fails only what its readers asked for.
 func (a *coordinatorActor) failed(f coordinator.Failure) {
+	if f.Actor == "events" {
+		a.core.Restarted()
+		return
+	}
 	own := f.Actor == "coordinator"
 	f.Dirty = f.Dirty || own && a.serving
 	if own {

@@ -143,6 +143,9 @@ func (c *Coordinator) Failed(f Failure) {
 	c.run()
 }
 
+// Restarted counts an actor that was restarted and needs no recovery.
+func (c *Coordinator) Restarted() { c.recovery.stats.Restarts++ }
+
 // Stop answers everything that waits with the cause: nothing is served any more. The request
 // under way is answered first, then those of the queue, then the batches that wait for pages.
 func (c *Coordinator) Stop(cause error) {

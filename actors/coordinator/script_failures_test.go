@@ -159,8 +159,25 @@ func (s *script) disturbed(request *datadriven.TestData, n injection) string {
 		end += "; again: " + r.outcome()
 	}
 	r.unchecked = false
+	r.endPins()
 	r.mustGoOn(end)
 	return end
+}
+
+// endPins ends all pins when other blocks have been stored, which have the numbers of those that
+// were forgotten.
+func (s *script) endPins() {
+	if len(s.pins) == 0 {
+		return
+	}
+	for i := range 8 {
+		_, l := s.admitAs(messages.AdmitRequest{Tokens: run(900+10*i, 4)})
+		s.prefill(l)
+		s.world.release(l)
+	}
+	for _, pin := range s.pins {
+		s.do(&messages.UnpinPrefix{Pin: pin})
+	}
 }
 
 // outcome is what has been printed, on one line, and the names of what is lost.
