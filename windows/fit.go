@@ -81,7 +81,8 @@ func Fractions(pools []Pool, tokens int, others ...int) map[string]float64 {
 // By itself such a configuration is split for sequences of max_seq_len, of which a limited
 // pool needs a few pages in thousands: few sequences of any length fit then. With these
 // fractions at least half as many longest sequences fit as by need, and half as many short
-// ones as with expected_seq_len 1024.
+// ones as with expected_seq_len 1024; three eighths where recurrent states have checkpoints, which
+// get a quarter of the memory at least.
 func (c Config) ForMixedLengths(m Model) Config {
 	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.check(m) != nil {
 		return c
@@ -90,8 +91,34 @@ func (c Config) ForMixedLengths(m Model) Config {
 	if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool { return p.Kind == KindState || !p.Full() }) {
 		return c
 	}
-	c.PoolFractions = Fractions(pools, m.MaxSeqLen, min(ShortSequence, m.MaxSeqLen))
+	c.PoolFractions = withCheckpoints(pools, Fractions(pools, m.MaxSeqLen, min(ShortSequence, m.MaxSeqLen)))
 	return c
+}
+
+// checkpointShare is the least part of memory for states where blocks have checkpoints. By need a
+// sequence has one checkpoint; what is cached are many prompts' checkpoints, and attention without
+// them is reused by none. On the workloads of docs/policies.md a quarter is near the best.
+const checkpointShare = 1.0 / 4
+
+// withCheckpoints raises the parts of state pools to checkpointShare.
+func withCheckpoints(pools []Pool, fractions map[string]float64) map[string]float64 {
+	states := 0.0
+	for _, p := range pools {
+		if p.Kind == KindState && p.Checkpoints {
+			states += fractions[p.Name]
+		}
+	}
+	if states == 0 || states >= checkpointShare {
+		return fractions
+	}
+	for _, p := range pools {
+		if p.Kind == KindState && p.Checkpoints {
+			fractions[p.Name] *= checkpointShare / states
+		} else {
+			fractions[p.Name] *= (1 - checkpointShare) / (1 - states)
+		}
+	}
+	return fractions
 }
 
 // bytesOf is the memory that a sequence takes in the pool.

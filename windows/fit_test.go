@@ -86,3 +86,27 @@ func TestFractionsServeEveryLength(t *testing.T) {
 		}
 	})
 }
+
+// An engine's own split gives states with checkpoints a quarter of the memory at least, and leaves
+// a larger part, states without checkpoints, and what a host has chosen alone.
+func TestStatesHaveAQuarter(t *testing.T) {
+	model := func(stateBytes int64) Model {
+		return Model{
+			Layers: 2, KVHeads: []int{1, 0}, HeadDim: 64, DType: Float16, MaxSeqLen: 1 << 17,
+			States: []State{{Layers: []int{1}, Bytes: stateBytes}},
+		}
+	}
+	share := func(m Model, c Config) float64 {
+		pools, err := Pools(m, c)
+		require.NoError(t, err)
+		return c.ForMixedLengths(m).PoolFractions[pools[1].Name]
+	}
+	assert.InDelta(t, 0.25, share(model(1<<12), DefaultConfig()), 1e-9)
+	assert.Greater(t, share(model(1<<24), DefaultConfig()), 0.4)
+	chosen := DefaultConfig()
+	chosen.ExpectedSeqLen = 1024
+	assert.Zero(t, share(model(1<<12), chosen))
+	without := DefaultConfig()
+	without.EnableBlockReuse = false
+	assert.Less(t, share(model(1<<12), without), 0.1)
+}

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"cmp"
+
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -21,12 +23,12 @@ func (a *admission) fillResult(i int) {
 	})
 	sequence.Follow(s, m.Cursor)
 	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.missReason(it, m)
+	// Prompts that are refused count by noteRefusal instead.
+	lost := a.lossOf(it, m)
+	a.pressure.noteMatch(m, int(s.Prompt), lost)
 	if !a.states.empty() {
 		a.planCheckpoints(it, m.Matched)
 	}
-	// Prompts that are refused count by noteRefusal instead.
-	thrashed := a.thrashed(it, m)
-	a.pressure.noteMatch(m, int(s.Prompt), thrashed)
 	onboarded := 0
 	for p := range a.config.Pools {
 		r.Reuse = append(r.Reuse, a.reuseIn(it, p))
@@ -36,7 +38,7 @@ func (a *admission) fillResult(i int) {
 		}
 	}
 	// The pool that copied most decides, since the others waited for it.
-	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock), thrashed)
+	a.count(it, min(m.Matched, onboarded*a.config.TokensPerBlock), lost.states+lost.evicted)
 	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {
@@ -44,14 +46,23 @@ func (a *admission) fillResult(i int) {
 	}
 }
 
-// thrashed is how many tokens of a prompt were evicted a short while ago. Where a state was
-// missing, what the attention pools have is not thrash: there may never have been a checkpoint.
-func (a *admission) thrashed(it *prompt, m *protocol.MatchItem) int {
-	had, limit := max(m.Matched, it.states.attention), a.config.reusable(int(it.sequence.Prompt))
-	if it.again || !a.config.Reuse || had >= a.config.wholeTokens(limit) || !a.stats.evicted() || sequence.HoldsSymbols(it.sequence) {
-		return 0
+// lossOf is what a prompt computes again that the cache had a short while ago.
+func (a *admission) lossOf(it *prompt, m *protocol.MatchItem) (l loss) {
+	limit := a.config.reusable(int(it.sequence.Prompt))
+	if it.again || !a.config.Reuse || m.Matched >= a.config.wholeTokens(limit) || !a.stats.evicted() || sequence.HoldsSymbols(it.sequence) {
+		return l
 	}
-	return max(0, a.thrash.known(&it.sequence.Namespace, it.sequence.Tokens(0)[:limit])-had)
+	space, tokens := &it.sequence.Namespace, it.sequence.Tokens(0)[:limit]
+	if a.states.empty() {
+		l.evicted = max(0, a.thrash.known(space, tokens)-m.Matched)
+		return l
+	}
+	attention := max(m.Matched, it.states.attention)
+	short, long := a.thrash.knownStates(space, tokens, attention)
+	l.states = max(0, short-m.Matched)
+	l.unmade = attention - max(short, m.Matched)
+	l.evicted = max(0, long-attention)
+	return l
 }
 
 // fillStored answers a prompt of which only what is stored was to be admitted: the sequence ends
@@ -170,7 +181,7 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 	if a.config.Reuse {
 		m := &a.batch.match.Items[it.self]
 		s.PlanCheckpoints(sequence.CheckpointRule{
-			Reused: reused, Attention: it.states.attention, Interval: a.config.CheckpointInterval,
+			Reused: reused, Attention: it.states.attention, Interval: cmp.Or(a.config.CheckpointInterval, a.pressure.spacing.tokens),
 			Cut: m.Lacking && m.Reach > it.states.attention,
 		})
 		r.Checkpoints = append(r.Checkpoints, s.Checkpoints()...)

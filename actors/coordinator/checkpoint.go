@@ -189,6 +189,8 @@ func (c *commitStages) attachCheckpoints() {
 			c.stats.pool(int(p)).Checkpoints++
 			c.out.change.Checkpoints = append(c.out.change.Checkpoints, protocol.Checkpoint{Pool: p, Block: it.end.Block, Page: page})
 		}
+		made := &c.batch.items[it.step]
+		c.thrash.noteState(&made.sequence.Namespace, made.sequence.Tokens(0)[:made.computed])
 	}
 	c.recountLacks()
 	// No page was to be had: nothing has changed.

@@ -36,23 +36,20 @@ type poolPressure struct {
 	prompt  float64   // tokens of all prompts in the same time
 	evicted []int64   // by pool, at the last look
 	useful  []float64 // by pool, evicted pages that a match could have used; halved as cost is
-	from    int       // the last move, −1: none
-	to      int
-	step    float64 // of the memory of the smaller of the two
+	moved   bool
+	spacing spacing
 }
 
 // The demand rule. Memory moves from the pool with the least cost to the one with
 // the most if that is hysteresis times as much, so that a workload that changes back
-// and forth does not move memory back and forth. The step grows while moves go one way
-// and shrinks when they reverse. The steps are parts of the memory of the smaller of the two
-// pools. A move is at least what a refused request lacked.
+// and forth does not move memory back and forth. A move is a part of the memory of the smaller
+// of the two pools: half of what the difference of their costs is of all prompt tokens, and
+// mostStep without any cost. It is at least what a refused request lacked.
 const (
 	hysteresis = 1.5
-	firstStep  = 1.0 / 4
-	leastStep  = 1.0 / 64
-	mostStep   = 1.0 / 2
+	mostStep   = 1.0 / 4
 	// worthMoving is the least cost, as a part of all prompt tokens.
-	worthMoving = 0.02
+	worthMoving = 0.05
 	// evidence is the prompt tokens that a look needs, as a part of what the
 	// largest pool holds: what a move has done shows when pages have turned over.
 	evidence = 1.0 / 4
@@ -63,29 +60,46 @@ func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poo
 	d := &poolPressure{
 		config: config, pools: n, held: counts, stats: stats,
 		cost: make([]float64, n), lacked: make([]int, n), evicted: make([]int64, n),
-		useful: make([]float64, n), from: -1, to: -1, step: firstStep,
+		useful: make([]float64, n),
 	}
 	d.budget = d.total()
+	if config.RebalanceEvery > 0 {
+		d.spacing = spacingOf(config)
+	}
 	return d
 }
 
 // noteMatch counts what an admitted prompt had to compute again. Pools that lacked blocks which
 // others still know share these tokens. Those that were evicted from all pools a short while ago
 // are shared by how many useful pages each has evicted.
-func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt, thrashed int) {
+//
+// Where a state was missing that had been made, the state pools alone have lost it.
+func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int, l loss) {
 	d.prompt += float64(prompt)
-	d.charge(max(0, thrashed-max(0, m.Reach-m.Matched)),
-		func(p int) float64 { return d.useful[p] })
-	if m.Matched >= m.Reach {
+	d.spacing.note(l)
+	byUseful := func(p int) float64 { return d.useful[p] }
+	if d.pools > d.config.tokenPools() {
+		d.charge(l.states, func(p int) float64 {
+			if p < d.config.tokenPools() {
+				return 0
+			}
+			return 1
+		})
+		d.charge(l.evicted, byUseful)
 		return
 	}
+	lacking := max(0, m.Reach-m.Matched)
+	d.charge(max(0, l.evicted-lacking), byUseful)
 	// Each pool that lacked blocks has an equal part: the prompt could not go on without any of
 	// them, so none of them cost more than another.
-	d.charge(m.Reach-m.Matched, func(p int) float64 { return float64(min(m.Lacks[p], 1)) })
+	d.charge(lacking, func(p int) float64 { return float64(min(m.Lacks[p], 1)) })
 }
 
 // charge shares tokens between pools by their weights.
 func (d *poolPressure) charge(tokens int, weight func(p int) float64) {
+	if tokens <= 0 {
+		return
+	}
 	sum := 0.0
 	for p := range d.cost {
 		sum += weight(p)
@@ -135,23 +149,16 @@ type poolMove struct{ from, to, pages, gained int }
 func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 	// The first look of all needs no evidence: a split that is plainly wrong is corrected at
 	// once.
-	if d.prompt < evidence*float64(d.capacity()) && d.from >= 0 {
+	if d.prompt < evidence*float64(d.capacity()) && d.moved {
 		return nil
 	}
+	d.spacing.adjust(d.prompt)
 	low, high := d.extremes()
 	// Nothing speaks for a move. What was measured counts half from now on, or an old burst
 	// would decide long after it.
 	if low == high {
 		d.fade()
 		return nil
-	}
-	switch {
-	// The same direction as the last move: that one was too small. The opposite direction: it
-	// was too large.
-	case d.from == low && d.to == high:
-		d.step = min(2*d.step, mostStep)
-	case d.from == high && d.to == low:
-		d.step = max(d.step/2, leastStep)
 	}
 	// What is held cannot be taken away, and no pool is left without a page.
 	held := max(d.held.needed(low), 1)
@@ -164,12 +171,21 @@ func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 		return nil
 	}
 	// The costs were those of the old split: they say nothing about the new one.
-	d.from, d.to = low, high
+	d.moved = true
 	clear(d.cost)
 	clear(d.useful)
 	clear(d.lacked)
+	d.spacing.clear()
 	d.prompt = 0
 	return &move
+}
+
+// step is the part of the smaller pool's memory that moves.
+func (d *poolPressure) step(low, high int) float64 {
+	if d.cost[high] == 0 {
+		return mostStep
+	}
+	return min((d.cost[high]-d.cost[low])/d.prompt/2, mostStep)
 }
 
 // move is what one pool may give another of so many pages: a step of the smaller one's memory,
@@ -178,7 +194,7 @@ func (d *poolPressure) demand(fixed func(pool int) int) *poolMove {
 func (d *poolPressure) move(low, high, pages int) poolMove {
 	from, to := d.config.Pools[low].PageBytes(), d.config.Pools[high].PageBytes()
 	spare := d.budget - d.total()
-	step := int64(d.step * float64(min(d.bytes(low), d.bytes(high))))
+	step := int64(d.step(low, high) * float64(min(d.bytes(low), d.bytes(high))))
 	gained := max(step/to, int64(d.lacked[high]), 1)
 	gained = min(gained, int64(d.room(high)), (int64(max(pages, 0))*from+spare)/to)
 	paid := (max(gained*to-spare, 0) + from - 1) / from
@@ -274,7 +290,8 @@ func (d *poolPressure) evicting() (low, high int) {
 		}
 	}
 	high = d.growing(pressure)
-	if pressure[low] > 0 || pressure[high] == 0 {
+	// Most checkpoints that are evicted have others behind them: that says nothing.
+	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() {
 		return 0, 0
 	}
 	return low, high
@@ -289,6 +306,7 @@ func (d *poolPressure) fade() {
 	}
 	clear(d.lacked)
 	d.prompt /= 2
+	d.spacing.fade()
 }
 
 // autoRebalance rebalances by demand without being asked, every so many rounds, directly before

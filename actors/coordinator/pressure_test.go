@@ -36,15 +36,15 @@ func TestDemand(t *testing.T) {
 	}{
 		"nothing happened":               {},
 		"all was found":                  {matches: []protocol.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
-		"full attention forgets first":   {matches: []protocol.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/8},
-		"the window forgets first":       {matches: []protocol.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/8},
+		"full attention forgets first":   {matches: []protocol.MatchItem{lacking(0, 50)}, full: 0.5 + 6.0/128},
+		"the window forgets first":       {matches: []protocol.MatchItem{lacking(2, 0)}, full: 0.5 - 6.0/128},
 		"both forget":                    {matches: []protocol.MatchItem{lacking(2, 50)}},
 		"too little to matter":           {matches: []protocol.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
 		"pages were refused":             {refused: refusals.OutOfPages("w8h1", 30, 10), full: 0.5 - 20.0/128},
 		"another refusal":                {refused: refusals.New(messages.ErrTooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
 		"both evict, no prompt needs it": {evicted: [2]int64{1, 9}},
-		"one evicts what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{2, 40}, full: 0.5 + 1.0/8},
+		"one evicts what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{2, 40}, full: 0.5 + 8.0/128},
 		"both evict what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{30, 40}},
 		"none wants what was useful":     {matches: []protocol.MatchItem{hit}, useful: [2]int{2, 40}},
 	} {
@@ -54,7 +54,7 @@ func TestDemand(t *testing.T) {
 				k.pressure.noteVictims(p, append(make([]protocol.Victim, n), protocol.Victim{Useless: true}))
 			}
 			for i := range c.matches {
-				k.pressure.noteMatch(&c.matches[i], 1000, c.again)
+				k.pressure.noteMatch(&c.matches[i], 1000, loss{evicted: c.again})
 			}
 			if c.refused != nil {
 				k.pressure.noteRefusal(c.refused)
@@ -78,26 +78,25 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// Moves that go on one way grow, those that turn back shrink, and what is held
-// stays.
+// A move is half of what the difference of costs is of all prompt tokens, at most a quarter, and
+// what is held stays.
 func TestDemandSteps(t *testing.T) {
 	k := twoPools()
-	want := func(pool int, step float64) {
+	want := func(pool int, cost, step float64) {
 		t.Helper()
-		k.pressure.prompt, k.pressure.cost[pool] = 1e6, 1e6
+		k.pressure.prompt, k.pressure.cost[pool], k.pressure.cost[1-pool] = 1000, cost+10, 10
 		got := k.pressure.demand(nil)
 		require.NotNil(t, got)
 		assert.Equal(t, poolMove{from: 1 - pool, to: pool, pages: int(step * 64), gained: int(step * 64)}, *got)
 	}
-	want(1, 1.0/4)
-	want(1, 1.0/2)
-	want(1, 1.0/2)
-	want(0, 1.0/4)
-	want(1, 1.0/8)
+	want(1, 900, 1.0/4)
+	want(1, 500, 1.0/4)
+	want(0, 250, 1.0/8)
+	want(1, 125, 1.0/16)
 	k.counts.device[0].Used, k.counts.device[0].Held = 62, 60
-	want(1, 2.0/64)
+	want(1, 500, 2.0/64)
 	k.counts.device[0].Used = 64
-	k.pressure.prompt, k.pressure.cost[1] = 1e6, 1e6
+	k.pressure.prompt, k.pressure.cost[1] = 1000, 500
 	assert.Nil(t, k.pressure.demand(nil), "all is held")
 	k.counts.device[0].Used = 0
 	k.pressure.prompt, k.pressure.cost[1] = 1, 1
@@ -159,4 +158,36 @@ func TestARebalanceIsNoDemand(t *testing.T) {
 	k.pressure.noteVictims(1, make([]protocol.Victim, 36))
 	r.tellMoves()
 	assert.Equal(t, []float64{0, 0}, k.pressure.useful)
+}
+
+// Where a prompt computes again what only the states were missing for, the state pool has cost it,
+// and what no checkpoint had been made for has cost nobody anything.
+func TestDemandForStates(t *testing.T) {
+	pools := []windows.Pool{
+		{ID: 0, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
+		{ID: 1, Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true, Layers: []int{1}, TokensPerBlock: 4},
+	}
+	for name, c := range map[string]struct {
+		lost loss
+		to   int // −1: none
+	}{
+		"no state was made":        {loss{unmade: 500}, -1},
+		"the state was evicted":    {loss{states: 500, unmade: 100}, 1},
+		"attention was evicted":    {loss{evicted: 500}, 0},
+		"both were, one far more":  {loss{evicted: 100, states: 500}, 1},
+		"both were, about as much": {loss{evicted: 400, states: 500}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
+			k.pressure.noteVictims(0, make([]protocol.Victim, 9))
+			k.pressure.noteMatch(&protocol.MatchItem{Reach: 600, Lacks: []int{1, 1}}, 1000, c.lost)
+			got := k.pressure.demand(nil)
+			if c.to < 0 {
+				assert.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			assert.Equal(t, c.to, got.to)
+		})
+	}
 }

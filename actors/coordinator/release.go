@@ -388,6 +388,9 @@ func (r *release) end() {
 		it := &r.items[i]
 		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 {
 			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
+			if !r.states.empty() {
+				r.thrash.noteState(&s.Namespace, s.Tokens(0)[:it.computed])
+			}
 		}
 		r.sequences.End(it.sequence)
 	}

@@ -16,6 +16,9 @@ import (
 // its own. Signatures stand at the ends of blocks 1, 2, 4 and so on, then at every 256 tokens
 // (protocol.Span), so what is found is up to that much shorter than what was there.
 //
+// Where a model has states, a prefix is of use only with the state after it: those with a
+// checkpoint have one more signature, at the end of their last whole block.
+//
 // The memory is a table of buckets whose oldest signature makes room. It grows only with the
 // pools.
 type thrash struct {
@@ -108,6 +111,34 @@ func (t *thrash) known(space *messages.Namespace, tokens []messages.Token) (know
 	return known
 }
 
+// noteState remembers that the cache has the state after a prefix.
+func (t *thrash) noteState(space *messages.Namespace, tokens []messages.Token) {
+	if len(t.table) == 0 {
+		return
+	}
+	signer := signer{hash: signatureOf(space) ^ ofStates}
+	for end := t.blockTokens; end <= len(tokens); end += t.blockTokens {
+		signer.sign(tokens[:end])
+	}
+	*t.find(signer.hash) = prefix{signer.hash, t.noted}
+}
+
+// knownStates are the longest prefixes of a prompt whose states the cache has had within the
+// horizon: of at most so many tokens, and of any length.
+func (t *thrash) knownStates(space *messages.Namespace, tokens []messages.Token, most int) (short, long int) {
+	signer := signer{hash: signatureOf(space) ^ ofStates}
+	for end := t.blockTokens; end <= len(tokens) && len(t.table) > 0; end += t.blockTokens {
+		signer.sign(tokens[:end])
+		if x := t.find(signer.hash); x.signature != signer.hash || !t.recent(x) {
+			continue
+		}
+		if long = end; end <= most {
+			short = end
+		}
+	}
+	return short, long
+}
+
 // count counts the prompt of a request, and reports the first period in which much was thrash.
 func (t *thrash) count(prompt, thrashed int) {
 	t.requests, t.prompt, t.thrashed = t.requests+1, t.prompt+prompt, t.thrashed+thrashed
@@ -175,6 +206,8 @@ const (
 	odd1 = 0xd6e8feb86659fd93
 	odd2 = 0xa0761d6478bd642f
 	odd3 = 0xe7037ed1a0b428db
+	// ofStates tells signatures of states from those of blocks.
+	ofStates = 0xa24baed4963ee407
 )
 
 func pair(a, b messages.Token) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }

@@ -126,3 +126,32 @@ func TestThrashOfPoolsThatGrow(t *testing.T) {
 	h.resize(c)
 	assert.Equal(t, 12*256, known())
 }
+
+// Where a model has states, a thrash knows the ends of prefixes that had a checkpoint, to the
+// block, and no others.
+func TestThrashRemembersStates(t *testing.T) {
+	c := &Config{
+		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Reuse: true,
+	}
+	h, space := newThrash(c), &messages.Namespace{}
+	prompt := make([]messages.Token, 40)
+	for i := range prompt {
+		prompt[i] = messages.Token(i)
+	}
+	known := func(most int) [2]int {
+		short, long := h.knownStates(space, prompt, most)
+		return [2]int{short, long}
+	}
+	h.note(space, prompt)
+	assert.Equal(t, [2]int{0, 0}, known(40), "blocks are no states")
+	h.noteState(space, prompt[:12])
+	h.noteState(space, prompt[:30]) // ends in a block: known to its begin
+	assert.Equal(t, [2]int{28, 28}, known(40))
+	assert.Equal(t, [2]int{12, 28}, known(27))
+	assert.Equal(t, [2]int{0, 28}, known(8))
+	other := append([]messages.Token{7}, prompt...)
+	_, long := h.knownStates(space, other, 40)
+	assert.Zero(t, long)
+	h.forget()
+	assert.Equal(t, [2]int{0, 0}, known(40))
+}
