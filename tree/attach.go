@@ -74,12 +74,9 @@ func (t *storer) attribute(o *offer) {
 
 // attributeNew gives block b of depth d, which no pool held, what an offer says.
 func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
-	term, covered := t.retention.of(d)
-	if !covered {
-		term.priority = messages.DefaultPriority
-	}
+	term := t.termOfNew(d)
 	t.arena.blocksHeld++
-	t.arena.blocks[b].priority = term.priority
+	t.arena.blocks[b].stamp, t.arena.blocks[b].priority = o.stamp, term.priority
 	t.arena.blocks[b].session = t.arena.sessions.add(o.Session)
 	t.arena.timers.start(b, o.now, term.duration)
 	// A new block is on the device, so its pool ends the priority by itself. Only an
@@ -88,6 +85,15 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	if t.recording {
 		t.arena.timers.watch(b)
 	}
+}
+
+// termOfNew is what the retention that was read gives to a new block of depth d.
+func (t *storer) termOfNew(d int32) term {
+	term, covered := t.retention.of(d)
+	if !covered {
+		term.priority = messages.DefaultPriority
+	}
+	return term
 }
 
 // attributeStored changes the attributes of block b of depth d, which some pool

@@ -95,10 +95,13 @@
 // stored in part, and says besides what the attention pools alone would have given.
 // States are not offered with the tokens: a release gives its working pages to the tree
 // (StoreItem.HandOver), and a commit asks which block its tokens end (FindEnd), copies
-// its working page and attaches the copy (Apply.Checkpoints). "Every pool" of a
-// candidate means every attention pool. See states.go. With Config.Follow the tree says of a
-// checkpoint that comes to the device between which others it lies, for policies that value it
-// by what it saves. See follow.go.
+// its working page and hands the copy over. "Every pool" of a candidate means every attention
+// pool. See states.go. With Config.Follow the tree says of a checkpoint that comes to the device
+// between which others it lies, for policies that value it by what it saves. See follow.go.
+//
+// A tree of state pools alone stores a block with its first checkpoint, so all blocks between
+// checkpoints are ghosts. What attention would have given is then how far the tree knows the
+// prompt: the blocks that lead to a checkpoint of any prompt.
 //
 // # Symbols
 //

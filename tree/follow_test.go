@@ -100,7 +100,7 @@ func TestFollowIsBounded(t *testing.T) {
 	require.NotContains(t, fronts(), protocol.AnyPage)
 	m := protocol.Match{Items: []protocol.MatchItem{{Tokens: []messages.Token{1, 2, 3, 0, 5}, Limit: 5}}}
 	tree.Match(&m)
-	a = protocol.Apply{Checkpoints: []protocol.Checkpoint{{Pool: 1, Block: m.Items[0].IDs[0], Page: prompts}}}
+	a = protocol.Apply{Stores: []protocol.StoreItem{stateAt(prompts, 2, 1, 2)}}
 	tree.Apply(&a)
 	last := lastFollow(&a)
 	require.Equal(t, messages.PageID(prompts), last.Pages[0])

@@ -159,15 +159,14 @@ func (t *holdings) detach(b protocol.BlockID, p int, l protocol.Location) {
 }
 
 // attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
-// pool. It is no store: the block keeps its stamp.
+// pool. It is no store: the block has its attributes and keeps its stamp.
 func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
 	if !t.arena.alive(b) || p < t.arena.tokenPools || p >= t.arena.selfPools {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
 	}
-	if !t.arena.held(b) || t.arena.locations[p][b] != protocol.Nowhere {
-		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
+	if t.arena.blocks[b].stamp == 0 || t.arena.locations[p][b] != protocol.Nowhere {
+		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is a ghost or has one", b, p))
 	}
-	// The block was held before, so it has its attributes, and blocksHeld stays.
 	t.arena.locations[p][b] = protocol.OnDevice(page)
 	t.appraiser.relocated(b, p)
 	// A checkpoint follows no stored block, so it is an event of its own.

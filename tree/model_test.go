@@ -52,6 +52,9 @@ func newModel(t *rapid.T) *model {
 		{{}, {State: true}},
 		{{Window: 3}, {}, {State: true}, {State: true}},
 		{{Window: 4, Sink: 2}, {State: true}, {Cross: true}},
+		{{State: true}},
+		{{State: true}, {State: true}},
+		{{State: true}, {Cross: true}},
 	}
 	m := &model{T: t}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
@@ -137,7 +140,6 @@ func (m *model) apply() {
 	m.checkAll()
 	a := &m.work
 	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
-	a.Checkpoints = a.Checkpoints[:0]
 }
 
 // checkAll checks everything between two messages.

@@ -166,9 +166,17 @@ func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
 	return m
 }
 
+// leads tells whether these tokens lead to a block.
+func (o *oracle) leads(ns space, prompt []atom) bool {
+	return len(prompt) == 0 || slices.ContainsFunc(o.blocks, func(b *oblock) bool { return shared(b, ns, prompt) == len(prompt) })
+}
+
 // feasible tells whether l tokens can be reused, and the source of the rest.
 func (o *oracle) feasible(ns space, prompt []atom, l int) (bool, *oblock) {
 	k := l / o.tpb
+	if !o.leads(ns, prompt[:k*o.tpb]) {
+		return false, nil
+	}
 	for p := range o.pools {
 		for i := range k {
 			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == protocol.Nowhere {
@@ -292,14 +300,14 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) (k
 		for p := range o.pools {
 			offered = offered || o.concerns(ns, p) && s.Tables[p][i] != messages.NoPage
 		}
-		if !offered {
+		tokens := full[:min(pos+o.tpb, s.To)]
+		if !offered && (len(tokens) < s.To || !o.offersState(s, full)) {
 			continue
 		}
-		tokens := full[:min(pos+o.tpb, s.To)]
 		prio, d, covered := given(s.Retention, s.Prompt, pos)
 		b := o.find(ns, tokens)
 		if b == nil {
-			b = &oblock{ns: ns, full: slices.Clone(tokens), session: s.Session}
+			b = &oblock{ns: ns, full: slices.Clone(tokens), session: s.Session, stamp: o.stamp}
 			for range o.pools {
 				b.places = append(b.places, protocol.Nowhere)
 			}

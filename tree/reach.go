@@ -15,9 +15,9 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt, source choice) {
 	// whole or in part, so the search goes down until it finds one.
 	for k := int32(len(t.path)); ; k-- {
 		c := source
-		// With one pool a block that some pool holds is one that every pool holds, so the
-		// match has searched behind the same block.
-		if len(t.arena.pools) > 1 || k != int32(m.Blocks) {
+		// With one pool of tokens a block that some pool holds is one that every pool holds, so
+		// the match has searched behind the same block.
+		if len(t.arena.pools) > 1 || t.arena.recurrent() || k != int32(m.Blocks) {
 			c = t.choose(q, k, holders)
 		}
 		if c.block != protocol.NoBlock {

@@ -16,6 +16,16 @@ func (o *oracle) recurrent() bool {
 	return slices.ContainsFunc(o.pools, func(s PoolShape) bool { return s.State })
 }
 
+// statesAlone tells whether there are no pools of tokens.
+func (o *oracle) statesAlone() bool { return o.pools[0].State }
+
+// offersState tells whether an offer is of a block without tokens: by a state of its own, or
+// because it is there.
+func (o *oracle) offersState(s *protocol.StoreItem, full []atom) bool {
+	return o.statesAlone() && s.HandOver != nil && (o.find(space{Namespace: s.Namespace}, full[:s.To]) != nil ||
+		slices.ContainsFunc(s.HandOver, func(page messages.PageID) bool { return page != messages.NoPage }))
+}
+
 // checkpointed tells whether all state pools have the checkpoint of a block.
 func (o *oracle) checkpointed(b *oblock) bool {
 	for p, s := range o.pools {
@@ -90,6 +100,9 @@ func (m *model) handOver(s *protocol.StoreItem) {
 		return
 	}
 	s.FindEnd = true
+	if m.int(0, 2, "only asks") == 0 {
+		return
+	}
 	for _, shape := range m.oracle.pools {
 		page := messages.NoPage
 		if shape.State && m.int(0, 1, "hand over") == 0 {
@@ -106,15 +119,13 @@ func (o *oracle) findEnd(s *protocol.StoreItem, full []atom) (end *oblock, lacks
 	if !s.FindEnd {
 		return nil, nil
 	}
-	if end = o.find(space{s.Namespace, s.Cross}, full[:s.To]); end == nil {
-		return nil, nil
-	}
+	end = o.find(space{s.Namespace, s.Cross}, full[:s.To])
 	for p, shape := range o.pools {
-		if !shape.State || end.places[p] != protocol.Nowhere {
+		if !shape.State || end == nil && !o.statesAlone() || end != nil && end.places[p] != protocol.Nowhere {
 			continue
 		}
 		lacks = append(lacks, messages.PoolID(p))
-		if s.HandOver[p] != messages.NoPage {
+		if p < len(s.HandOver) && s.HandOver[p] != messages.NoPage {
 			end.places[p] = protocol.OnDevice(s.HandOver[p])
 		}
 	}
@@ -141,15 +152,70 @@ func (m *model) Checkpoint(*rapid.T) {
 	m.oracle.expire(m.now)
 	keys := m.mirrors.index()
 	for _, b := range m.oracle.blocks {
-		for p, s := range m.oracle.pools {
-			if s.State && !b.ns.cross && b.places[p] == protocol.Nowhere && m.int(0, 3, "checkpoint") == 0 {
+		if b.ns.cross || !m.oracle.recurrent() || m.int(0, 3, "checkpoint") > 0 {
+			continue
+		}
+		s := protocol.StoreItem{Namespace: b.ns.Namespace, Session: b.session, From: m.oracle.start(b), To: len(b.full), FindEnd: true}
+		for c := keys[b.key()]; c != protocol.NoBlock; c = m.tree.arena.blocks[c].parent {
+			s.Tokens = append(slices.Clone(m.tree.arena.tokensOf(c)), s.Tokens...)
+		}
+		for p, shape := range m.oracle.pools {
+			s.HandOver = append(s.HandOver, messages.NoPage)
+			s.Tables = append(s.Tables, slices.Repeat([]messages.PageID{messages.NoPage}, len(b.full)))
+			if shape.State && b.places[p] == protocol.Nowhere && m.int(0, 3, "page") > 0 {
 				m.page++
-				b.places[p] = protocol.OnDevice(m.page)
-				m.work.Checkpoints = append(m.work.Checkpoints, protocol.Checkpoint{Pool: messages.PoolID(p), Block: keys[b.key()], Page: m.page})
+				s.HandOver[p] = m.page
 			}
 		}
+		m.oracle.store(&s, b.full, m.now)
+		m.oracle.findEnd(&s, b.full)
+		m.work.Stores = append(m.work.Stores, s)
 	}
 	m.apply()
+}
+
+// stateAt offers a page of the state pool as the checkpoint of the block that ends a prompt.
+func stateAt(page messages.PageID, pools int, tokens ...messages.Token) protocol.StoreItem {
+	s := protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), FindEnd: true}
+	s.HandOver = slices.Repeat([]messages.PageID{messages.NoPage}, pools)
+	s.HandOver[pools-1] = page
+	return s
+}
+
+// TestStatesAlone: without pools of tokens a block comes with its state, and leaves with it.
+func TestStatesAlone(t *testing.T) {
+	tree := New(Config{TokensPerBlock: 2, Pools: []PoolShape{{State: true}}})
+	match := func(tokens ...messages.Token) *protocol.MatchItem {
+		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens), Partial: true}}}
+		tree.Match(&m)
+		return &m.Items[0]
+	}
+	offer := func(s protocol.StoreItem) protocol.StoredEnd {
+		a := protocol.Apply{Stores: []protocol.StoreItem{s}}
+		tree.Apply(&a)
+		require.NoError(t, tree.Check())
+		return a.Stores[0].End
+	}
+	asked := stateAt(messages.NoPage, 1, 1, 2, 3, 4)
+	asked.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{Start: 0, End: 4, Priority: 80}}}
+	end := offer(asked)
+	require.Equal(t, protocol.StoredEnd{Block: protocol.NoBlock, Priority: 80, Lacks: []messages.PoolID{0}}, end)
+	require.Empty(t, tree.arena.blocks, "nothing is stored for the question")
+
+	require.NotEqual(t, protocol.NoBlock, offer(stateAt(7, 1, 1, 2, 3, 4)).Block)
+	offer(stateAt(8, 1, 1, 2, 3, 4, 5, 6, 7))
+	m := match(1, 2, 3, 4, 5, 6, 7, 9)
+	require.Equal(t, 7, m.Matched, "a part that the prompt begins with")
+	require.Equal(t, protocol.OnDevice(8), m.CheckpointPages[0])
+	m = match(1, 2, 3, 4, 5, 6, 8)
+	require.Equal(t, 4, m.Matched)
+	require.Equal(t, 6, m.Attention, "so far the tree knows the prompt: a state there would have been of use")
+	require.Equal(t, 2, tree.Blocks())
+
+	drop := protocol.Apply{Moves: []protocol.BlockMove{{Block: match(1, 2, 3, 4, 5, 6, 7).Checkpoint, To: protocol.Nowhere}}}
+	tree.Apply(&drop)
+	require.NoError(t, tree.Check())
+	require.Equal(t, 4, match(1, 2, 3, 4, 5, 6, 7).Attention, "nothing leads behind the last state")
 }
 
 // A match ends where a checkpoint is: at the block that is stored in part when the
@@ -177,7 +243,7 @@ func TestMatchesEndAtCheckpoints(t *testing.T) {
 	require.Equal(t, 9, cut.Attention)
 	require.Equal(t, 8, cut.AttentionWhole)
 	require.Panics(t, func() { tree.attachCheckpoint(all.Checkpoint, 1, 8) }, "the block has a checkpoint")
-	tree.Apply(&protocol.Apply{Checkpoints: []protocol.Checkpoint{{Pool: 1, Block: all.IDs[1], Page: 3}}})
+	tree.Apply(&protocol.Apply{Stores: []protocol.StoreItem{stateAt(3, 2, tokens[:8]...)}})
 	require.Equal(t, 8, match(1, 2, 3, 4, 5, 6, 7, 8, 9).Matched)
 	require.NoError(t, tree.Check())
 }

@@ -29,8 +29,9 @@ type offer struct {
 	// Pools [from, to) are those that the offer concerns: poolsOf(Cross), with OnHost the
 	// state pools as well. Tables of other pools are not read.
 	from, to int
-	kept     bool // a page that was offered stays with the sequence
-	changed  bool // a block has got a page
+	states   int32 // the depth of the block that states are offered of in a tree of states alone, else none
+	kept     bool  // a page that was offered stays with the sequence
+	changed  bool  // a block has got a page
 }
 
 // pages returns what the sequence offers of the blocks of the path to pool p; fewer if its
@@ -46,6 +47,9 @@ func (o *offer) pages(p int, path []protocol.BlockID) []messages.PageID {
 // offers tells whether the sequence offers block d to some pool. The last pool is
 // asked first, because full attention comes last and offers every block.
 func (o *offer) offers(d int32) bool {
+	if d == o.states {
+		return true
+	}
 	for p := min(o.to, len(o.Tables)) - 1; p >= o.from; p-- {
 		if int(d) < len(o.Tables[p]) && o.Tables[p][d] != messages.NoPage {
 			return true
@@ -79,6 +83,9 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	}
 	t.log.event = noEvent // runs of two sequences are two events
 	whole, end := int32(s.To/t.arena.tpb), int32((s.To+t.arena.tpb-1)/t.arena.tpb)
+	if o.states = none; t.offersState(s) {
+		o.states = end - 1
+	}
 	// A sequence may have released the pages of its last blocks. Blocks in the middle
 	// that nothing is offered of are stored all the same, as ghosts: those behind
 	// need them.
@@ -181,6 +188,20 @@ func (t *storer) makePart(at spot, tokens []messages.Token) protocol.BlockID {
 	return b
 }
 
+// offersState tells whether an offer to a tree without pools of tokens is of the block that
+// it ends with: a state is handed over, or the block is stored already. No other block is
+// offered there, as a state belongs to the end alone; the blocks before are ghosts.
+func (t *storer) offersState(s *protocol.StoreItem) bool {
+	if t.arena.tokenPools > 0 || s.Cross || s.HandOver == nil {
+		return false
+	}
+	if slices.ContainsFunc(s.HandOver, func(page messages.PageID) bool { return page != messages.NoPage }) {
+		return true
+	}
+	b := t.blockOf(s)
+	return b != protocol.NoBlock && t.arena.held(b)
+}
+
 // findEnd answers which block has exactly the tokens of an offer, and gives it the
 // pages that the offer hands over. It comes after the store, so it finds what this
 // offer has stored and what another sequence had stored before: two sequences with
@@ -188,16 +209,22 @@ func (t *storer) makePart(at spot, tokens []messages.Token) protocol.BlockID {
 func (t *storer) findEnd(s *protocol.StoreItem) {
 	s.End.Block, s.End.Priority, s.End.Lacks = protocol.NoBlock, 0, s.End.Lacks[:0]
 	b := t.blockOf(s)
-	// A ghost gets no checkpoint: no attention pool has the block that the state
-	// belongs to.
-	if b == protocol.NoBlock || !t.arena.held(b) {
+	switch {
+	case b != protocol.NoBlock && (t.arena.held(b) || t.offersState(s)):
+		// The caller gives the priority to the page that it copies for the block.
+		t.arena.expireNow(b)
+		s.End.Block, s.End.Priority = b, t.arena.blocks[b].priority
+	case t.arena.tokenPools == 0:
+		// The block comes with its first state.
+		t.retention.read(s.Retention, s.Prompt, t.arena.tpb)
+		s.End.Priority = t.termOfNew(int32((s.To - 1) / t.arena.tpb)).priority
+	default:
+		// A ghost gets no checkpoint: no attention pool has the block that the state
+		// belongs to.
 		return
 	}
-	// The caller gives the priority to the page that it copies for the block.
-	t.arena.expireNow(b)
-	s.End.Block, s.End.Priority = b, t.arena.blocks[b].priority
 	for p := t.arena.tokenPools; p < t.arena.selfPools; p++ {
-		if t.arena.locations[p][b] != protocol.Nowhere {
+		if b != protocol.NoBlock && t.arena.locations[p][b] != protocol.Nowhere {
 			continue
 		}
 		// Lacks is from before HandOver, so the caller sees in which pools its page

@@ -89,10 +89,6 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	for i := range a.Stores {
 		t.storer.store(&a.Stores[i], a.Now)
 	}
-	for i := range a.Checkpoints {
-		c := &a.Checkpoints[i]
-		t.attachCheckpoint(c.Block, int(c.Pool), c.Page)
-	}
 	for _, tokens := range a.ReleasedSymbols {
 		t.arena.symbols.release(tokens)
 	}

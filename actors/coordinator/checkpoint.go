@@ -34,12 +34,15 @@ type checkpointMaking struct {
 }
 
 // checkpointStep is a step that makes a checkpoint. end.Lacks are the pools that have no
-// checkpoint of the block yet; recountLacks keeps that true from wave to wave. Only those have
-// an operation in pages.
+// checkpoint of the block yet; each wave asks the tree again for the steps behind it. Only
+// those have an operation in pages.
 type checkpointStep struct {
-	step  int
-	end   protocol.StoredEnd // the block that its offer ends with
-	pages []checkpointPage   // by pool
+	step   int
+	end    protocol.StoredEnd // the block that its offer ends with
+	pages  []checkpointPage   // by pool
+	made   []messages.PageID  // by pool: the pages that hold the checkpoint
+	lacked []messages.PoolID  // array for an answer that is not needed
+	offer  int                // to the tree, in the change of the wave; −1: none
 }
 
 // checkpointPage is the page of a checkpoint, taken by an operation; −1: none. page is the
@@ -98,11 +101,11 @@ func (c *commitStages) takeCheckpoints() {
 // free ones, and no step before it makes the same checkpoint.
 func (c *commitStages) roomInWave(it *checkpointStep) bool {
 	// The block was not stored, for an invalidation or a fork has its page: no checkpoint.
-	if it.end.Block == protocol.NoBlock {
+	if len(it.end.Lacks) == 0 && it.end.Block == protocol.NoBlock {
 		return true
 	}
-	for _, other := range c.checkpoints.wave() {
-		if other.end.Block == it.end.Block {
+	for k := range c.checkpoints.wave() {
+		if other := &c.checkpoints.wave()[k]; c.endAlike(other, it) {
 			return false
 		}
 	}
@@ -175,32 +178,79 @@ func (c *commitStages) attachCheckpoints() {
 	c.batch.copyTickets()
 	for k := range c.checkpoints.wave() {
 		it := &c.checkpoints.wave()[k]
-		for _, p := range it.end.Lacks {
-			pages := &it.pages[p]
-			if pages.op < 0 {
-				continue
-			}
-			page := pages.page[0]
-			// The block goes without. The page is dropped with nothing in it, and is free.
-			if c.copyFailed(int(p), page) {
-				c.stats.pool(int(p)).CheckpointsSkipped++
-				continue
-			}
-			c.stats.pool(int(p)).Checkpoints++
-			c.out.change.Checkpoints = append(c.out.change.Checkpoints, protocol.Checkpoint{Pool: p, Block: it.end.Block, Page: page})
-		}
+		c.handOver(it)
 		made := &c.batch.items[it.step]
 		c.thrash.noteState(&made.sequence.Namespace, made.sequence.Tokens(0)[:made.computed])
 	}
-	c.recountLacks()
 	// No page was to be had: nothing has changed.
 	if !c.out.changeNeeded() {
 		c.out.reset()
 		c.finishWave()
 		return
 	}
+	// Blocks have got checkpoints, and others have lost theirs to eviction.
+	for k := c.checkpoints.to; k < len(c.checkpoints.steps); k++ {
+		it := &c.checkpoints.steps[k]
+		c.offerEnd(it).End.Lacks = it.end.Lacks[:0]
+	}
 	c.stage = commitAttaching
 	c.out.apply()
+}
+
+// handOver gives the pages of a step that hold its checkpoint to the tree. Without pools of
+// tokens the step is offered in any case, since the block, if it is there, is shared by it.
+func (c *commitStages) handOver(it *checkpointStep) {
+	it.made, it.offer = it.made[:0], -1
+	for range c.states.end {
+		it.made = append(it.made, messages.NoPage)
+	}
+	offered := c.self.empty()
+	for _, p := range it.end.Lacks {
+		pages := &it.pages[p]
+		if pages.op < 0 {
+			continue
+		}
+		page := pages.page[0]
+		// The block goes without. The page is dropped with nothing in it, and is free.
+		if c.copyFailed(int(p), page) {
+			c.stats.pool(int(p)).CheckpointsSkipped++
+			continue
+		}
+		c.stats.pool(int(p)).Checkpoints++
+		it.made[p], offered = page, true
+	}
+	if offered {
+		offer := c.offerEnd(it)
+		offer.HandOver, offer.End.Lacks = it.made, it.lacked[:0]
+	}
+}
+
+// offerEnd makes an offer of the block that a step ends with, without pages of tokens.
+func (c *commitStages) offerEnd(it *checkpointStep) *protocol.StoreItem {
+	step := &c.batch.items[it.step]
+	to := c.config.wholeTokens(step.computed)
+	it.offer = c.out.store(step.sequence, to-c.config.TokensPerBlock, to)
+	offer := &c.out.change.Stores[it.offer]
+	offer.Tables, offer.FindEnd, offer.Cursor = nil, true, step.stored.Cursor
+	return offer
+}
+
+// noteEnds notes what the tree has answered to the offers of a wave, and of the steps behind it.
+func (c *commitStages) noteEnds() {
+	m := &c.checkpoints
+	for k := m.from; k < len(m.steps); k++ {
+		it := &m.steps[k]
+		if it.offer < 0 {
+			continue
+		}
+		offer := &c.out.change.Stores[it.offer]
+		c.batch.items[it.step].stored.Cursor = offer.Cursor
+		if k < m.to {
+			it.lacked = offer.End.Lacks
+		} else {
+			it.end = offer.End
+		}
+	}
 }
 
 // finishWave ends the wave and goes on with what is next.
@@ -219,41 +269,15 @@ func (c *commitStages) copyFailed(p int, page messages.PageID) bool {
 	return slices.ContainsFunc(c.out.move.pool(p).Copies, func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
 }
 
-// recountLacks follows, for the steps that are still to come, what the wave has changed:
-// blocks have got checkpoints, and others have lost theirs to eviction.
-func (c *commitStages) recountLacks() {
-	m := &c.checkpoints
-	if !m.pending() {
-		return
+// endAlike tells whether two steps end in one block. Where no block is there yet, without pools
+// of tokens, the tokens say it.
+func (c *commitStages) endAlike(a, b *checkpointStep) bool {
+	if a.end.Block != protocol.NoBlock || b.end.Block != protocol.NoBlock {
+		return a.end.Block == b.end.Block
 	}
-	for _, made := range c.out.change.Checkpoints {
-		c.eachLater(made.Block, func(it *checkpointStep) {
-			it.end.Lacks = slices.DeleteFunc(it.end.Lacks, func(p messages.PoolID) bool { return p == made.Pool })
-		})
-	}
-	// What went on in host memory still counts as a checkpoint; what was dropped, by the
-	// victim that had no place there or by one that displaced it, does not.
-	for _, moved := range c.out.change.Moves {
-		if moved.To != protocol.Nowhere {
-			continue
-		}
-		c.eachLater(moved.Block, func(it *checkpointStep) {
-			if c.states.has(int(moved.Pool)) && !slices.Contains(it.end.Lacks, moved.Pool) {
-				it.end.Lacks = append(it.end.Lacks, moved.Pool)
-				slices.Sort(it.end.Lacks)
-			}
-		})
-	}
-}
-
-// eachLater visits the steps behind the wave that end in a block. Steps of the wave itself need
-// no change, because no two of them make one checkpoint.
-func (c *commitStages) eachLater(block protocol.BlockID, visit func(*checkpointStep)) {
-	for k := c.checkpoints.to; k < len(c.checkpoints.steps); k++ {
-		if it := &c.checkpoints.steps[k]; it.end.Block == block {
-			visit(it)
-		}
-	}
+	one, other := &c.batch.items[a.step], &c.batch.items[b.step]
+	return one.computed == other.computed && one.sequence.Namespace == other.sequence.Namespace &&
+		slices.Equal(one.sequence.Tokens(0)[:one.computed], other.sequence.Tokens(0)[:one.computed])
 }
 
 // dropCheckpoints gives up the references with which the pages of all waves were taken:

@@ -316,6 +316,7 @@ func (c *commitStages) resume() (done bool) {
 		c.attachCheckpoints()
 	case commitAttaching:
 		c.out.applied()
+		c.noteEnds()
 		c.finishWave()
 	case commitMoving:
 		c.out.resetChange()

@@ -65,13 +65,13 @@ func (o *outgoing) resetChange() {
 	a := &o.change
 	a.Now, a.Epoch, a.SavePriority = o.kernel.now, o.kernel.epoch, o.saves.priority()
 	a.Moves, a.Takeovers, a.Claims, a.Stores = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0]
-	a.Checkpoints, a.ReleasedSymbols, a.Effects = a.Checkpoints[:0], a.ReleasedSymbols[:0], a.Effects[:0]
+	a.ReleasedSymbols, a.Effects = a.ReleasedSymbols[:0], a.Effects[:0]
 }
 
 // changeNeeded tells whether the tree has anything to do.
 func (o *outgoing) changeNeeded() bool {
 	a := &o.change
-	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.Checkpoints)+len(a.ReleasedSymbols) > 0
+	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.ReleasedSymbols) > 0
 }
 
 // applyIfNeeded sends the change to the tree and returns true. If the tree has nothing to

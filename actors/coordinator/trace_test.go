@@ -104,10 +104,12 @@ func (t *trace) apply(m *protocol.Apply) {
 		add("store [%d, %d)", s.From, s.To)
 		if s.FindEnd {
 			add("which ends in block %d, lacking %v", s.End.Block, s.End.Lacks)
+			for p, page := range s.HandOver {
+				if page != messages.NoPage {
+					add("page %d of pool %d handed over", page, p)
+				}
+			}
 		}
-	}
-	for _, c := range m.Checkpoints {
-		add("page %d checkpoint of block %d", c.Page, c.Block)
 	}
 	if n := len(m.ReleasedSymbols); n > 0 {
 		add("symbols of %d prompts", n)

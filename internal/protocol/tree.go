@@ -92,7 +92,6 @@ type Apply struct {
 	Takeovers       []BlockID // blocks to forget whose page a sequence has taken over for partial reuse
 	Claims          []ClaimItem
 	Stores          []StoreItem
-	Checkpoints     []Checkpoint
 	ReleasedSymbols [][]messages.Token // symbols of sequences that ended
 	// SavePriority is the lowest of contents that count in Unsaved.
 	SavePriority messages.Priority
@@ -100,14 +99,6 @@ type Apply struct {
 	Unsaved    int // whole blocks, by pool, of the Moves that are Unsaved
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
-}
-
-// Checkpoint makes a device page of a state pool the checkpoint of a block, which
-// lacks one there.
-type Checkpoint struct {
-	Pool  messages.PoolID
-	Block BlockID
-	Page  messages.PageID
 }
 
 // NoExpiry is the NextExpiry of a tree without timers.
@@ -165,9 +156,10 @@ type StoreItem struct {
 	OnHost bool
 
 	// FindEnd asks for the block of exactly the tokens [0, To), as it is after the
-	// store, whoever stored it. HandOver makes pages of state pools the checkpoints of
-	// that block in the pools that lack one: by pool, NoPage for none. Neither goes
-	// with Cross.
+	// store, whoever stored it. HandOver, with FindEnd, makes pages of state pools the
+	// checkpoints of that block in the pools that lack one: by pool, NoPage for none.
+	// Neither goes with Cross. In a tree without pools of tokens HandOver is all that is
+	// offered: it stores the block, unless it has no page and the block is not there.
 	FindEnd  bool
 	HandOver []messages.PageID
 	End      StoredEnd // answered with FindEnd
@@ -175,8 +167,8 @@ type StoreItem struct {
 
 // StoredEnd is the block that ends where a store does.
 type StoredEnd struct {
-	Block    BlockID // NoBlock: no pool holds such a block
-	Priority messages.Priority
+	Block    BlockID           // NoBlock: no pool holds such a block
+	Priority messages.Priority // of the block or, without pools of tokens, of the one to be stored
 	Lacks    []messages.PoolID // state pools without a checkpoint of it, before HandOver
 }
 
