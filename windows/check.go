@@ -35,7 +35,7 @@ func (m Model) layerProblems() []string {
 		say("kv_heads has %d values for %d layers", n, m.Layers)
 	}
 	for i, h := range m.KVHeads {
-		if h < 0 || h == 0 && len(m.KVHeads) == 1 {
+		if h < 0 || h == 0 && len(m.KVHeads) == 1 && !m.Recurrent() {
 			say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
 		}
 	}
@@ -125,7 +125,7 @@ func (m Model) contentProblems() []string {
 		}
 	}
 	if m.OnlyStates() && !m.Recurrent() {
-		ps = append(ps, "kv_heads is 0 in every layer: at least one must have keys and values")
+		ps = append(ps, "kv_heads is 0 in every layer: at least one must have keys and values or a state")
 	}
 	return ps
 }

@@ -131,17 +131,6 @@ func DefaultConfig() Config {
 // refusal that lists every problem, one sentence each, separated by semicolons.
 // Each sentence begins with or contains the name of its field.
 func (c Config) Validate(m Model) error {
-	if err := c.check(m); err != nil {
-		return err
-	}
-	if m.OnlyStates() {
-		return refuse([]string{"kv_heads is 0 in every layer: at least one must have keys and values"})
-	}
-	return nil
-}
-
-// check is Validate for planning, which models of states alone can be.
-func (c Config) check(m Model) error {
 	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems(), c.quotaProblems())
 	if len(ps) == 0 {
 		// Pools can be formed only if model and configuration are valid by

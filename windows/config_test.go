@@ -92,10 +92,7 @@ var invalidConfigs = []struct {
 
 	{"layer 1 has neither keys and values (kv_heads) nor a state", func(_ *Config, m *Model) { m.KVHeads = []int{8, 0} }},
 	{"layer 0 has neither keys and values (kv_heads) nor a state; layer 1 has neither keys and values (kv_heads) nor a state; " +
-		"kv_heads is 0 in every layer: at least one must have keys and values", func(_ *Config, m *Model) { m.KVHeads = []int{0, 0} }},
-	{"kv_heads is 0 in every layer: at least one must have keys and values", func(_ *Config, m *Model) {
-		m.KVHeads, m.States = []int{0, 0}, []State{{Layers: []int{1, 0}, Bytes: 8}}
-	}},
+		"kv_heads is 0 in every layer: at least one must have keys and values or a state", func(_ *Config, m *Model) { m.KVHeads = []int{0, 0} }},
 	{"no_cache names layer 1, which has keys and values or a state", func(_ *Config, m *Model) { m.NoCache = []int{1} }},
 	{"no_cache: there is no layer -1", func(_ *Config, m *Model) { m.NoCache = []int{-1} }},
 	{"state.layers is an empty list", func(_ *Config, m *Model) { m.States = []State{{Bytes: 8}} }},
@@ -123,6 +120,23 @@ var invalidConfigs = []struct {
 	{"pool_fractions lacks pool wfullh8; pool_fractions sum to 0, not 1", func(c *Config, _ *Model) { c.PoolFractions = map[string]float64{} }},
 }
 
+// TestStatesAlone: a model whose layers have no keys and values has pools of states.
+func TestStatesAlone(t *testing.T) {
+	for _, heads := range [][]int{{0}, {0, 0}} {
+		m := Model{Layers: 2, KVHeads: heads, MaxSeqLen: 4096, States: []State{{Layers: []int{1}, Bytes: 8}, {Layers: []int{0}, Bytes: 16}}}
+		c := DefaultConfig()
+		require.NoError(t, c.Validate(m))
+		assert.True(t, m.OnlyStates())
+		pools, err := Pools(m, c)
+		require.NoError(t, err)
+		require.Len(t, pools, 2)
+		assert.Equal(t, KindState, pools[1].Kind)
+		pages, err := Divide(pools, m, c, 240)
+		require.NoError(t, err)
+		assert.Equal(t, []int{10, 10}, pages, "a working page and a checkpoint in each pool for a sequence")
+	}
+}
+
 // Each problem is named with its field, alone and joined with others.
 func TestValidate(t *testing.T) {
 	for _, tc := range invalidConfigs {
@@ -132,10 +146,6 @@ func TestValidate(t *testing.T) {
 			err := c.Validate(m)
 			require.EqualError(t, err, tc.want)
 			assert.ErrorIs(t, err, messages.ErrConfigInvalid)
-			if c.check(m) == nil {
-				assert.True(t, m.OnlyStates(), "memory may be planned for states alone")
-				return
-			}
 			_, err = Pools(m, c)
 			assert.EqualError(t, err, tc.want)
 			_, err = Split(nil, m, c, Budget{})

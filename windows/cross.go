@@ -48,7 +48,7 @@ func (c Config) crossShare(bytes uint64) uint64 {
 // pages, at most ⌈max_tokens/tpb⌉ on the device. Split divides the rest between
 // the other pools. For a model without an encoder the counts are 0.
 func SplitCross(m Model, c Config, b Budget) (PageCounts, error) {
-	if err := c.check(m); err != nil {
+	if err := c.Validate(m); err != nil {
 		return PageCounts{}, err
 	}
 	if ps := b.problems(c); len(ps) > 0 {

@@ -84,7 +84,7 @@ func Fractions(pools []Pool, tokens int, others ...int) map[string]float64 {
 // ones as with expected_seq_len 1024; three eighths where recurrent states have checkpoints, which
 // get a quarter of the memory at least.
 func (c Config) ForMixedLengths(m Model) Config {
-	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.check(m) != nil {
+	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.Validate(m) != nil {
 		return c
 	}
 	pools, err := Pools(m, c)

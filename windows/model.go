@@ -138,8 +138,8 @@ func (m Model) chunk(i int) int {
 // Recurrent reports whether the model has recurrent layers.
 func (m Model) Recurrent() bool { return len(m.States) > 0 }
 
-// OnlyStates reports whether no layer has keys and values. Memory can be planned for
-// such a model, but no engine opened: Config.Validate refuses it.
+// OnlyStates reports whether no layer has keys and values: the pools of such a model are
+// all of states.
 func (m Model) OnlyStates() bool {
 	for i := range m.Layers {
 		if m.heads(i) > 0 {

@@ -21,7 +21,7 @@ type identity struct {
 // full attention; among these ascending KV heads, then the first layer. State
 // pools come last, in order of their first layers. Both arguments are validated.
 func Pools(m Model, c Config) ([]Pool, error) {
-	if err := c.check(m); err != nil {
+	if err := c.Validate(m); err != nil {
 		return nil, err
 	}
 	return group(m, c), nil

@@ -31,7 +31,7 @@ type PageCounts struct{ Primary, Secondary int }
 // get no host page. The memory of the cross pool, by SplitCross, is subtracted
 // first.
 func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
-	if err := c.check(m); err != nil {
+	if err := c.Validate(m); err != nil {
 		return nil, err
 	}
 	if ps := b.problems(c); len(ps) > 0 {
@@ -81,7 +81,7 @@ func (b Budget) problems(c Config) []string {
 // no further page fits. A pool without a page is refused, because no sequence
 // could run.
 func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
-	if err := c.check(m); err != nil {
+	if err := c.Validate(m); err != nil {
 		return nil, err
 	}
 	if bytes < 0 {

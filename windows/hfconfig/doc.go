@@ -25,9 +25,8 @@
 // are those of plain attention or listed in harmless.txt; else the error names the keys.
 // Keys of a known type that no rule names are noted. Options.Strict refuses both.
 //
-// A model without attention (mamba, mamba2, falcon_mamba, rwkv7, xlstm) is read, and memory can
-// be planned for it, but windows.Config.Validate refuses it: an engine needs a layer with
-// keys and values. Types whose caches no pool holds (phi4flash) are refused.
+// A model without attention (mamba, mamba2, falcon_mamba, rwkv7, xlstm) has states alone. Types
+// whose caches no pool holds (phi4flash) are refused.
 //
 // # What is assumed
 //

@@ -163,6 +163,10 @@ func (l openLine) setup() (Setup, error) {
 	}
 	pools, err := windows.Pools(l.model, l.cache)
 	problems = append(problems, err)
+	if err == nil && l.model.OnlyStates() {
+		// Engines open such models; the protocol has no answers for them.
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid, "kv_heads is 0 in every layer: at least one must have keys and values"))
+	}
 	if l.pages != nil {
 		s.Pages, err = l.pages.counts(pools)
 		problems = append(problems, err)

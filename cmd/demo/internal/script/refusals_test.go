@@ -234,6 +234,11 @@ func TestOpenReportsEverythingAtOnce(t *testing.T) {
 			[]string{"kv_heads has 1 values for 2 layers", "max_tokens 0"},
 		},
 		{
+			"a model of states alone",
+			`{"op":"open","model":{"layers":1,"kv_heads":[0],"head_dim":1,"state":{"layers":[0],"bytes":8}},"pages":{"wfullh1":{"primary":2}}}`,
+			[]string{"kv_heads is 0 in every layer: at least one must have keys and values", `names "wfullh1"`},
+		},
+		{
 			"more pages than a pool may have",
 			`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"primary":99999999999999999999}}`,
 			[]string{"primary"},
