@@ -197,9 +197,11 @@ const generationBits = 20
 // The core knows no device, no store and no actor: it gets values, and functions where a
 // rule belongs to another package.
 func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.PageCounts) coordinator.Config {
+	// A model of states alone reuses a part of a block by a copy of its state in any case.
+	copies := config.Cache.CopyOnPartialReuse || config.Model.OnlyStates()
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
-		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
+		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: copies,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), MaxPages: maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,

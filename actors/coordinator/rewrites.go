@@ -37,8 +37,8 @@ func (e *extension) inspect() bool {
 		if first >= last {
 			continue
 		}
-		asked = true
 		for p := range e.self.end {
+			asked = true
 			for _, table := range s.Tables(p) {
 				e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
 			}

@@ -26,15 +26,17 @@ func (k *checkpoints) wants(s *sequence, position int) bool {
 
 // makeCheckpoints copies the working pages to the block that ends where the
 // commit does, if it is stored and lacks a checkpoint. It never fails: where no
-// page is to be had none is made.
+// page is to be had none is made. Without attention pools the block need not be stored.
 func (k *checkpoints) makeCheckpoints(c progress) {
 	if !k.wants(c.sequence, c.computed) {
 		return
 	}
-	b := k.tree.find(c.sequence.namespace, c.sequence.keys[0][:c.computed])
+	b := k.endOf(c.sequence, c.computed)
 	if b == nil {
 		return
 	}
+	stored := k.tree.find(b.namespace, b.key) != nil
+	pages := map[*pool]*page{}
 	for _, p := range k.statePools() {
 		if b.at[p.id] != nil {
 			continue
@@ -45,8 +47,27 @@ func (k *checkpoints) makeCheckpoints(c progress) {
 			continue
 		}
 		k.references.guarded[pg] = true // until the request is over
-		k.checkpoint(p, b, pg, c.use)
+		pages[p] = pg
 	}
+	if k.statesAlone() && (stored || len(pages) > 0) {
+		k.tree.offerState(b, c.sequence)
+	}
+	for _, p := range k.statePools() {
+		if pg := pages[p]; pg != nil {
+			k.checkpoint(p, b, pg, c.use)
+		}
+	}
+}
+
+// endOf is the block that ends the first tokens of a sequence; without attention pools it may be
+// one that is not stored yet. Nil: there is none.
+func (k *checkpoints) endOf(s *sequence, tokens int) *block {
+	key := s.keys[0][:tokens]
+	b := k.tree.find(s.namespace, key)
+	if b == nil && k.statesAlone() && (tokens%k.tpb == 0 || k.cfg.PartialReuse) {
+		b = k.tree.newBlock(s, (tokens-1)/k.tpb, key)
+	}
+	return b
 }
 
 // checkpointPage takes a page for the checkpoint of a block: a free one, or one
@@ -79,9 +100,12 @@ func (k *checkpoints) handOver(s *sequence) {
 	if s.noStore || !k.cfg.BlockReuse || s.computed == 0 {
 		return
 	}
-	b := k.tree.find(s.namespace, s.keys[0][:s.computed])
+	b := k.endOf(s, s.computed)
 	if b == nil {
 		return
+	}
+	if k.statesAlone() {
+		k.tree.offerState(b, s)
 	}
 	for _, p := range k.statePools() {
 		if b.at[p.id] == nil {

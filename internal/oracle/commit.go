@@ -51,6 +51,11 @@ func (st *steps) advance(accepted []progress) {
 		st.checkpoints.makeCheckpoints(c)
 		st.worth.appraise()
 	}
+	for _, c := range accepted {
+		if st.statesAlone() {
+			c.sequence.passRetention(c.computed, st.tpb)
+		}
+	}
 	chunked := map[*sequence]bool{}
 	for _, c := range accepted {
 		s := c.sequence

@@ -121,6 +121,8 @@
 //     the usual rule, among the rest: with quotas, too.
 //   - An admission that goes without partial reuse for want of a page is matched
 //     again, whole blocks only, before the pages for working pages are looked at.
+//   - Without attention pools a block is stored with its first checkpoint, and what
+//     attention would give is how far the prompt leads to stored blocks.
 //
 // Stores:
 //   - What a request makes a page to be saved is decided when the request is over: a page

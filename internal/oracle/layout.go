@@ -45,6 +45,9 @@ func newLayout(cfg Config) *layout {
 		}
 		l.pools = append(l.pools, p)
 	}
+	if l.statesAlone() {
+		l.cfg.CopyOnPartialReuse = true // a state is copied in any case
+	}
 	return l
 }
 
@@ -118,6 +121,9 @@ func (l *layout) target(s *sequence) int {
 func (l *layout) reserve(p *pool, chunk, blocks int) int {
 	return min(blocks, ceil(p.Window-1, l.tpb)+chunk/l.tpb+l.sinkBlocks(p))
 }
+
+// statesAlone reports whether no pool holds tokens.
+func (l *layout) statesAlone() bool { return len(l.attentionPools()) == 0 }
 
 // recurrent reports whether the model has recurrent layers.
 func (l *layout) recurrent() bool { return len(l.statePools()) > 0 }

@@ -1,6 +1,10 @@
 package oracle
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // prompt is what is matched: a namespace, all tokens, and at most so many of
 // them.
@@ -62,9 +66,19 @@ func (t *tree) matchPartial(q prompt, on condition) match {
 	return match{}
 }
 
+// leads reports whether these tokens lead to a stored block.
+func (t *tree) leads(ns messages.Namespace, key []symbol) bool {
+	return len(key) == 0 || slices.ContainsFunc(t.blocks, func(b *block) bool {
+		return b.namespace == ns && shared(b.key, key) == len(key)
+	})
+}
+
 // covered reports whether each pool has the whole blocks before position that the
-// token there attends to.
+// token there attends to, and whether they lead to anything that is stored.
 func (t *tree) covered(q prompt, position int) bool {
+	if !t.leads(q.namespace, q.key[:position/t.tpb*t.tpb]) {
+		return false
+	}
 	for index := range position / t.tpb {
 		b := t.find(q.namespace, q.key[:(index+1)*t.tpb])
 		for _, p := range t.pools {

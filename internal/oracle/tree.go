@@ -105,16 +105,39 @@ func (t *tree) expire() {
 
 // create makes a block that is stored for the first time: its timer starts.
 func (t *tree) create(s *sequence, index int, key []symbol) *block {
+	b := t.newBlock(s, index, key)
+	t.enter(b, s)
+	return b
+}
+
+// newBlock is a block of a sequence that is not stored yet.
+func (t *tree) newBlock(s *sequence, index int, key []symbol) *block {
 	b := &block{
 		namespace: s.namespace, key: append([]symbol(nil), key...), index: index,
 		at: make([]*spot, len(t.pools)), session: s.session,
 	}
-	priority, duration, _ := retention(s, index*t.tpb)
-	b.priority = priority
+	b.priority, _, _ = retention(s, index*t.tpb)
+	return b
+}
+
+// enter begins to store a block of a sequence.
+func (t *tree) enter(b *block, s *sequence) {
+	_, duration, _ := retention(s, b.index*t.tpb)
 	t.startTimer(b, duration)
 	s.retentionDone[name(b.namespace, b.key)] = true
 	t.blocks = append(t.blocks, b)
-	return b
+}
+
+// offerState stores a block that a state of a sequence belongs to, or follows that the sequence
+// has it too.
+func (t *tree) offerState(b *block, s *sequence) {
+	if t.alive(b) {
+		mergeSession(b, s.session)
+		t.retain(b, s)
+		return
+	}
+	t.enter(b, s)
+	t.touch(b)
 }
 
 // fetched is the block with this key. One that is in no pool yet has the default priority,
@@ -129,6 +152,14 @@ func (t *tree) fetched(ns messages.Namespace, key []symbol) *block {
 	}
 	t.blocks = append(t.blocks, b)
 	return b
+}
+
+// passRetention notes that a sequence has passed its first blocks: a state that comes later has
+// no retention from it.
+func (s *sequence) passRetention(tokens, tpb int) {
+	for end := tpb; end <= tokens; end += tpb {
+		s.retentionDone[name(s.namespace, s.keys[0][:end])] = true
+	}
 }
 
 // retain gives a block that is stored already the retention of a request that

@@ -34,8 +34,14 @@ func (s *pageTables) SetTable(pool int, table []messages.PageID) { s.pools[pool]
 func (s *pageTables) SetTables(pool int, tables [][]messages.PageID) { s.pools[pool].beams = tables }
 
 // Blocks is the number of entries of the tables in the first pool, which has the
-// shortest: chunks shorten the tables of limited pools, and those come first.
-func (s *pageTables) Blocks() BlockIndex { return BlockIndex(len(s.pools[0].beams[0])) }
+// shortest: chunks shorten the tables of limited pools, and those come first. Without
+// pools of tokens it is the number of blocks of the tokens.
+func (s *Sequence) Blocks() BlockIndex {
+	if s.arena.tokenPools == 0 {
+		return s.arena.blocks(s.Length())
+	}
+	return BlockIndex(len(s.pools[0].beams[0]))
+}
 
 // View is the tables of the first beam by pool, for one message to the tree.
 func (s *pageTables) View() [][]messages.PageID {

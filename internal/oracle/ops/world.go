@@ -39,7 +39,12 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 	drawQuotas(t, &c)
 	sink := rapid.SampledFrom([]int{0, 0, 1, 3, 4}).Draw(t, "sink")
 	secondary := rapid.SampledFrom([]int{0, 2, 5}).Draw(t, "secondary")
-	for layer, s := range drawShapes(t) {
+	var shapes []shape
+	alone := rapid.IntRange(0, 9).Draw(t, "states alone") == 9
+	if !alone {
+		shapes = drawShapes(t)
+	}
+	for layer, s := range shapes {
 		p := oracle.PoolConfig{
 			Window: s.window, KVHeads: s.heads, Layers: []int{layer},
 			Primary: rapid.IntRange(3, 12).Draw(t, "primary"),
@@ -56,14 +61,14 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 		}
 		c.Pools = append(c.Pools, p)
 	}
-	drawStates(t, &c, secondary)
+	drawStates(t, &c, secondary, alone)
 	drawStore(t, &c)
 	return c
 }
 
-// drawStates gives a third of the worlds recurrent layers.
-func drawStates(t *rapid.T, c *oracle.Config, secondary int) {
-	if rapid.IntRange(0, 2).Draw(t, "states") > 0 {
+// drawStates gives a third of the worlds recurrent layers, and those without attention.
+func drawStates(t *rapid.T, c *oracle.Config, secondary int, alone bool) {
+	if !alone && rapid.IntRange(0, 2).Draw(t, "states") > 0 {
 		return
 	}
 	c.CheckpointInterval = c.TokensPerBlock * rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "checkpoint interval")
