@@ -48,6 +48,10 @@ func recurrent(seed uint64) bool {
 	return !encodes(seed) && (n >= 78 && n < 105 || n >= 48 && n < 57 || n >= 32 && n < 40 || n >= 69 && n < 73)
 }
 
+// statesAlone reports whether a seed is of a model that has recurrent layers and no others: those
+// of every seventh thousand are, none of which tests play for what they have found with attention.
+func statesAlone(seed uint64) bool { return recurrent(seed) && seed/1000%7 == 3 }
+
 // groupOf is the number of devices of a seed, 0 for one that is no group: about a quarter
 // of the seeds have a group, and none of those that tests play for what they have found.
 func groupOf(seed uint64) int {
@@ -123,6 +127,16 @@ func addStates(s *setup, r *rand.Rand) {
 	}
 	s.pools = pools
 	s.pages = append(s.pages, windows.PageCounts{Primary: 2 + r.IntN(3*s.hosts), Secondary: r.IntN(2) * r.IntN(12)})
+}
+
+// dropAttention leaves the recurrent layer alone in the model.
+func dropAttention(s *setup) {
+	state := s.model.States[0]
+	state.Layers = []int{0}
+	s.model = windows.Model{Layers: 1, KVHeads: []int{0}, States: []windows.State{state}, MaxSeqLen: s.model.MaxSeqLen}
+	last := len(s.pools) - 1
+	s.pools, s.pages = slices.Clone(s.pools[last:]), s.pages[last:]
+	s.pools[0].Layers = state.Layers
 }
 
 // addEncoder makes the model one with an encoder, whose inputs are about as long

@@ -126,6 +126,18 @@ func TestSimOfStates(t *testing.T) {
 	}
 }
 
+// TestSimOfStatesAlone plays models without attention.
+func TestSimOfStatesAlone(t *testing.T) {
+	total := tally{}
+	for _, p := range append(of(2000, 3003, 3013, 3024, 3079, 3097, 3125, 3076), of(3000, 3600, 3614, 3680, 17_001, 17_044, 17_622)...) {
+		require.True(t, statesAlone(p.seed), "%d", p.seed)
+		total.addAll(play(t, p).counts)
+	}
+	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries", "pages verified"} {
+		assert.Positive(t, total[what], what)
+	}
+}
+
 // TestSimOfStores plays stores that delay, fail, hang, lie, forget and duplicate. One seed has
 // found a store's actor that panicked over blocks behind those that it had forgotten.
 func TestSimOfStores(t *testing.T) {

@@ -81,6 +81,9 @@ func newWorld(p plan) (*world, error) {
 	}
 	if recurrent(p.seed) {
 		addStates(&w.setup, w.rng)
+		if statesAlone(p.seed) {
+			dropAttention(&w.setup)
+		}
 	}
 	options := addStore(w)
 	watched.Store(w)
