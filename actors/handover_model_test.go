@@ -96,6 +96,9 @@ func drawGeometry(d *drawn) setup {
 	s := setup{windows: [][]int{{full}, {full, 8}, {8, 16}, {full, 8, 16}}[d.int(0, 3, "windows")], ranks: 2 * d.int(0, 1, "ranks")}
 	sinks := d.int(0, 1, "sink blocks")
 	states := d.one(3, "states")
+	if d.one(8, "states alone") {
+		states, s.windows = true, nil
+	}
 	if states {
 		s.windows = append(slices.Clone(s.windows), full)
 	}
