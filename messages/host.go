@@ -73,10 +73,10 @@ type Admitted struct {
 	Sequence     SequenceID
 	ReusedTokens int // leading tokens whose KV need not be computed
 	MissReason   MissReason
-	// AttentionTokens is what the attention pools alone would have reused, and
-	// Checkpoints are the positions, ascending, at which a commit that ends there
-	// makes a checkpoint of the recurrent states. Both are zero for models without
-	// recurrent layers.
+	// AttentionTokens is what the attention pools alone would have reused or, without
+	// any, how far the prompt leads to stored blocks. Checkpoints are the positions,
+	// ascending, at which a commit that ends there makes a checkpoint of the recurrent
+	// states. Both are zero for models without recurrent layers.
 	AttentionTokens int
 	Checkpoints     []int
 	Reuse           []PoolReuse // by PoolID
@@ -234,8 +234,7 @@ type Prefix struct {
 // Found answers a lookup. MatchedTokens = PrimaryTokens + SecondaryTokens.
 type Found struct {
 	MatchedTokens, PrimaryTokens, SecondaryTokens int
-	// AttentionTokens is what the attention pools alone would have matched; 0 for
-	// models without recurrent layers.
+	// AttentionTokens is that of an admission; 0 for models without recurrent layers.
 	AttentionTokens int
 	// StoredTokens is how many tokens more a fetch of the prefix could make match: those
 	// that only the engine's store has. It is 0 unless the store was asked.

@@ -14,10 +14,9 @@ const (
 type Model struct {
 	// Layers is the number of layers, those without keys and values included.
 	Layers int
-	// KVHeads is one number for all layers, or one for each. In a list 0 stands
-	// for a layer without keys and values of its own: it has a state (States),
-	// reads another layer's keys and values (SharedKV), or keeps nothing
-	// (NoCache).
+	// KVHeads is one number for all layers, or one for each. 0 stands for a layer
+	// without keys and values of its own: it has a state (States), reads another
+	// layer's keys and values (SharedKV), or keeps nothing (NoCache).
 	KVHeads []int
 	// MaxSeqLen is the length of the longest sequence in tokens, prompt and
 	// answer.

@@ -74,7 +74,7 @@ type View struct {
 func New(c Config) (*View, error) {
 	counted := countedPools(c.Pools)
 	if len(counted) == 0 {
-		return nil, refusals.New(messages.ErrNotSupported, "none of %d pools has attention: no block is of use to others", len(c.Pools))
+		return nil, refusals.New(messages.ErrNotSupported, "none of %d pools has attention: there are no blocks of tokens to tell of", len(c.Pools))
 	}
 	n, err := c.namer()
 	if err != nil {
