@@ -204,6 +204,7 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	} {
 		c.own.counter(out, "step_refusals_total", float64(n), code)
 	}
+	c.collectMemory(out, &s.Memory)
 	c.own.gauge(out, "sequences_running", float64(s.Sequences))
 	c.own.gauge(out, "sequences_lost", float64(s.LostSequences))
 	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))
@@ -217,6 +218,16 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	}
 	c.own.histogram(out, "request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil)
 	c.own.histogram(out, "request_reused_tokens", &s.Prompts.Reused, s.ReusedTokens, nil)
+}
+
+// collectMemory exports what memory is for.
+func (c *Collector) collectMemory(out chan<- prometheus.Metric, m *inspect.MemoryStats) {
+	c.own.gauge(out, "ranks", float64(m.Ranks))
+	c.own.gauge(out, "memory_bytes", float64(m.DeviceBytes), "device", "pages")
+	c.own.gauge(out, "memory_bytes", float64(m.ContentBytes), "host", "contents")
+	c.own.gauge(out, "memory_bytes", float64(m.AheadBytes), "host", "ahead")
+	c.own.gauge(out, "memory_bytes", float64(m.SaveBytes), "host", "saves")
+	c.own.gauge(out, "memory_bytes", float64(m.MetadataBytes), "host", "records")
 }
 
 // collectForgets exports what hosts have had the engine forget, and the epoch of the weights.

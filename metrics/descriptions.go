@@ -55,6 +55,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"copies_refused_total", "Copies that the device has refused."},
 		{"appended_tokens_total", "Tokens appended to sequences less those rewound, of each beam. The last token of an answer is never appended."},
 		{"generated_tokens_total", "Tokens that the host has generated for its clients, those that ended an answer included."},
+		{"ranks", "Devices that the engine's device stands for."},
 		{"sequences_running", "Sequences that are running."},
 		{"sequences_lost", "Running sequences that a failure has lost, and that their host has not released yet."},
 		{"requests_waiting", "Requests that wait for the host to admit them."},
@@ -94,6 +95,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	d["resets_total"] = prometheus.NewDesc("kvactor_resets_total", "Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor do a new epoch of the weights and other scales.", []string{"forgot"}, constant)
 	d["weights_info"] = prometheus.NewDesc("kvactor_weights_info", "The epoch of the weights, in a label.", []string{"weights"}, constant)
 	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Steps of appends, commits and releases that were refused in a call that was served, by the code of the refusal. Each try counts.", []string{"code"}, constant)
+	d["memory_bytes"] = prometheus.NewDesc("kvactor_memory_bytes", "Memory of the engine on all ranks, by device and host, and by what it is for: on the device pages; on the host contents that were evicted, copies ahead of evictions, saves to a store, and about what the records of pages and blocks take.", []string{"memory", "part"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)
 	return d
 }

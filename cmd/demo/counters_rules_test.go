@@ -211,6 +211,8 @@ func (h *held) gauges() {
 		h.is(1, name)
 	}
 	h.is(0, "kvactor_pages", "primary", "used")
+	h.is(1, "kvactor_ranks")
+	h.memory()
 	h.is(2*30, "kvactor_pages", "primary")
 	h.is(2*24, "kvactor_pages", "secondary")
 	h.is(2*16, "kvactor_pool_block_tokens")
@@ -224,6 +226,21 @@ func (h *held) gauges() {
 	h.is(16, "trtllm_kv_cache_tokens_per_block")
 	cached := h.m.sum("kvactor_pages", "secondary", "cached")
 	h.is(cached/(2*24), "trtllm_kv_cache_host_utilization")
+}
+
+// memory holds the bytes against the pages of both pools.
+func (h *held) memory() {
+	device, host := 0.0, 0.0
+	for _, pool := range []string{"wfullh2", "w64h2"} {
+		page := h.m.sum("kvactor_pool_page_bytes", pool)
+		device += 30 * page
+		host += 24 * page
+	}
+	h.is(device, "kvactor_memory_bytes", "device", "pages")
+	h.is(host, "kvactor_memory_bytes", "host", "contents")
+	for _, part := range []string{"ahead", "saves", "records"} {
+		h.within(1, many, "kvactor_memory_bytes", "host", part)
+	}
 }
 
 func (h *held) stores() {
