@@ -193,8 +193,8 @@ func (p *planner) turns() {
 		}
 	}
 	if kept >= 0 {
-		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("clients that take turns with more than %d tokens in all reuse little under "+
-			"eviction_policy priority_lru: kvactor_thrash_tokens_total counts it, and forecast or more memory helps", kept))
+		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("clients that take turns with more than %s tokens in all reuse little under "+
+			"eviction_policy priority_lru: kvactor_thrash_tokens_total counts what they lose, and forecast or more memory helps", report.Count(kept)))
 	}
 }
 
@@ -339,8 +339,10 @@ func (p *planner) explain() {
 	m := p.Model.Model
 	if len(m.States) > 0 {
 		p.plan.Notes = append(p.plan.Notes,
-			"states are as large as mamba_ssm_cache_dtype, the file or else the model's type says; many servers keep float32",
-			"a running sequence takes two states: the one it works on and a checkpoint")
+			"the elements of states have the type of mamba_ssm_cache_dtype, else that of the file or of its model type; many servers keep float32")
+		if p.Cache.EnableBlockReuse {
+			p.plan.Notes = append(p.plan.Notes, "a running sequence takes two states: the one it works on and a checkpoint")
+		}
 	}
 	side := m.SideBytes
 	for _, s := range m.Shapes {

@@ -74,8 +74,12 @@ func (p *Pool) holds() string {
 
 // fitTable lists how many sequences fit.
 func (p *Plan) fitTable() report.Table {
+	title := "sequences that fit at a time"
+	if len(p.Pools) > 1 {
+		title += "; memory is divided " + p.Division
+	}
 	t := report.Table{
-		Title:  "sequences that fit at a time; memory is divided " + p.Division,
+		Title:  title,
 		Header: []string{"tokens", "a sequence", "sequences", "tokens in all", "limited by"},
 	}
 	for _, f := range p.Fits {
