@@ -148,7 +148,7 @@ def connect(path: str | os.PathLike[str], deadline: float = 5.0) -> Client:
 class Session:
     """A session with the daemon. Any thread may call it; one call at a time is served.
 
-    A call that fails with another error than RefusedError has ended the session. The
+    A call that fails with another KvactorError than RefusedError has ended the session. The
     daemon takes back what it held, and forgets what was not written, when the session is
     closed here, and wherever a process has attached to it.
     """
@@ -213,18 +213,22 @@ class Session:
         """Asks for several things in one message, with what written and release queued.
 
         fetch: blocks that only the store has are fetched; see Match.fetching.
+
+        Raises ValueError or TypeError for what cannot be sent, and sends nothing then: the
+        session goes on, and what is queued stays queued.
         """
+        step = _step()  # before what is queued is taken: a prompt may not be one
+        for prompt in matches:
+            match = step.step.matches.add(fetch=fetch, session=prompt.session)
+            _fill(match.prompt, prompt)
+        for reserve in reserves:
+            entry = step.step.reserves.add(tail=reserve.tail, session=reserve.prompt.session)
+            _fill(entry.prompt, reserve.prompt)
+            _retain(entry.retention, reserve.prompt.retention)
+        for extend in extends:
+            step.step.extends.add(handle=extend.handle, tokens=bytes(wire.pack(extend.tokens)))
         with self._lock:
-            step = self._take()
-            for prompt in matches:
-                match = step.step.matches.add(fetch=fetch, session=prompt.session)
-                _fill(match.prompt, prompt)
-            for reserve in reserves:
-                entry = step.step.reserves.add(tail=reserve.tail, session=reserve.prompt.session)
-                _fill(entry.prompt, reserve.prompt)
-                _retain(entry.retention, reserve.prompt.retention)
-            for extend in extends:
-                step.step.extends.add(handle=extend.handle, tokens=bytes(wire.pack(extend.tokens)))
+            step.MergeFrom(self._take())
             answer = self._exchange(step).step
         return Answers(
             [_or_error(a, _match) for a in answer.matches],

@@ -72,6 +72,8 @@ def pack(tokens: Sequence[int] | npt.NDArray[Any] | Packed) -> Packed:
         packed = array.array("i", tokens)
     except OverflowError:
         raise ValueError(f"tokens are not all in 0 to {MAX_TOKEN}") from None
+    if packed and np.frombuffer(packed, np.intc).min() < 0:
+        raise ValueError(f"tokens are not all in 0 to {MAX_TOKEN}")
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

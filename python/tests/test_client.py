@@ -182,6 +182,32 @@ def test_an_entry_that_is_refused_leaves_the_others(daemon):
     assert third.handle
 
 
+@pytest.mark.parametrize(
+    "bad", [Prompt([-1] * 16), Prompt(tokens(16), salt=5), Prompt(np.ones(16))], ids=str
+)
+def test_a_prompt_that_cannot_be_sent_keeps_what_is_queued(daemon, bad):
+    session = open_session(daemon)
+    ids = tokens(32)
+    write = session.reserve(Reserve(Prompt(ids)))
+    session.written(write.handle, 32)
+    session.release(write.handle)
+    with pytest.raises((ValueError, TypeError)):
+        session.ask(matches=[Prompt(ids)], reserves=[Reserve(bad)])
+    assert session.match(Prompt(ids)).tokens == 16
+    assert session.stats()["Pools"][0]["Primary"]["Used"] == 1
+
+
+def test_what_cannot_be_queued_is_not(daemon):
+    session = open_session(daemon)
+    write = session.reserve(Reserve(Prompt(tokens(16))))
+    for handle, count in ((-1, 16), (write.handle, -16), (write.handle, "x")):
+        with pytest.raises((ValueError, TypeError)):
+            session.written(handle, count)
+    with pytest.raises((ValueError, TypeError)):
+        session.release(-1)
+    session.drain()
+
+
 def test_memory_is_mapped_by_another_process(daemon):
     session = open_session(daemon)
     write = session.reserve(Reserve(Prompt(tokens(16))))

@@ -23,6 +23,11 @@ logger = init_logger(f"vllm.{__name__}")
 EPOCH = "#reset-"
 """Stands between the name of an adapter and that of a reset."""
 
+PARAMETERS = ("session", "retention")
+"""What kv_transfer_params may have."""
+
+MAX_UNKNOWN = 16  # unknown parameters of a request that are named
+MAX_NUMBER = 2**128  # of a session whose name is a number; UUIDs are below it
 MAX_TEXT = 1024  # bytes of a salt and of a session
 MAX_RANGES = 1024
 MAX_PRIORITY = 100
@@ -145,6 +150,8 @@ def _namespace(request: Request, adapter: str) -> Prompt:
         warn_once(logger, "kv_transfer_params is not an object; it is ignored")
         params = None
     params = params or {}
+    for key in [key for key in params if key not in PARAMETERS][:MAX_UNKNOWN]:
+        warn_once(logger, f"kv_transfer_params.{_printable(key)} is unknown; it is ignored")
     return Prompt(
         (),
         _text(request.cache_salt or "", "cache_salt"),
@@ -184,8 +191,8 @@ def _session(request: Request, params: Mapping[str, Any]) -> str:
     session = params.get("session")
     if session is None:
         session = getattr(request, "session_id", None) or ""
-    if isinstance(session, int) and not isinstance(session, bool):
-        session = f"{session:x}" if abs(session) > MAX_TOKEN else str(session)
+    if isinstance(session, int) and not isinstance(session, bool) and abs(session) < MAX_NUMBER:
+        session = str(session)
     try:
         return _text(session, "kv_transfer_params.session")
     except ValueError as error:
@@ -264,8 +271,13 @@ def _fields(value: Any, name: str, known: Sequence[str]) -> Mapping[str, Any]:
         raise ValueError(f"{name} is not an object")
     for key in value:
         if key not in known:
-            raise ValueError(f"{name}.{ascii(str(key)[:40])[1:-1]} is unknown")
+            raise ValueError(f"{name}.{_printable(key)} is unknown")
     return value
+
+
+def _printable(key: Any) -> str:
+    """The beginning of a key for a log, in ASCII without control characters."""
+    return ascii(str(key)[:40])[1:-1]
 
 
 def _number(

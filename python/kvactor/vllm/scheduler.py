@@ -141,13 +141,16 @@ class SchedulerSide:
         """Loads and saves that the workers have done."""
         failed = output.failed_recving or set()
         for name in output.finished_recving or ():
-            tracked = self._gone.pop(name, None) or self._requests.get(name)
+            present = self._requests.get(name)
+            tracked = self._gone.pop(name, None) or present
             if tracked is None:
                 continue
             tracked.loading = False
             self._let_go(tracked)
             if name in failed:
                 tracked.failed = True
+                if present is not None:  # the same request, since a reset
+                    present.failed = True
                 self._link.lost(tracked.generation, "a load failed")
         report = output.kv_connector_worker_meta
         if isinstance(report, StepReport):
@@ -182,7 +185,9 @@ class SchedulerSide:
         for tracked in list(self._requests.values()):
             # What a worker copies for the request of before is released when it has ended.
             self.finished(tracked.request)
-            self._track(tracked.request)
+            again = self._track(tracked.request)
+            if again is not None:
+                again.failed = tracked.failed
         session = self._link.session
         if session is not None:
             with self._link.guard(session, self.stats):
