@@ -149,6 +149,11 @@ def handles(host):
     return host.link.session._call(request).stats.handles
 
 
+def daemon_session(daemon):
+    """A session with the groups of a host."""
+    return daemon.connect(deadline=30).open("t", "f", [FULL.group, WINDOW.group], max_tokens=4096)
+
+
 @pytest.fixture
 def host(daemon):
     found = Host(daemon.path)

@@ -31,7 +31,9 @@ def test_tokens_are_packed_little_endian(tokens):
     assert bytes(wire.pack(tokens)) == b"\1\0\0\0\2\0\0\0\xff\xff\xff\x7f"
 
 
-@pytest.mark.parametrize("tokens", [[2**32 + 5], [1, -1], np.array([1, -1]), np.array([2**31], "u4")])
+@pytest.mark.parametrize(
+    "tokens", [[2**32 + 5], [1, -1], np.array([1, -1]), np.array([2**31], "u4")]
+)
 def test_tokens_out_of_range_are_refused(tokens):
     with pytest.raises(ValueError, match="2147483647"):
         wire.pack(tokens)
