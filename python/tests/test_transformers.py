@@ -187,15 +187,37 @@ def test_inputs_beside_the_tokens_are_not_stored(daemon):
     cache.close()
 
 
-def test_weights_that_change_after_the_cache_was_made(daemon):
+def write_in_place(model):
+    with torch.no_grad():
+        model.model.embed_tokens.weight[50] += 1
+
+
+def write_data(model):
+    model.model.embed_tokens.weight.data[50] += 1
+
+
+def write_one_bit(model):
+    model.model.layers[1].mlp.down_proj.weight.detach().numpy().view("u1")[3, 5] ^= 1
+
+
+def swap_rows(model):
+    weight = model.model.layers[0].mlp.up_proj.weight.data
+    weight[[0, 1]] = weight[[1, 0]]
+
+
+def replace(model):
+    layer = model.model.layers[0].mlp.up_proj
+    layer.weight = torch.nn.Parameter(layer.weight + 1)
+
+
+@pytest.mark.parametrize("change", [write_in_place, write_data, write_one_bit, swap_rows, replace])
+def test_weights_that_change_after_the_cache_was_made(daemon, change, caplog):
     model = make("llama")
     ids = extend(turn_tokens(0), 1)
     cache = KvactorCache(model, daemon.path)
-    with torch.no_grad():
-        model.model.embed_tokens.weight[50] += 1
+    change(model)
     cache.generate(model, ids, **OPTIONS)
-    assert cache.load(ids) == 0
-    cache.generate(make("llama"), ids, **OPTIONS)
+    assert "the weights are not those that the cache was made for" in caplog.text
     assert cache.load(ids) == 0
     changed = KvactorCache(model, daemon.path)
     changed.generate(model, ids, **OPTIONS)
@@ -203,3 +225,28 @@ def test_weights_that_change_after_the_cache_was_made(daemon):
     assert cache.load(ids) == 0
     cache.close()
     changed.close()
+
+
+def test_a_model_with_equal_weights_is_the_same(daemon):
+    ids = extend(turn_tokens(0), 1)
+    cache = KvactorCache(make("llama"), daemon.path)
+    cache.generate(make("llama"), ids, **OPTIONS)
+    assert cache.load(ids) > 0
+    cache.close()
+
+
+def test_weights_that_are_changed_back_are_used_again(daemon):
+    model = make("llama")
+    ids = extend(turn_tokens(0), 1)
+    cache = KvactorCache(model, daemon.path)
+    cache.generate(model, ids, **OPTIONS)
+    model.model.embed_tokens.weight.data[50] *= 2
+    changed = cache.generate(model, ids, **OPTIONS)
+    assert torch.equal(changed, model.generate(ids, **OPTIONS))
+    model.model.embed_tokens.weight.data[50] /= 2
+    computed = Computed(model)
+    assert torch.equal(
+        cache.generate(model, ids, **OPTIONS), make("llama").generate(ids, **OPTIONS)
+    )
+    assert computed[0] < ids.shape[1]
+    cache.close()
