@@ -35,7 +35,7 @@ Pages = list[npt.NDArray[np.int32]]
 """A table for each pool: a page for each block from the prompt's beginning, or NO_PAGE."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # one frozen takes a microsecond more to make
 class Match:
     """The longest stored prefix of a prompt.
 
@@ -63,7 +63,7 @@ class Reserve:
     tail: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # one frozen takes a microsecond more to make
 class Write:
     """Pages to be written.
 
@@ -218,8 +218,12 @@ class Session:
         session goes on, and what is queued stays queued.
         """
         step = _step()  # before what is queued is taken: a prompt may not be one
+        added = step.step.matches.add
         for prompt in matches:
-            match = step.step.matches.add(fetch=fetch, session=prompt.session)
+            match = added()
+            match.fetch = fetch
+            if prompt.session:
+                match.session = prompt.session
             _fill(match.prompt, prompt)
         for reserve in reserves:
             entry = step.step.reserves.add(tail=reserve.tail, session=reserve.prompt.session)
@@ -417,7 +421,8 @@ def _step() -> Any:
 
 def _fill(target: Any, prompt: Prompt) -> None:
     target.tokens = bytes(wire.pack(prompt.tokens))
-    target.salt = prompt.salt
+    if prompt.salt:
+        target.salt = prompt.salt
     if prompt.adapter:
         target.adapter = prompt.adapter
     for item in prompt.items:
@@ -452,7 +457,7 @@ def _one(answers: Sequence[T | RefusedError]) -> T:
 
 
 def _pages(answer: Any) -> Pages:
-    return [wire.unpack(table) for table in answer.pages]
+    return list(map(wire.unpack, answer.pages))
 
 
 def _match(answer: Any) -> Match:

@@ -32,7 +32,7 @@ def test_tokens_are_packed_little_endian(tokens):
 
 
 @pytest.mark.parametrize(
-    "tokens", [[2**32 + 5], [1, -1], np.array([1, -1]), np.array([2**31], "u4")]
+    "tokens", [[2**32 + 5], np.array([2**32 + 5]), np.array([1, -1]), np.array([2**31], "u4")]
 )
 def test_tokens_out_of_range_are_refused(tokens):
     with pytest.raises(ValueError, match="2147483647"):

@@ -80,23 +80,25 @@ func Decode(frame []byte, m proto.Message) error {
 	return known(m.ProtoReflect())
 }
 
-// known refuses fields that are not known.
+// known refuses fields that are not known. It looks at the messages within only: to range over all
+// fields that are set makes a value of each.
 func known(m protoreflect.Message) (err error) {
 	if raw := m.GetUnknown(); len(raw) > 0 {
 		number, _, _ := protowire.ConsumeTag(raw)
 		return fmt.Errorf("%w: %s has no field %d", ErrGarbage, m.Descriptor().Name(), number)
 	}
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	fields := m.Descriptor().Fields()
+	for i := 0; i < fields.Len() && err == nil; i++ {
+		f := fields.Get(i)
 		switch {
-		case f.Message() == nil:
+		case f.Message() == nil || !m.Has(f):
 		case f.IsList():
-			for i := 0; i < v.List().Len() && err == nil; i++ {
-				err = known(v.List().Get(i).Message())
+			for list, k := m.Get(f).List(), 0; k < list.Len() && err == nil; k++ {
+				err = known(list.Get(k).Message())
 			}
 		default:
-			err = known(v.Message())
+			err = known(m.Get(f).Message())
 		}
-		return err == nil
-	})
+	}
 	return err
 }

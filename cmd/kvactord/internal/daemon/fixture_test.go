@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // served is a daemon that runs, and what it logs.
 type served struct {
-	t      *testing.T
+	t      testing.TB
 	d      *Daemon
 	socket string
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ func (s *served) logged() string {
 }
 
 // serve runs a daemon until the test ends, or stop is called.
-func serve(t *testing.T, change func(*Config)) *served {
+func serve(t testing.TB, change func(*Config)) *served {
 	s := &served{t: t, socket: filepath.Join(t.TempDir(), "s")}
 	c := Defaults()
 	c.Socket, c.MemoryBytes = s.socket, 4<<20
@@ -84,7 +84,7 @@ func opening() *wire.Open {
 // client is a session with the memory of its pools.
 type client struct {
 	*wire.Client
-	t      *testing.T
+	t      testing.TB
 	memory [][]byte
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor"
@@ -16,14 +17,14 @@ func readTokens(list []kvactor.Token, packed []byte) ([]kvactor.Token, *wire.Err
 	if len(packed) == 0 || len(packed)%tokenBytes != 0 {
 		return list, badf("%d bytes are no tokens of %d bytes each", len(packed), tokenBytes)
 	}
-	start := len(list)
-	for at := 0; at < len(packed); at += tokenBytes {
-		list = append(list, kvactor.Token(binary.LittleEndian.Uint32(packed[at:])))
-	}
-	for i, t := range list[start:] {
+	start, n := len(list), len(packed)/tokenBytes
+	list = slices.Grow(list, n)[:start+n]
+	for i := range n {
+		t := kvactor.Token(binary.LittleEndian.Uint32(packed[i*tokenBytes:]))
 		if t < 0 {
 			return list[:start], badf("the token at position %d is over 2^31-1", i) // no token in a message
 		}
+		list[start+i] = t
 	}
 	return list, nil
 }
