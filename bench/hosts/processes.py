@@ -14,6 +14,7 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 START_SECONDS = 900
 
@@ -35,6 +36,8 @@ class Answer:
 class Process:
     """A child process with its output in a file."""
 
+    running: ClassVar[set[Process]] = set()
+
     def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
         with log.open("ab") as out:
@@ -45,6 +48,7 @@ class Process:
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
+        self.running.add(self)
 
     @property
     def alive(self) -> bool:
@@ -58,13 +62,20 @@ class Process:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self._child.wait()
+        self.running.discard(self)
 
     def stop(self) -> None:
         self.signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._child.wait(20)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()  # what is left of its children, too
+
+
+def end_all(number: int, _: object) -> None:
+    """Handles a signal: kills all processes, and ends this one."""
+    for process in Process.running:
+        process.signal(signal.SIGKILL)
+    os._exit(128 + number)
 
 
 class Daemon(Process):
@@ -118,6 +129,7 @@ class Server(Process):
             }
             command += ["--kv-transfer-config", json.dumps(config)]
         env = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+        env["VLLM_SERVER_DEV_MODE"] = "1"  # for reset
         super().__init__(command, log, env)
         self._wait()
 
@@ -162,7 +174,7 @@ class Server(Process):
         return Answer(ids, logprobs, first, time.perf_counter() - began, cached)
 
     def reset(self) -> None:
-        """Empties vLLM's own prefix cache. Needs VLLM_SERVER_DEV_MODE."""
+        """Empties vLLM's own prefix cache."""
         self._request("/reset_prefix_cache", b"")
 
     def metrics(self) -> dict[str, float]:
@@ -185,7 +197,7 @@ class Server(Process):
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=300) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
                     yield json.loads(line[6:])

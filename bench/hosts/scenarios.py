@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import statistics
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from processes import Answer, Daemon, Server
@@ -21,7 +23,11 @@ TINY_CACHE = {"llama": 90, "gemma": 450}
 
 @dataclass
 class Setting:
-    """Where things are, and how much is asked for."""
+    """Where things are, and how much is asked for.
+
+    length: tokens of the longest prompt. rounds: of times and of speed. requests: of a round
+    of speed. strict: proportions of times have to hold, too.
+    """
 
     binary: Path
     folder: Path
@@ -30,6 +36,9 @@ class Setting:
     turns: int
     length: int
     kills: int
+    rounds: int
+    requests: int
+    strict: bool
     clients: int = 8
     failures: list[str] = field(default_factory=list)
 
@@ -112,34 +121,59 @@ def compare(s: Setting, what: str, got: list[list[Answer]], base: list[list[Answ
     )
 
 
-def run(s: Setting, model: Path) -> None:
-    """All that is shown of one model."""
-    print(f"-- {model.name}", flush=True)
+def run(s: Setting, model: Path, parts: Sequence[str]) -> None:
+    """The parts that are wanted of what is shown of one model."""
     chats = conversations(s)
+    for part in parts:
+        began = time.monotonic()
+        print(f"-- {model.name}: {part}", flush=True)
+        PARTS[part](s, model, chats)
+        print(f"       {time.monotonic() - began:.0f} s", flush=True)
+
+
+def alone(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """The answers without the connector, vLLM's own cache so small that it evicts."""
     server = s.server(model, "alone", *tiny(model))
     try:
         server.complete(list(range(10, 2000)), 2)
-        base = play(server, chats, s.clients)
+        answers = play(server, chats, s.clients)
     finally:
         server.stop()
-    store = s.folder / f"{model.name}-store"
+    saved = [[asdict(answer) for answer in chat] for chat in answers]
+    _answers_file(s, model).write_text(json.dumps(saved))
+
+
+def _answers_file(s: Setting, model: Path) -> Path:
+    """Where the answers without the connector are kept for other parts."""
+    return s.folder / f"{model.name}-{s.conversations}x{s.turns}-{s.length}.json"
+
+
+def answers_alone(s: Setting, model: Path, chats: list[Conversation]) -> list[list[Answer]]:
+    """The answers of part alone, which is run first where they are not there."""
+    file = _answers_file(s, model)
+    if not file.exists():
+        alone(s, model, chats)
+    return [[Answer(**answer) for answer in chat] for chat in json.loads(file.read_text())]
+
+
+def store_options(s: Setting, model: Path, part: str) -> tuple[str, str]:
+    """The options of a daemon with an empty store."""
+    store = s.folder / f"{model.name}-{part}-store"
     shutil.rmtree(store, ignore_errors=True)
-    options = ("--store", f"file://{store}")
-    daemon = s.daemon(model.name, *options)
-    try:
-        _with_daemon(s, model, chats, base, daemon)
-        daemon = _killed(s, model, chats, base, daemon, options)
-    finally:
-        daemon.stop()
+    return "--store", f"file://{store}"
 
 
-def _with_daemon(
-    s: Setting, model: Path, chats: list[Conversation], base: list[list[Answer]], daemon: Daemon
-) -> None:
-    first = s.server(model, "first", *tiny(model), daemon=daemon.path)
+def answers(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """The same answers with the connector, by two vLLMs on one daemon, and its hits."""
+    base = answers_alone(s, model, chats)
+    daemon = s.daemon(model.name)
     try:
-        compare(s, "connector, vLLM's cache small", play(first, chats, s.clients), base)
-        compare(s, "connector, again", play(first, chats, s.clients), base)
+        first = s.server(model, "first", *tiny(model), daemon=daemon.path)
+        try:
+            compare(s, "connector, vLLM's cache small", play(first, chats, s.clients), base)
+            compare(s, "connector, again", play(first, chats, s.clients), base)
+        finally:
+            first.kill()
         second = s.server(model, "second", "--no-enable-prefix-caching", daemon=daemon.path)
         try:
             answer = second.complete(chats[1][0], 8)
@@ -148,9 +182,24 @@ def _with_daemon(
             compare(s, "vLLM's cache off", play(second, chats, s.clients), base)
         finally:
             second.stop()
-        times(s, first)
     finally:
-        first.kill()
+        daemon.stop()
+
+
+def kills(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """vLLM killed, and the daemon killed under load several times."""
+    base = answers_alone(s, model, chats)
+    options = store_options(s, model, "kills")
+    daemon = s.daemon(model.name, *options)
+    try:
+        server = s.server(model, "killed", *tiny(model), daemon=daemon.path)
+        try:
+            play(server, chats[:2], s.clients)
+        finally:
+            server.kill()
+        daemon = _killed(s, model, chats, base, daemon, options)
+    finally:
+        daemon.stop()
 
 
 def _killed(
@@ -202,22 +251,104 @@ def _killed(
     return daemon
 
 
-def times(s: Setting, server: Server) -> None:
-    """The time to the first token of a long prompt: computed, vLLM's own hit, ours."""
+def times(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """The time to the first token of a long prompt: computed, and in three places."""
     r = random.Random(11)
     n = s.length - 192
-    found: dict[str, list[float]] = {"computed": [], "vLLM's own": [], "ours": []}
-    others = [[r.randrange(10, 31000) for _ in range(n)] for _ in range(3)]
-    for other in others:
-        server.complete(other, 1)
-    for _ in range(3):
-        prompt = [r.randrange(10, 31000) for _ in range(n)]
-        found["computed"].append(server.complete(prompt, 1).first)
-        found["vLLM's own"].append(server.complete(prompt, 1).first)
-        for other in others:  # their blocks push out those of the prompt
-            server.complete(other, 1)
-        answer = server.complete(prompt, 1)
-        s.expect(answer.cached > n // 2, f"a prompt of {n} tokens hits: {answer.cached}")
-        found["ours"].append(answer.first)
-    for name, seconds in found.items():
-        print(f"       first token of {n} tokens, {name}: {statistics.median(seconds):.3f} s")
+    ways = ("computed", "vLLM's own", "the daemon's memory", "its store")
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    options = store_options(s, model, "times")
+    daemon = s.daemon(model.name, *options)
+    try:
+        server = s.server(model, "times", daemon=daemon.path)
+        try:
+            server.complete([r.randrange(10, 31000) for _ in range(n)], 1)
+            for _ in range(s.rounds):
+                prompt = [r.randrange(10, 31000) for _ in range(n)]
+                for way in ways:
+                    if way == "the daemon's memory":
+                        server.reset()
+                    if way == "its store":
+                        daemon.stop()
+                        daemon = s.daemon(model.name, *options)
+                        server.reset()
+                        reconnect(server, r)
+                    answer = server.complete(prompt, 1)
+                    found[way].append(answer.first)
+                    if way != "computed":
+                        s.expect(answer.cached > n // 2, f"{answer.cached} tokens from {way}")
+        finally:
+            server.stop()
+    finally:
+        daemon.stop()
+    for way, seconds in found.items():
+        print(f"       first token of {n} tokens, {way}: {statistics.median(seconds):.3f} s")
+
+
+def reconnect(server: Server, r: random.Random) -> None:
+    """Returns when the connector has a session with a daemon that was started again.
+
+    It sees the end of the last session with the next request, and looks once a second.
+    """
+    server.complete([r.randrange(10, 31000) for _ in range(200)], 1)
+    time.sleep(2)
+
+
+def speed(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """Tokens a second with and without the connector, where nothing is reused.
+
+    Two servers take turns with requests that they have not seen. The engine's part of a step
+    is what the connector's calls and copies take of the time in which the server is busy.
+    """
+    r = random.Random(13)
+    daemon = s.daemon(model.name)
+    servers: dict[str, Server] = {}
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    busy = 0.0
+    try:
+        servers["without"] = s.server(model, "without")
+        servers["with"] = s.server(model, "with", daemon=daemon.path)
+        for server in servers.values():
+            _load(s, server, r)  # compiles
+        before = servers["with"].metrics()
+        for i in range(s.rounds):
+            for name in ("without", "with") if i % 2 else ("with", "without"):
+                tokens, seconds = _load(s, servers[name], r)
+                rates[name].append(tokens / seconds)
+                busy += seconds if name == "with" else 0
+        after = servers["with"].metrics()
+    finally:
+        for server in servers.values():
+            server.stop()
+        daemon.stop()
+    ratio = statistics.median(b / a for a, b in zip(*rates.values(), strict=True))
+    for name, values in rates.items():
+        print(f"       {statistics.median(values):.0f} tokens a second {name} the connector")
+    _expect_time(s, ratio >= 0.97, f"{ratio:.3f} of the tokens a second, at least 0.97")
+    part = {
+        name: (after[f"kvactor_{name}_total"] - before[f"kvactor_{name}_total"]) / busy
+        for name in ("wire_seconds", "save_seconds")
+    }
+    for name, share in part.items():
+        print(f"       {name}: {100 * share:.2f} % of the time under load")
+    share = part["wire_seconds"]
+    _expect_time(s, share <= 0.01, f"the engine's part of a step: {100 * share:.2f} %, at most 1")
+
+
+def _expect_time(s: Setting, holds: bool, what: str) -> None:
+    if s.strict:
+        s.expect(holds, what)
+    else:
+        print(f"       {what}", flush=True)
+
+
+def _load(s: Setting, server: Server, r: random.Random) -> tuple[int, float]:
+    """Requests of 1,000 tokens and 64 more; their tokens, and the seconds they took."""
+    prompts = [[r.randrange(10, 31000) for _ in range(1000)] for _ in range(s.requests)]
+    began = time.perf_counter()
+    with ThreadPoolExecutor(s.clients) as pool:
+        answers = list(pool.map(lambda prompt: server.complete(prompt, 64), prompts))
+    return sum(1000 + len(a.tokens) for a in answers), time.perf_counter() - began
+
+
+PARTS = {"alone": alone, "answers": answers, "times": times, "speed": speed, "kills": kills}
