@@ -20,6 +20,10 @@ LOGPROB = 1e-4
 # of their own, and those with a window hold a whole chunk of a prompt.
 TINY_CACHE = {"llama": 90, "gemma": 450}
 
+# Conversations of a round while the daemon is killed; rounds are played until it was killed
+# often enough.
+KILL_CHATS = 50
+
 
 @dataclass
 class Setting:
@@ -188,7 +192,8 @@ def answers(s: Setting, model: Path, chats: list[Conversation]) -> None:
 
 def kills(s: Setting, model: Path, chats: list[Conversation]) -> None:
     """vLLM killed, and the daemon killed under load several times."""
-    base = answers_alone(s, model, chats)
+    base = answers_alone(s, model, chats)[:KILL_CHATS]
+    chats = chats[:KILL_CHATS]
     options = store_options(s, model, "kills")
     daemon = s.daemon(model.name, *options)
     try:

@@ -21,8 +21,8 @@ START_SECONDS = 10.0
 # does, the pipe ends, and the shell ends the daemon.
 # The shell ends with the daemon, too.
 _SHELL = """exec 3<&0; binary=$1; shift; "$binary" "$@" 3<&- & child=$!
-{ cat <&3 >/dev/null; kill "$child"; } & watcher=$!
-wait "$child"; status=$?; kill "$watcher"; exit $status"""
+{ cat <&3 >/dev/null; kill "$child" 2>/dev/null; } & watcher=$!
+wait "$child"; status=$?; kill "$watcher" 2>/dev/null; exit $status"""
 
 
 class NoDaemonError(KvactorError, FileNotFoundError):

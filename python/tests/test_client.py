@@ -183,7 +183,9 @@ def test_an_entry_that_is_refused_leaves_the_others(daemon):
 
 
 @pytest.mark.parametrize(
-    "bad", [Prompt([-1] * 16), Prompt(tokens(16), salt=5), Prompt(np.ones(16))], ids=str
+    "bad",
+    [Prompt([2**32] * 16), Prompt(tokens(16), salt=5), Prompt(np.ones(16))],
+    ids=["tokens", "salt", "floats"],
 )
 def test_a_prompt_that_cannot_be_sent_keeps_what_is_queued(daemon, bad):
     session = open_session(daemon)
@@ -302,3 +304,11 @@ def test_a_daemon_with_a_bad_flag_is_said_at_once(binary):
     with pytest.raises(KvactorError, match="status"):
         kvactor.spawn("1MiB", options={"nonsense": "1"})
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("make", [list, np.array, lambda ids: np.array(ids, np.int32)])
+def test_negative_tokens_are_refused(daemon, make):
+    session = open_session(daemon)
+    with pytest.raises((RefusedError, ValueError), match=r"2147483647|2\^31-1"):
+        session.match(Prompt(make([1, -1] * 16)))
+    assert session.match(Prompt(tokens(16))).reason == "cold"
