@@ -34,7 +34,7 @@ def main() -> int:
         turns=3 if options.quick else 4,
         length=4352 if options.quick else 8192,
         kills=3 if options.quick else 10,
-        rounds=2 if options.quick else 6,
+        rounds=3 if options.quick else 6,
         requests=8 if options.quick else 48,
         strict=not options.quick,
     )

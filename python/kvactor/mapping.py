@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from kvactor.memory import Blocks
 
 if TYPE_CHECKING:
     import torch
+
+MADV_POPULATE_WRITE = 23
+POPULATE_BYTES = 16 << 20  # at a time
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,25 @@ class Memory:
     def regions(self) -> list[tuple[int, int]]:
         """The address and the bytes of each pool's memory."""
         return [(b.ctypes.data, b.nbytes) for b in self._bytes]
+
+    def populate(self) -> bool:
+        """Maps all bytes now. False if the system, Linux before 5.14, does not do that.
+
+        A copy to a page for the first time takes three to four times as long as later ones,
+        because the system maps its memory. This took 1.8 s for 512 MiB on two cores with much
+        other work. Other threads run meanwhile; it ends early when the memory is closed.
+        """
+        madvise = ctypes.CDLL(None, use_errno=True).madvise
+        for mapped in list(self._maps):
+            whole = np.frombuffer(mapped, np.uint8)
+            for at in range(0, whole.nbytes, POPULATE_BYTES):
+                if not self._maps:
+                    return True
+                size = min(POPULATE_BYTES, whole.nbytes - at)
+                address = ctypes.c_void_p(whole.ctypes.data + at)
+                if madvise(address, ctypes.c_size_t(size), MADV_POPULATE_WRITE) != 0:
+                    return False
+        return True
 
     def close(self) -> None:
         """Lets go of the memory. It is unmapped when no array refers to it."""

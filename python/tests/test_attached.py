@@ -3,6 +3,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +119,27 @@ def test_pages_stay_until_a_worker_is_killed(daemon, session):
 def test_the_key_is_no_text(session):
     assert session.attachment.key
     assert session.attachment.key.decode() not in repr(session.attachment)
+
+
+def resident(path):
+    """Bytes of this process that are mapped from a file and in memory."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            inside = len(words) > 5 and path in line
+        elif inside and words[0] == "Rss:":
+            found += int(words[1]) << 10
+    return found
+
+
+def test_memory_is_populated_before_it_is_copied_to(session):
+    attached = kvactor.Attached(session.attachment)
+    before = resident("memfd")
+    if not attached.memory.populate():
+        pytest.skip("the system does not populate")
+    size = sum(pool.size for pool in session.attachment.pools)
+    assert resident("memfd") - before >= 0.9 * size
+    attached.memory.pages(0, 0)[0] = 7
+    attached.close()
+    assert attached.memory.populate()  # of nothing

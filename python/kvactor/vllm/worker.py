@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
@@ -150,6 +151,9 @@ class WorkerSide:
         try:
             self._transfers.use(attached.memory)
             self._generation = work.generation
+            # Otherwise a step waits for it in its copies.
+            populate = attached.memory.populate
+            threading.Thread(target=populate, name="kvactor-populate", daemon=True).start()
         except RuntimeError as error:
             logger.warning("kvactor: the daemon's memory cannot be used: %s", error)
             self._retry = work.generation, time.monotonic() + RETRY_SECONDS
