@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/gpu/sim"
@@ -298,6 +299,36 @@ func ExampleEngine_Admit() {
 	// Output:
 	// pool wfullh1 needs 4 pages, 3 available - so release something
 	// <nil>
+}
+
+// A system prompt of eight tokens stays for a minute, the rest and the answer go early. A host
+// that has TensorRT-LLM's KvCacheRetentionConfig reads it with windows/kvconfig.
+func ExampleEngine_Admit_retention() {
+	e := small()
+	defer closeEngine(e)
+	retention := &kvactor.Retention{
+		Ranges: []kvactor.RetentionRange{
+			{Start: 0, End: 8, Priority: 90, Duration: time.Minute},
+			{Start: 8, End: kvactor.EndOfPrompt, Priority: 10},
+		},
+		Decode: &kvactor.DecodeRetention{Priority: 10},
+	}
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 16), Retention: retention})
+	must(err)
+	must(s.Commit(ctx, 16, kvactor.Ticket{}))
+	must(s.Release(ctx, kvactor.Ticket{}))
+	all, err := e.Snapshot(ctx, 0)
+	must(err)
+	for _, event := range all.Events {
+		for _, b := range event.Blocks {
+			fmt.Println(len(b.Tokens), "tokens of priority", b.Priority)
+		}
+	}
+	// Output:
+	// 4 tokens of priority 90
+	// 4 tokens of priority 90
+	// 4 tokens of priority 10
+	// 4 tokens of priority 10
 }
 
 // A beam search of width 2: each step names, for each beam, the beam that it continues. Both

@@ -34,12 +34,30 @@
 //	disk_cache_path                       nothing: 0, false, an empty path
 //	disk_cache_size
 //	enable_kv_pool_rebalance
+//	kv_cache_retention_config
 //	kv_events_config
 //	max_gpu_total_bytes
 //	pool_ratio
 //
 // Any other name is refused, and so is a name of the cache configuration beside
 // the section instead of in it.
+//
+// # Retention
+//
+// ReadRetentionJSON and ReadRetentionYAML read the retention of a request, an
+// argument of TensorRT-LLM's generate, under the names of KvCacheRetentionConfig:
+//
+//	token_range_retention_configs:             Retention.Ranges
+//	- token_start: 0                           Start
+//	  token_end: 1024                          End; without it EndOfPrompt
+//	  priority: 80                             Priority; without it 35
+//	  duration_ms: 60000                       Duration; without it for ever
+//	decode_retention_priority: 20              Decode.Priority; without it 35
+//	decode_duration_ms: 1000                   Decode.Duration; without it for ever
+//
+// decode_retention_policy, the name in TensorRT-LLM's documents, stands for
+// decode_retention_priority. transfer_mode and directory are refused unless they
+// ask for nothing: "DRAM" and "".
 //
 // # Errors
 //

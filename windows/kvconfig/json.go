@@ -18,20 +18,29 @@ import (
 // ErrBadRequest if the text is no object or has values of the wrong type, else
 // ErrConfigInvalid. The configuration holds what could be read in either case.
 func ReadJSON(r io.Reader) (windows.Config, error) {
-	raw, err := read(r)
+	entries, err := readJSON(r, configText)
 	if err != nil {
 		return windows.DefaultConfig(), err
 	}
+	return build(entries)
+}
+
+// readJSON reads one JSON object. what names the text in errors.
+func readJSON(r io.Reader, what string) ([]entry, error) {
+	raw, err := read(r, what)
+	if err != nil {
+		return nil, err
+	}
 	value, err := decodeJSON(raw)
 	if err != nil {
-		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not JSON: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "%s is not JSON: %v", what, err)
 	}
 	// null, a list and a number are JSON too, but no configuration.
 	entries, ok := value.([]entry)
 	if !ok {
-		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is %s, not an object", describe(value))
+		return nil, refusals.New(messages.ErrBadRequest, "%s is %s, not an object", what, describe(value))
 	}
-	return build(entries)
+	return entries, nil
 }
 
 // decodeJSON reads token by token into entries. Decoding into a map would lose the

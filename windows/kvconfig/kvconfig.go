@@ -41,15 +41,18 @@ type given struct {
 	value       any
 }
 
+// configText names the text in errors.
+const configText = "the cache configuration"
+
 // read reads at most MaxBytes. It reads one byte more to find out whether there are
 // more.
-func read(r io.Reader) ([]byte, error) {
+func read(r io.Reader, what string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
 	case err != nil:
-		return nil, refusals.New(messages.ErrBadRequest, "cannot read the cache configuration: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "cannot read %s: %v", what, err)
 	case len(text) > MaxBytes:
-		return nil, refusals.New(messages.ErrBadRequest, "the cache configuration is longer than %d bytes", MaxBytes)
+		return nil, refusals.New(messages.ErrBadRequest, "%s is longer than %d bytes", what, MaxBytes)
 	}
 	return text, nil
 }

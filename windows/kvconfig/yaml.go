@@ -20,25 +20,34 @@ import (
 // mapping. Errors are as in ReadJSON. Aliases are refused: nothing here is
 // worth repeating, and a few of them can stand for gigabytes.
 func ReadYAML(r io.Reader) (windows.Config, error) {
-	raw, err := read(r)
+	entries, err := readYAML(r, configText)
 	if err != nil {
 		return windows.DefaultConfig(), err
+	}
+	return build(entries)
+}
+
+// readYAML reads one YAML mapping. what names the text in errors.
+func readYAML(r io.Reader, what string) ([]entry, error) {
+	raw, err := read(r, what)
+	if err != nil {
+		return nil, err
 	}
 	value, err := decodeYAML(raw)
 	if err != nil {
 		// The library draws the place in the text below its first line.
 		line, _, _ := strings.Cut(err.Error(), "\n")
-		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not YAML: %s", line)
+		return nil, refusals.New(messages.ErrBadRequest, "%s is not YAML: %s", what, line)
 	}
-	// An empty file asks for the defaults. An empty JSON text is no JSON.
+	// An empty text asks for the defaults. An empty JSON text is no JSON.
 	if value == nil {
-		return windows.DefaultConfig(), nil
+		return nil, nil
 	}
 	entries, ok := value.([]entry)
 	if !ok {
-		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is %s, not an object", describe(value))
+		return nil, refusals.New(messages.ErrBadRequest, "%s is %s, not an object", what, describe(value))
 	}
-	return build(entries)
+	return entries, nil
 }
 
 // decodeYAML parses the text once for its structure, to refuse what one mapping

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
 // endpoint is one of the two that complete texts.
@@ -29,6 +31,8 @@ type request struct {
 	messages []token.Message
 	sampling scheduler.Sampling
 	salt     string
+	// retention is kv_cache_retention_config.
+	retention *messages.Retention
 
 	n, bestOf                     int
 	maxTokens, maxChat, minTokens int // −1: not said
@@ -80,6 +84,7 @@ func (q *request) fields() []field {
 		{"prompt_logprobs", &q.promptTop, alternatives},
 		{"return_token_ids", &q.ids, nil},
 		{"cache_salt", q.readSalt, nil},
+		{"kv_cache_retention_config", q.readRetention, nil},
 		{"user", ignored{}, nil},
 		{"request_id", ignored{}, nil},
 		{"use_beam_search", unserved{"false"}, nil},
@@ -253,6 +258,15 @@ func (q *request) readSalt(path string, value []byte) *apiError {
 	return nil
 }
 
+// readRetention reads what TensorRT-LLM's generate takes under that name.
+func (q *request) readRetention(path string, value []byte) *apiError {
+	var err error
+	if q.retention, err = kvconfig.ReadRetentionJSON(bytes.NewReader(value)); err != nil {
+		return badParam(path, "%v", err)
+	}
+	return nil
+}
+
 // readBias reads numbers by tokens. Those beyond 100 are as 100, as in vLLM.
 func (q *request) readBias(path string, value []byte) *apiError {
 	var bias map[string]float64
@@ -276,7 +290,7 @@ func (v *Server) schedule(
 	q *request, prompt []messages.Token, ends map[messages.Token]bool, otherwise int,
 ) scheduler.Request {
 	s := scheduler.Request{
-		Tokens: prompt, Salt: q.salt, Choices: q.n, New: otherwise, MinNew: q.minTokens,
+		Tokens: prompt, Salt: q.salt, Retention: q.retention, Choices: q.n, New: otherwise, MinNew: q.minTokens,
 		Sampling:     q.sampling,
 		Stops:        map[messages.Token]bool{},
 		PromptLogits: q.promptTop >= 0 || q.echo && q.top >= 0,

@@ -289,6 +289,21 @@ func TestRetentionAsTheEngineGetsIt(t *testing.T) {
 	assert.Equal(t, 2*maxTime, e.retention[3].Decode.Duration)
 }
 
+func TestRetentionConfigAsTheEngineGetsIt(t *testing.T) {
+	answers, e := talk(t, openLine4,
+		`{"op":"admit","seq":"A","tokens":[1],"kv_cache_retention_config":{"token_range_retention_configs":`+
+			`[{"token_start":0,"token_end":2,"priority":100,"duration_ms":1500}],"decode_retention_priority":5,"transfer_mode":"DRAM"}}`,
+		`{"op":"admit","seq":"B","tokens":[1],"kv_cache_retention_config":{"ranges":[]}}`,
+		`{"op":"admit","seq":"B","tokens":[1],"kv_cache_retention_config":{},"retention":{}}`)
+	require.Len(t, e.retention, 1)
+	assert.Equal(t, &messages.Retention{
+		Ranges: []messages.RetentionRange{{End: 2, Priority: 100, Duration: 1_500_000_000}},
+		Decode: &messages.DecodeRetention{Priority: 5},
+	}, e.retention[0])
+	assert.Contains(t, answers[2], "admit: field kv_cache_retention_config: unknown name ranges")
+	assert.Contains(t, answers[3], "one option under two names")
+}
+
 // Two forks whose common pages are computed by one need not be written twice:
 // the second commit launches no kernel.
 func TestSharedRowsAreWrittenOnce(t *testing.T) {

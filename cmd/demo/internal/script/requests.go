@@ -1,12 +1,14 @@
 package script
 
 import (
+	"bytes"
 	"encoding/hex"
 	"math"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
 // A …Line is a request whose shape is right and whose values are unchecked. Its
@@ -37,6 +39,7 @@ type admitLine struct {
 	prefix                 prefixLine
 	session                *string
 	retention              *retentionLine
+	copied                 *messages.Retention // from kv_cache_retention_config
 	beamWidth, chunkTokens *int64
 	prefill                *string
 }
@@ -59,8 +62,22 @@ func (o *object) admit() admitLine {
 	if r := o.child("retention"); r != nil {
 		a.retention = r.retention()
 	}
+	a.copied = o.retentionConfig()
 	o.end()
 	return a
+}
+
+// retentionConfig reads a retention with TensorRT-LLM's names, of which kvconfig knows.
+func (o *object) retentionConfig() *messages.Retention {
+	value, ok := o.take("kv_cache_retention_config")
+	if !ok {
+		return nil
+	}
+	r, err := kvconfig.ReadRetentionJSON(bytes.NewReader(value))
+	if err != nil {
+		o.fail("%s: field %skv_cache_retention_config: %v", o.op, o.path, err)
+	}
+	return r
 }
 
 func (o *object) retention() *retentionLine {
@@ -233,7 +250,11 @@ func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 		}
 		r.ChunkTokens = int(*a.chunkTokens)
 	}
+	r.Retention = a.copied
 	if a.retention != nil {
+		if a.copied != nil {
+			return r, bad(op, "retention and kv_cache_retention_config are one option under two names")
+		}
 		r.Retention, err = a.retention.value(op)
 	}
 	return r, err

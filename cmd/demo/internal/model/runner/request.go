@@ -17,6 +17,7 @@ import (
 type Request struct {
 	Tokens, Encoder []messages.Token
 	Salt            string
+	Retention       *messages.Retention
 	Adapter         *model.Adapter
 	Beams           int
 	Private         bool // it reuses nothing, and nothing of it is kept
@@ -63,7 +64,7 @@ func (r *Runner) admit(
 		}
 		asked[i].Request = messages.AdmitRequest{
 			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
-			Fetch: fetch, Readmitted: q.Readmitted,
+			Retention: q.Retention, Fetch: fetch, Readmitted: q.Readmitted,
 		}
 	}
 	if err := r.Engine.AdmitBatch(ctx, asked); err != nil && errors.Is(asked[0].Err, err) {

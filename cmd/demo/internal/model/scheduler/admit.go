@@ -65,7 +65,8 @@ func (s *Scheduler) admit(ctx context.Context) error {
 	requests := make([]runner.Request, n)
 	for i, a := range s.waiting[:n] {
 		requests[i] = runner.Request{
-			Tokens: a.tokens, Salt: a.Salt, Readmitted: a.job.admitted != nil, Private: a.PromptLogits && !a.started,
+			Tokens: a.tokens, Salt: a.Salt, Retention: a.Retention,
+			Readmitted: a.job.admitted != nil, Private: a.PromptLogits && !a.started,
 		}
 	}
 	sequences, errs, err := s.runner.AdmitAll(ctx, requests)

@@ -10,13 +10,14 @@ import (
 
 // Request is a prompt and what is to be generated behind it.
 type Request struct {
-	Tokens   []messages.Token
-	Salt     string // prompts reuse only what requests with the same salt left
-	New      int    // tokens of each choice, at most
-	Choices  int    // 0: 1
-	Sampling Sampling
-	Stops    map[messages.Token]bool // tokens that end a choice, its last
-	MinNew   int                     // tokens of each choice before one of Stops may come
+	Tokens    []messages.Token
+	Salt      string              // prompts reuse only what requests with the same salt left
+	Retention *messages.Retention // of the prompt and the answers
+	New       int                 // tokens of each choice, at most
+	Choices   int                 // 0: 1
+	Sampling  Sampling
+	Stops     map[messages.Token]bool // tokens that end a choice, its last
+	MinNew    int                     // tokens of each choice before one of Stops may come
 	// PromptLogits asks for the logits of the prompt. None of it is reused then, since logits
 	// are not cached, and nothing of it is kept.
 	PromptLogits bool
