@@ -30,6 +30,7 @@ type planFlags struct {
 	tokensPerBlock, number int
 	parameters             float64
 	json, strict           bool
+	resources              bool
 }
 
 // maxParameters is more than any model has.
@@ -81,6 +82,7 @@ Nothing is allocated and no device is needed.`,
 	flags.StringVar(&f.link, "link", sim.DefaultProfile, "`device` whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
 	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
 	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
+	flags.BoolVar(&f.resources, "resources", false, "say what each layer keeps, in which pool, and why")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
 	return c
 }
@@ -132,6 +134,11 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 	p, err := plan.Make(request)
 	if err != nil {
 		return err
+	}
+	if f.resources {
+		if p.Resources, err = request.Declare(); err != nil {
+			return err
+		}
 	}
 	if f.json {
 		encoder := json.NewEncoder(c.OutOrStdout())

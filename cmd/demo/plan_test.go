@@ -105,6 +105,17 @@ func TestPlanTables(t *testing.T) {
 	}
 }
 
+func TestPlanResources(t *testing.T) {
+	status, out, errs := command(t, "", "plan", "GPT-OSS-20B", "--resources", "--seq-len", "8192")
+	require.Zero(t, status, errs)
+	assert.Contains(t, out, "layers 1 3 5 7 9 11 13 15 17 19 21 23: 8 KV heads x 64 bfloat16, kv_factor 2, HND\n    2.0 KiB a token in pages of pool wfullh8: agrees with kv_cache_0")
+	assert.Len(t, planned(t, "GPT-OSS-20B", "--resources", "--seq-len", "8192").Resources, 3)
+	assert.Empty(t, planned(t, "GPT-OSS-20B", "--seq-len", "8192").Resources)
+	// The cross pool is none of a layer's.
+	whisper := written(t, "config.json", `{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,"max_source_positions":1500,"max_target_positions":448,"dtype":"float16"}`)
+	assert.Len(t, planned(t, whisper, "--memory", "10GiB", "--resources").Resources, 2)
+}
+
 func TestPlanMistakes(t *testing.T) {
 	cases := map[string]struct {
 		args   []string

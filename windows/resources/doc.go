@@ -14,6 +14,8 @@
 //	c.Add("ssm_state", 1, resources.SSM{NumHeads: 128, HeadDim: 64, DState: 128, DType: windows.Float32})
 //	c.Add("conv_state", 1, resources.CausalConv{ConvDim: 8448, DConv: 4, DType: windows.BFloat16})
 //
+// OfModel declares what is known of the layers of a windows.Model.
+//
 // A resource is *managed* if it lies in the pages of an engine's pools: then its
 // contents are cached, reused, offloaded and moved like all others. Otherwise it
 // is *local*: memory on the device with one slot for each running sequence. The

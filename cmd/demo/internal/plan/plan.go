@@ -47,6 +47,7 @@ type Plan struct {
 	Division      string   `json:"division"` // what memory is divided for
 	BlockTokens   int      `json:"tokens_per_block"`
 	Pools         []Pool   `json:"pools"`
+	Resources     []Kept   `json:"resources,omitempty"` // of Request.Declare
 	DeviceFree    int64    `json:"device_free_bytes"`
 	Device        int64    `json:"device_bytes"` // that pages take
 	Host          int64    `json:"host_bytes"`   // that pages take

@@ -18,6 +18,11 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 		head, p.Layers, report.Count(p.MaxSeqLen), p.BlockTokens); err != nil {
 		return err
 	}
+	if len(p.Resources) > 0 {
+		if err := p.declared(w); err != nil {
+			return err
+		}
+	}
 	tables := []report.Table{p.poolTable(), p.fitTable(), p.offloadTable()}
 	for i := range tables {
 		if err := tables[i].Write(w, style); err != nil {
