@@ -14,16 +14,23 @@ import (
 )
 
 // Failpoints makes actors of one engine panic, as a bug in them would, so that a
-// host can try out what it does when an engine recovers. Arm makes an actor panic
-// at its next message, ArmWithin in the middle of its next change. Both return an error
-// that lists the engine's actors if there is none of that name: they are coordinator,
+// host can try out what it does when an engine recovers. Actors are coordinator,
 // tree, offloader, events, store and pool:NAME. The zero value is ready to be passed to
-// WithFailpoints.
-type Failpoints = failpoint.Set
+// WithFailpoints. All methods may be called by any number of goroutines.
+type Failpoints struct{ set failpoint.Set }
+
+// Arm makes an actor panic at its next message. The error lists the engine's actors if there is none
+// of that name.
+func (f *Failpoints) Arm(actor string) error { return f.set.Arm(actor) }
+
+// ArmWithin makes an actor panic in the middle of its next change, when so many parts of it are done:
+// messages for the coordinator, items of a batch for the others. A change that has fewer parts is done
+// as usual. Errors are those of Arm.
+func (f *Failpoints) ArmWithin(actor string, parts int) error { return f.set.ArmWithin(actor, parts) }
 
 // WithFailpoints allows f to make actors of the engine panic.
 func WithFailpoints(f *Failpoints) actors.Option {
-	return func(s *settings.Settings) { s.Failpoints = f }
+	return func(s *settings.Settings) { s.Failpoints = &f.set }
 }
 
 // WithScheduler makes a scheduler run every actor of the engine, one message at a

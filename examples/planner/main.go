@@ -50,12 +50,11 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 		return kvactor.Stats{}, nil, err
 	}
 	// The page counts of the real model decide everything. The simulated device
-	// moves real bytes, so its pages are those of a model with tiny heads.
+	// moves real bytes, so its pages are those of a small model.
 	counts, err := windows.Split(pools, model, cache, windows.Budget{DeviceBytes: p.device})
 	if err != nil {
 		return kvactor.Stats{}, nil, err
 	}
-	model.HeadDim = 1
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 40, Poison: sim.PoisonOff})
 	if err != nil {
 		return kvactor.Stats{}, nil, err
@@ -63,7 +62,7 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 	defer device.Close()
 	var now time.Duration // durations of priorities run by the trace's time
 	clock := actors.WithClock(func() time.Duration { return now })
-	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Pages: counts, Device: device}, kvactor.With(clock))
+	engine, err := kvactor.Open(kvactor.Config{Model: model.Small(), Cache: cache, Pages: counts, Device: device}, kvactor.With(clock))
 	if err != nil {
 		return kvactor.Stats{}, nil, err
 	}
