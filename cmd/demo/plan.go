@@ -111,13 +111,13 @@ func (f *planFlags) check() error {
 }
 
 func planModel(c *cobra.Command, args []string, f *planFlags) error {
-	cache, err := f.cache(args[1:])
-	if err != nil {
-		return err
-	}
+	cache, unread := f.cache(args[1:])
 	model, err := f.model(args[0], cache)
 	if err != nil {
-		return err
+		return cmp.Or(unread, err)
+	}
+	if unread != nil { // with all else that is wrong with the options
+		return windows.Join(unread, model.Configure(cache).Validate(model.Model))
 	}
 	link, err := sim.NamedProfile(f.link)
 	if err != nil {

@@ -142,6 +142,7 @@ func TestPlanMistakes(t *testing.T) {
 		"key not read":     {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","sliding_window":9,"max_position_embeddings":99,"dtype":"float16"}`)}, 1, "sliding_window"},
 		"unknown key":      {[]string{"plan", written(t, "c.json", `{"model_type":"wonder","ssm_size":1}`)}, 1, "ssm_size"},
 		"not a GGUF file":  {[]string{"plan", written(t, "m.gguf", "text")}, 1, "is not a GGUF file"},
+		"all at once":      {[]string{"plan", "Llama-3.1-8B", written(t, "o.yaml", "{tokens_per_block: many, free_gpu_memory_fraction: 7}")}, 1, "tokens_per_block is a string, not an integer; free_gpu_memory_fraction 7 is not"},
 		"options not read": {[]string{"plan", "Llama-3.1-8B", written(t, "o.yaml", "kv_cache_config: {nope: 1}")}, 1, "unknown name nope"},
 	}
 	for name, tc := range cases {

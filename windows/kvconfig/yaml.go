@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -17,7 +18,7 @@ import (
 )
 
 // ReadYAML reads one YAML mapping over the defaults; an empty text is an empty
-// mapping. Errors are as in ReadJSON. Aliases are refused: nothing here is
+// mapping. Errors are as in ReadJSON. Aliases, merge keys and tags are refused: nothing here is
 // worth repeating, and a few of them can stand for gigabytes.
 func ReadYAML(r io.Reader) (windows.Config, error) {
 	entries, err := readYAML(r, configText)
@@ -35,9 +36,7 @@ func readYAML(r io.Reader, what string) ([]entry, error) {
 	}
 	value, err := decodeYAML(raw)
 	if err != nil {
-		// The library draws the place in the text below its first line.
-		line, _, _ := strings.Cut(err.Error(), "\n")
-		return nil, refusals.New(messages.ErrBadRequest, "%s is not YAML: %s", what, line)
+		return nil, refusals.New(messages.ErrBadRequest, "%s is not YAML: %s", what, placed(err))
 	}
 	// An empty text asks for the defaults. An empty JSON text is no JSON.
 	if value == nil {
@@ -50,59 +49,120 @@ func readYAML(r io.Reader, what string) ([]entry, error) {
 	return entries, nil
 }
 
-// decodeYAML parses the text once for its structure, to refuse what one mapping
-// cannot have, and once for its values. The ordered maps of the library keep the order
-// of the names; names that are given twice are an error of its parser.
+// place is how the library writes where something is in the text.
+var place = regexp.MustCompile(`\[(\d+):(\d+)\]`)
+
+// placed is an error of the library, which begins with a place and draws it below its first line.
+func placed(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	if strings.HasPrefix(text, "[") {
+		text = strings.Replace(text, "] ", "]: ", 1)
+	}
+	return place.ReplaceAllString(text, "line $1, column $2")
+}
+
+// decodeYAML reads the text into the values of an entry, the same that decodeJSON makes. The tree of
+// the parser has the names in order, also those that are given twice, and numbers as they are written.
 func decodeYAML(raw []byte) (any, error) {
 	file, err := parser.ParseBytes(raw, 0)
 	if err != nil {
 		return nil, err
 	}
-	// The library would read the first and drop the others.
-	if len(file.Docs) > 1 {
+	switch len(file.Docs) {
+	case 0:
+		return nil, nil
+	case 1:
+		return yamlValue(file.Docs[0].Body)
+	default:
 		return nil, fmt.Errorf("%d documents instead of one", len(file.Docs))
 	}
-	for _, doc := range file.Docs {
-		if doc.Body == nil { // an empty text, which the library's walk cannot take
-			return nil, nil
-		}
-		// Before the values are made, since making them expands the aliases.
-		if aliases := ast.Filter(ast.AliasType, doc.Body); len(aliases) > 0 {
-			return nil, fmt.Errorf("alias %s", aliases[0])
-		}
-	}
-	var value any
-	if err := yaml.UnmarshalWithOptions(raw, &value, yaml.UseOrderedMap()); err != nil {
-		return nil, err
-	}
-	return yamlValue(value), nil
 }
 
-// yamlValue converts the values of the library to those of an entry, the same that
-// decodeJSON makes, so that both forms are read by the same setters. The library has
-// unsigned integers for all that have no sign.
-func yamlValue(value any) any {
-	switch v := value.(type) {
-	case yaml.MapSlice:
-		entries := make([]entry, len(v))
-		for i, item := range v {
-			// YAML allows keys of any type; as text they are unknown names and are reported.
-			entries[i] = entry{fmt.Sprint(item.Key), yamlValue(item.Value)}
+// yamlValue converts a node. What only large or generated files need is refused: nothing here is
+// worth repeating, and a few aliases can stand for gigabytes.
+func yamlValue(node ast.Node) (any, error) {
+	switch n := node.(type) {
+	case nil, *ast.NullNode, *ast.CommentGroupNode: // an empty text
+		return nil, nil
+	case *ast.MappingNode:
+		return yamlObject(n)
+	case *ast.SequenceNode:
+		return yamlList(n)
+	case *ast.AnchorNode:
+		return yamlValue(n.Value)
+	case *ast.StringNode:
+		if n.Token.Type == token.StringType && decimal.MatchString(n.Value) {
+			// The library takes 1e6 and what 64 bits do not hold for text.
+			return jsonNumber(strings.ReplaceAll(n.Value, "_", "")), nil
 		}
-		return entries
-	case []any:
-		list := make([]any, len(v))
-		for i, item := range v {
-			list[i] = yamlValue(item)
-		}
-		return list
-	case uint64:
+		return n.Value, nil
+	case *ast.LiteralNode:
+		return n.Value.Value, nil
+	case *ast.IntegerNode:
 		// As written, so that the error shows the author's number.
-		if v > math.MaxInt64 {
-			return tooLarge(strconv.FormatUint(v, 10))
+		if v, ok := n.Value.(uint64); ok && v <= math.MaxInt64 {
+			return int64(v), nil
+		} else if ok {
+			return tooLarge(strconv.FormatUint(v, 10)), nil
 		}
-		return int64(v)
+		return n.Value, nil
+	case *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return n.(ast.ScalarNode).GetValue(), nil
 	default:
-		return v // nil, bool, int64, float64, string
+		at := node.GetToken().Position
+		return nil, fmt.Errorf("line %d, column %d: %s has no place here", at.Line, at.Column, yamlWord(node))
 	}
+}
+
+// decimal is a number as it is written.
+var decimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?$`)
+
+// yamlWord names what yamlValue does not take.
+func yamlWord(node ast.Node) string {
+	switch node.(type) {
+	case *ast.AliasNode:
+		return "an alias"
+	case *ast.TagNode:
+		return "a tag"
+	case *ast.MergeKeyNode:
+		return "a merge key"
+	default:
+		return "what stands there"
+	}
+}
+
+func yamlObject(n *ast.MappingNode) (any, error) {
+	entries := make([]entry, 0, len(n.Values))
+	for _, member := range n.Values {
+		// YAML allows keys of any type; as text they are unknown names and are reported.
+		node := ast.Node(member.Key)
+		if marked, ok := node.(*ast.MappingKeyNode); ok { // with a question mark
+			node = marked.Value
+		}
+		name := node.String()
+		switch key := node.(type) {
+		case *ast.StringNode:
+			name = key.Value
+		case *ast.MergeKeyNode, *ast.AliasNode, *ast.TagNode:
+			return yamlValue(key)
+		}
+		value, err := yamlValue(member.Value)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{name, value})
+	}
+	return entries, nil
+}
+
+func yamlList(n *ast.SequenceNode) (any, error) {
+	list := make([]any, 0, len(n.Values))
+	for _, item := range n.Values {
+		value, err := yamlValue(item)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, value)
+	}
+	return list, nil
 }
