@@ -58,7 +58,15 @@ func readPrompt(body io.Reader) (string, error) {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&asked); err != nil {
-		return "", fmt.Errorf("want {\"prompt\": text}: %w", err)
+		var large *http.MaxBytesError
+		var kind *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &large):
+			return "", fmt.Errorf("the body is too large: at most %d bytes", large.Limit)
+		case errors.As(err, &kind): // its words are Go's
+			return "", fmt.Errorf("want {\"prompt\": \"TEXT\"}, not a JSON %s there", kind.Value)
+		}
+		return "", fmt.Errorf("the body is not {\"prompt\": \"TEXT\"}: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if d.More() {
 		return "", errors.New("more than one value")

@@ -42,12 +42,14 @@ func TestLookup(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.JSONEq(t, `{"tokens": 8, "matched": 4, "device": 1, "host": 3, "reason": "evicted", "chat": false}`, text)
 	for body, want := range map[string]string{
-		`nonsense`: "want", `{"prompt": "x"}`: "no prompt", `{"prompt": ""}`: "0 tokens", `{"tokens": []}`: "unknown", `{"prompt": "0-200"}`: "too long",
+		`nonsense`: "the body is not {", `[]`: "not a JSON array there", `{"prompt": 5}`: "not a JSON number there",
+		`{"prompt": "x"}`: "no prompt", `{"prompt": ""}`: "0 tokens", `{"tokens": []}`: "unknown", `{"prompt": "0-200"}`: "too long",
 		`{"prompt": "1"} {}`: "more than one", `{"prompt": "5-1"}`: "range", `{"prompt": "0-2000000"}`: "range", `{"prompt": "3000000000"}`: "no prompt",
 		`{"prompt": "` + strings.Repeat("1 ", maxLookupBytes) + `"}`: "too large",
 	} {
 		status, text := post(t, p, body)
 		assert.Equal(t, http.StatusBadRequest, status, text)
+		assert.NotContains(t, text, "Go ")
 		assert.Contains(t, text, want)
 	}
 	p = New(Options{Source: engine{}, Encode: func(s string) ([]messages.Token, error) { return make([]messages.Token, len(s)), nil }})

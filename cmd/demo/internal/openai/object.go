@@ -93,7 +93,7 @@ func (f *field) fill(path string, value []byte) *apiError {
 	if err := json.Unmarshal(value, f.into); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
-			return badParam(path, "a %s is not expected here", kind.Value)
+			return badParam(path, "%s", mistaken(kind))
 		}
 		return badParam(path, "%v", err)
 	}
@@ -104,6 +104,36 @@ func (f *field) fill(path string, value []byte) *apiError {
 		}
 	}
 	return nil
+}
+
+// mistaken says what is there instead of a value of another type, in the words of JSON.
+func mistaken(e *json.UnmarshalTypeError) string {
+	want := "an object"
+	switch e.Type.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Slice:
+		want = "a list"
+	case reflect.Float64:
+		want = "a number"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64:
+		want = "an integer"
+	}
+	number, ok := strings.CutPrefix(e.Value, "number ")
+	switch {
+	case ok && (want == "a number" || !strings.ContainsAny(number, ".eE")):
+		return number + " is too large"
+	case ok:
+		return fmt.Sprintf("%s is not %s", number, want)
+	}
+	return fmt.Sprintf("it is %s, not %s", words[e.Value], want)
+}
+
+// words are the kinds of JSON values, by their names in package json.
+var words = map[string]string{
+	"array": "a list", "object": "an object", "string": "a string", "number": "a number", "bool": "true or false",
 }
 
 // equal compares two JSON values.
@@ -160,12 +190,14 @@ func read(w http.ResponseWriter, r *http.Request) (object, *apiError) {
 		return nil, e
 	case errors.Is(err, io.EOF):
 		err = errors.New("it is empty")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("its JSON ends too early")
 	case errors.As(err, &kind):
-		err = fmt.Errorf("it is no object: %s", kind.Value)
+		err = fmt.Errorf("it is %s, not an object", words[kind.Value])
 	case err == nil && d.More():
 		err = errors.New("more than one JSON value")
 	case err == nil && o == nil:
-		err = errors.New("it is no object: null")
+		err = errors.New("it is null, not an object")
 	}
 	if err != nil {
 		return nil, badRequest("the body cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
@@ -177,7 +209,7 @@ func read(w http.ResponseWriter, r *http.Request) (object, *apiError) {
 func list(path string, value []byte, each func(path string, o object) *apiError) *apiError {
 	var all []object
 	if err := json.Unmarshal(value, &all); err != nil {
-		return badParam(path, "it is no list of objects")
+		return badParam(path, "it is not a list of objects")
 	}
 	for i, o := range all {
 		if e := each(fmt.Sprintf("%s[%d].", path, i), o); e != nil {

@@ -231,7 +231,7 @@ func (t *texts) UnmarshalJSON(b []byte) error {
 func (q *request) readOptions(path string, value []byte) *apiError {
 	var o object
 	if json.Unmarshal(value, &o) != nil {
-		return badParam(path, "it is no object")
+		return badParam(path, "it is not an object")
 	}
 	q.options = true
 	return o.fill(path+".", []field{
