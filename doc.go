@@ -39,6 +39,24 @@
 //   - ErrBadStream: a hand-over was damaged or refused; the source still has the sequence.
 //   - ErrFailed, ErrClosed: close the engine and open another.
 //
+// # Packages
+//
+// Hosts import these and no others; the rest of the module may change with any version.
+//
+//   - [github.com/kvactor/kvactor/windows]: models, options of a cache, and its pools;
+//     windows/hfconfig and windows/kvconfig read them from files, windows/resources plans
+//     for layers that declare what they keep
+//   - [github.com/kvactor/kvactor/gpu]: what a device is; gpu/cuda, gpu/host and gpu/sim are
+//     devices, gpu/group joins several, gpu/check finds accesses without an order
+//   - [github.com/kvactor/kvactor/gpu/attention]: a reference to hold kernels against
+//   - [github.com/kvactor/kvactor/messages]: the records of requests and answers, with
+//     messages/kvevents, messages/inspect and messages/transfer
+//   - [github.com/kvactor/kvactor/actors]: options such as stores and clocks, and the engine
+//     for hosts that are actors; actors/enginetest is for tests of hosts
+//   - [github.com/kvactor/kvactor/events]: mirrors for routers; events/publish sends events
+//   - [github.com/kvactor/kvactor/metrics]: Prometheus, with metrics/page and metrics/tracing
+//   - [github.com/kvactor/kvactor/offloader/stores]: stores beyond host memory
+//
 // # Hosts that are actors
 //
 // Package actors has the engine below this package: messages with records that are

@@ -137,7 +137,7 @@ func TestAMissingWaitShows(t *testing.T) {
 func everyWaitShows(t *testing.T, f *fixtureModel) {
 	a := newReference(t, f, runner.Config{})
 	// The other four waits are between copies of the engine, which a host that
-	// looks at its own numbers sees too rarely; actors/hazards has a test of each.
+	// looks at its own numbers sees too rarely; actors/internal/hazards has a test of each.
 	rare := []string{
 		"offload waits for readers of host page", "copy waits for writer of destination",
 		"onboard waits for offload of host page", "onboard waits for writer of destination",
