@@ -331,6 +331,40 @@ func ExampleEngine_Admit_retention() {
 	// 4 tokens of priority 10
 }
 
+// A prompt of six pages begins in the four that are free: its first chunk is admitted, and each Append
+// takes the pages of the next. The third finds none until another sequence has ended.
+func ExampleSequence_Append_chunks() {
+	e := small()
+	defer closeEngine(e)
+	other, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 16)})
+	must(err)
+	prompt := make([]kvactor.Token, 24)
+	for i := range prompt {
+		prompt[i] = kvactor.Token(1 + i)
+	}
+	const chunk = 8
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt[:chunk]})
+	must(err)
+	must(s.Commit(ctx, chunk, kvactor.Ticket{}))
+	for s.Len() < len(prompt) {
+		err := s.Append(ctx, prompt[s.Len():s.Len()+chunk]...)
+		if errors.Is(err, kvactor.ErrOutOfPages) {
+			fmt.Println(s.Len(), "tokens have pages, the next find none")
+			must(other.Release(ctx, kvactor.Ticket{}))
+			continue
+		}
+		must(err)
+		must(s.Commit(ctx, s.Len(), kvactor.Ticket{}))
+	}
+	must(s.Release(ctx, kvactor.Ticket{}))
+	found, err := e.Lookup(ctx, kvactor.Prefix{Tokens: prompt})
+	must(err)
+	fmt.Println(found.MatchedTokens, "of", len(prompt), "tokens are stored")
+	// Output:
+	// 16 tokens have pages, the next find none
+	// 23 of 24 tokens are stored
+}
+
 // A beam search of width 2: each step names, for each beam, the beam that it continues. Both
 // beams continue beam 1 in the second step, so both get its pages, and the engine copies the
 // page that they share when they write to it.

@@ -47,7 +47,7 @@ type Imported struct {
 // A write that waits when ctx ends is interrupted if w has the deadlines of a net.Conn.
 // What is written is as secret as the prompt: use a connection that is encrypted.
 func (e *Engine) Export(ctx context.Context, s *Sequence, w io.Writer) (*Exported, error) {
-	if err := e.check([]Step{{Sequence: s}}, 0); err != nil {
+	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err
 	}
 	return actors.HandoversOf(e.below).Export(ctx, s.id, w)
@@ -68,7 +68,7 @@ func (e *Engine) Import(ctx context.Context, r io.Reader) (*Imported, error) {
 // sequence, and holds the pages until then. The sequence goes on here until it is released,
 // also meanwhile.
 func (e *Engine) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*Exported, error) {
-	if err := e.check([]Step{{Sequence: s}}, 0); err != nil {
+	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err
 	}
 	return actors.HandoversOf(e.below).Send(ctx, s.id, connection)

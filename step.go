@@ -53,7 +53,7 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 		st := &steps[i]
 		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, DraftStates: st.DraftStates, Computed: st.Computed, After: st.After})
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldTokens|fieldBeams|fieldComputed|fieldAfter|fieldDraftStates); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, callAppend); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
@@ -77,7 +77,7 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps = append(m.Steps, messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After})
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldComputed|fieldAfter); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, callCommit); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
@@ -95,7 +95,7 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps[i] = messages.RewindStep{Sequence: steps[i].id(), Tokens: steps[i].Rewind}
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldRewind); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, callRewind); err != nil {
 		return err
 	}
 	return e.answer(steps, m.Results, func(st *Step) { st.Sequence.shorten(st.Rewind) })
@@ -110,7 +110,7 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	for i := range steps {
 		m.Steps[i] = messages.ForkStep{Sequence: steps[i].id(), Count: steps[i].Forks}
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldForks); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, callFork); err != nil {
 		return err
 	}
 	results := make([]messages.StepResult, len(steps))
@@ -142,7 +142,7 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 		st := &steps[i]
 		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Computed: st.Computed, Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
 	}
-	if err := e.do(ctx, m, &m.Err, steps, fieldComputed|fieldDiscard|fieldAfter|fieldAnswer); err != nil {
+	if err := e.do(ctx, m, &m.Err, steps, callRelease); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -173,8 +173,8 @@ func (st *Step) id() SequenceID {
 }
 
 // do sends a request; an error of the whole call is that of every step.
-func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step, takes fields) error {
-	err := e.check(steps, takes)
+func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step, by call) error {
+	err := e.check(steps, by)
 	if err == nil {
 		err = e.below.Do(ctx, request)
 	}
@@ -200,6 +200,20 @@ const (
 	fieldAfter
 	fieldAnswer
 	fieldDraftStates
+)
+
+// call is a method that takes steps, with the fields that it takes.
+type call struct {
+	name  string
+	takes fields
+}
+
+var (
+	callAppend  = call{"Append", fieldTokens | fieldBeams | fieldComputed | fieldAfter | fieldDraftStates}
+	callCommit  = call{"Commit", fieldComputed | fieldAfter}
+	callRewind  = call{"Rewind", fieldRewind}
+	callFork    = call{"Fork", fieldForks}
+	callRelease = call{"Release", fieldComputed | fieldDiscard | fieldAfter | fieldAnswer}
 )
 
 // foreign is the name of a field that is set and that the call does not take; "": there is none.
@@ -229,7 +243,7 @@ func (st *Step) foreign(takes fields) string {
 }
 
 // check refuses steps without a sequence of this engine, and steps with fields of another call.
-func (e *Engine) check(steps []Step, takes fields) error {
+func (e *Engine) check(steps []Step, by call) error {
 	for i := range steps {
 		switch s := steps[i].Sequence; {
 		case s == nil:
@@ -239,8 +253,8 @@ func (e *Engine) check(steps []Step, takes fields) error {
 		}
 	}
 	for i := range steps {
-		if name := steps[i].foreign(takes); name != "" {
-			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which this call does not take", i, name)
+		if name := steps[i].foreign(by.takes); name != "" {
+			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which %s does not take", i, name, by.name)
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package kvactor
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -157,13 +159,19 @@ func TestFieldsOfOtherCalls(t *testing.T) {
 	steps := map[string]Step{
 		"Tokens": {Tokens: []Token{1}}, "Beams": {Beams: []BeamStep{{}}}, "Computed": {Computed: 1}, "Rewind": {Rewind: 1},
 		"Forks": {Forks: 1}, "Discard": {Discard: true}, "After": {After: Ticket{Stream: 1, Seq: 1}}, "AnswerTokens": {AnswerTokens: 1},
+		"DraftStates": {DraftStates: 1},
+	}
+	for field := range reflect.TypeFor[Step]().Fields() {
+		if !slices.Contains([]string{"Sequence", "Placed", "Forked", "Err"}, field.Name) {
+			require.Contains(t, steps, field.Name, "a field that calls take has a step here")
+		}
 	}
 	foreign := map[string][]string{
 		"Append":  {"Rewind", "Forks", "Discard", "AnswerTokens"},
-		"Commit":  {"Tokens", "Beams", "Rewind", "Forks", "Discard", "AnswerTokens"},
-		"Rewind":  {"Tokens", "Beams", "Computed", "Forks", "Discard", "After", "AnswerTokens"},
-		"Fork":    {"Tokens", "Beams", "Computed", "Rewind", "Discard", "After", "AnswerTokens"},
-		"Release": {"Tokens", "Beams", "Rewind", "Forks"},
+		"Commit":  {"Tokens", "Beams", "Rewind", "Forks", "Discard", "AnswerTokens", "DraftStates"},
+		"Rewind":  {"Tokens", "Beams", "Computed", "Forks", "Discard", "After", "AnswerTokens", "DraftStates"},
+		"Fork":    {"Tokens", "Beams", "Computed", "Rewind", "Discard", "After", "AnswerTokens", "DraftStates"},
+		"Release": {"Tokens", "Beams", "Rewind", "Forks", "DraftStates"},
 	}
 	for call, names := range foreign {
 		for _, name := range names {
@@ -171,7 +179,7 @@ func TestFieldsOfOtherCalls(t *testing.T) {
 			st.Sequence = s
 			err := calls[call](ctx, []Step{st})
 			require.ErrorIs(t, err, ErrBadRequest, "%s with %s", call, name)
-			assert.EqualError(t, err, "steps[0]."+name+" is set, which this call does not take")
+			assert.EqualError(t, err, "steps[0]."+name+" is set, which "+call+" does not take")
 		}
 	}
 	assert.Equal(t, 3, s.Len())
