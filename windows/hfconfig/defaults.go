@@ -12,7 +12,8 @@ import (
 
 // defaultsText has the defaults of the classes of transformers, by model type, for the keys
 // that the rules read, element types excepted. Files leave keys out, nested text parts above
-// all. TestDefaults makes the file of testdata/shapes.jsonl.
+// all. TestDefaults makes the file of
+// testdata/shapes.jsonl, without what classes compute from other keys (testdata/derived.json).
 //
 //go:embed defaults.json
 var defaultsText []byte
