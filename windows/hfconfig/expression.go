@@ -246,12 +246,8 @@ func (r *reading) present(v value) value {
 	return v
 }
 
-// problem records a problem once: most are the same for every layer.
-func (r *reading) problem(format string, args ...any) {
-	if s := fmt.Sprintf(format, args...); !slices.Contains(*r.config.problems, s) {
-		r.config.say("%s", s)
-	}
-}
+// problem records a problem.
+func (r *reading) problem(format string, args ...any) { r.config.say(format, args...) }
 
 // leaf is the value of one word.
 func (r *reading) leaf(word string) value {

@@ -222,11 +222,15 @@ func (r *reading) elements(top *config) windows.DType {
 		if key == "" {
 			continue
 		}
-		name, _ := v.(string)
+		name, ok := v.(string)
+		if !ok {
+			c.say("%s is not a string", key)
+			return windows.BFloat16
+		}
 		if d, ok := dtypes[strings.TrimPrefix(name, "torch.")]; ok {
 			return d
 		}
-		c.say("%s %v is not one of bfloat16, float16, float32", key, v)
+		c.say("%s %s is not one of bfloat16, float16, float32", key, name)
 		return windows.BFloat16
 	}
 	if r.kind == "gpt_oss" { // its files are quantised and name no type

@@ -31,6 +31,8 @@ func TestRefused(t *testing.T) {
 		{with(`"kv_lora_rank":512`), `model_type "wonder" is not known, nor what these keys mean for its cache: kv_lora_rank`},
 		{with(`"mamba_d_state":16`), `model_type "wonder" is not known, nor what these keys mean for its cache: mamba_d_state`},
 		{with(`"is_encoder_decoder":true`), `model_type "wonder" is not known, nor what these keys mean for its cache: is_encoder_decoder`},
+		{with(`"layer_types":["dreaming","dreaming"]`), `layer_types: "dreaming" of layer 0 is not known`},
+		{`{"model_type":"llama","dtype":{"a":1}}`, `dtype is not a string`},
 		{with(`"layer_types":["full_attention","dreaming"]`), `layer_types: "dreaming" of layer 1 is not known`},
 		{with(`"layer_types":["full_attention"]`), "layer_types has 1 entries for 2 layers"},
 		{with(`"attention_chunk_size":8192`), `model_type "wonder" is not known, nor what these keys mean for its cache: attention_chunk_size`},

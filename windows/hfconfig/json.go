@@ -107,9 +107,11 @@ func constant(text []byte) int {
 	return 0
 }
 
-// say records a problem.
+// say records a problem once: most are the same for every layer.
 func (c *config) say(format string, args ...any) {
-	*c.problems = append(*c.problems, fmt.Sprintf(format, args...))
+	if s := fmt.Sprintf(format, args...); !slices.Contains(*c.problems, s) {
+		*c.problems = append(*c.problems, s)
+	}
 }
 
 // err is one refusal for all problems.

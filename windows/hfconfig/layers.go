@@ -124,7 +124,10 @@ func (r *reading) kindOfLayer() string {
 		kind = e.word
 	}
 	if kind != "none" && !r.keeps(kind, "latent") && !r.keeps(kind, "kv") && !r.keeps(kind, "state") {
-		r.problem("%s: %q of layer %d is not known", v.key, v.text, r.layer)
+		of := fmt.Sprintf("%s: %q of layer ", v.key, v.text)
+		if !slices.ContainsFunc(*r.config.problems, func(p string) bool { return strings.HasPrefix(p, of) }) { // the first is enough
+			r.problem("%s%d is not known", of, r.layer)
+		}
 	}
 	return kind
 }
