@@ -313,7 +313,7 @@ func TestServeOperations(t *testing.T) {
 	for _, c := range []struct{ path, body, want string }{
 		{invalidate, `{}`, "lora_name"}, {invalidate, `{"cache_salt":""}`, "cache_salt"}, {invalidate, `{"lora":"a"}`, "lora"},
 		{invalidate, `{"lora_name":1}`, "lora_name"}, {weights, `{}`, "epoch"}, {weights, `{"epoch":2}`, "epoch"},
-		{weights, `{"epoch":"` + strings.Repeat("a", 2000) + `"}`, "2000 bytes"}, {weights, `[]`, "no object"},
+		{weights, `{"epoch":"` + strings.Repeat("a", 2000) + `"}`, "2000 bytes"}, {weights, `[]`, "it is a list, not an object"},
 	} {
 		status, text := post(c.path, c.body)
 		assert.Equal(t, 400, status, c.body)
