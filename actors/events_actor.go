@@ -31,26 +31,7 @@ type eventsActor struct {
 	// a panic: then the log cannot be trusted.
 	news   *published
 	before uint64
-	// changing is set while the log applies what it has put off, and after a panic in it.
-	changing bool
-	part     applyPending
-	parts    int // of what is put off that a task sends, and that have not come
 }
-
-// applyAt is how much waits in the log, as Pending counts, when a task begins to apply it:
-// seven decode steps of 512 sequences. A start of the task costs some 3 µs.
-const applyAt = 2048
-
-// applyPart is how much is applied in one turn, so that readers and records that come in the
-// meantime wait for no more than 0.1 ms.
-const applyPart = 512
-
-// applyPending tells the log to apply a part of what it has put off. A task sends it, so
-// that the log does so on the task's goroutine and not on that of a host's call.
-type applyPending struct{}
-
-// Abort does nothing: no caller waits for it.
-func (*applyPending) Abort(error) {}
 
 // named says that the blocks of a draft have been hashed and its reader answered, or
 // that this has panicked.
@@ -77,10 +58,6 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 		a.replaceBroken()
 		a.point.Hit("events")
 		a.serve(m)
-	case *applyPending:
-		a.parts--
-		a.replaceBroken()
-		a.apply(applyPart)
 	case *named:
 		a.replaceBroken()
 		a.naming = false
@@ -118,7 +95,6 @@ func (a *eventsActor) log(m *published) {
 		a.core.Append(m.changes)
 	}
 	a.news = nil
-	a.applyLater()
 	// After a panic the record is not sent back, since the log may refer to it; the tree
 	// makes another one.
 	if m.changes != nil && a.tree != nil {
@@ -127,39 +103,11 @@ func (a *eventsActor) log(m *published) {
 	}
 }
 
-// apply applies what the log has put off, as much as the size says.
-func (a *eventsActor) apply(size int) {
-	a.changing = true
-	a.core.Apply(size)
-	a.changing = false
-}
-
-// applyLater starts a task to apply what the log has put off, if that is much and no task
-// is at it. The number of its parts is known before: a part that finds the actor at work
-// on another goroutine, perhaps a host's, is received there, and no more than that part.
-func (a *eventsActor) applyLater() {
-	pending := a.core.Pending()
-	if pending < applyAt || a.parts > 0 {
-		return
-	}
-	parts := (pending + applyPart - 1) / applyPart
-	a.parts = parts
-	a.background.run(func(context.Context) {
-		for range parts {
-			a.self.PostUserMessage(&a.part)
-		}
-	})
-}
-
 // replaceBroken makes a log that goes on where one has failed within a change. The
 // events that the old one kept, and those that it was to log, are lost; readers are
 // told how many, and numbers of events go on, so that a mirror knows that it must take
 // a snapshot.
 func (a *eventsActor) replaceBroken() {
-	if a.changing {
-		a.changing = false
-		a.core = events.Resume(a.core, 0) // which counts all that was put off as lost
-	}
 	m := a.news
 	if m == nil {
 		return
@@ -187,10 +135,8 @@ func (a *eventsActor) stopped() {
 func (a *eventsActor) serve(m *forward) {
 	switch r := m.request.(type) {
 	case *kvevents.OpenReader:
-		a.apply(a.core.Pending())
 		r.Reader, r.Err = a.core.OpenReader()
 	case *kvevents.CloseReader:
-		a.apply(a.core.Pending())
 		r.Err = a.core.CloseReader(r.Reader)
 	default:
 		a.queue = append(a.queue, m)
@@ -208,7 +154,6 @@ func (a *eventsActor) serve(m *forward) {
 // it knows before more changes come. Those before it come first, since they may be of the
 // same reader.
 func (a *eventsActor) takeWaiting() {
-	a.apply(a.core.Pending())
 	for _, m := range a.queue {
 		m.take(a.core)
 	}
@@ -222,8 +167,6 @@ func (a *eventsActor) next() {
 	if a.naming || len(a.queue) == 0 {
 		return
 	}
-	// While the reader is still in the queue: it is served after a panic.
-	a.apply(a.core.Pending())
 	m := a.queue[0]
 	a.queue = append(a.queue[:0], a.queue[1:]...) // a slice from 1 on would grow without end
 	m.take(a.core)

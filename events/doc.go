@@ -53,8 +53,8 @@
 // # Absent readers
 //
 // A reader that has missed the buffer four times over, and 65,536 events, is absent. When all
-// readers are, the log forgets what it has kept, pending changes and its copy of the tokens
-// in the tree, and only counts events. CountsOnly tells its caller, so that the tree may count
+// readers are, the log forgets what it has kept and its copy of the tokens in the tree, and
+// only counts events. CountsOnly tells its caller, so that the tree may count
 // as well: it then makes no records of changes, but the number of their events. A reader that
 // comes back is told how many events it has lost, as it would be
 // anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
@@ -68,31 +68,15 @@
 // as lost, as for absent readers, until one asks for a snapshot, which has all blocks of the tree. As
 // every reader has lost something, every reader asks for one.
 //
-// # Pending changes
-//
-// Append copies a record of changes and does nothing else with it:
-//
-//	tree ── Changes ──▶ Append ──▶ pending ── Apply ──▶ events, runs
-//
-// Apply makes the events, and keeps account of the runs. It costs five times the copy,
-// since it touches runs that no one has touched for long. So the caller of Append, an
-// engine in the middle of a decode step, leaves it to another goroutine. A reader
-// sees no difference: Take, Snapshot, OpenReader and CloseReader apply first whatever
-// is pending, and an event has the id that it would have had at once. What is
-// pending is bounded by 4 MiB; above a third of that each Append applies twice as much
-// as it adds, so that none of them pays for many others. A record of a long prompt, from
-// 16,000 tokens on, is applied at once: its copy would cost more than it puts off.
-//
 // # Costs
 //
-// Append costs a copy of the changes, 32 bytes each, and of the tokens that enter the
-// tree: some 2 µs for a decode step of 512 sequences in three pools. Apply costs another
-// copy of the tokens, 8 bytes for each of their blocks and a span of 16 bytes for a
-// change, with the cache misses of the runs: 10 µs for that step. Neither allocates
-// once the buffer is full and runs go as fast as they come, but for runs with a salt, an
-// adapter or multimodal items. Memory beside the buffer is 4 bytes for each token in the
-// tree, 64 for each run, and for a run that has names 128 and 16 a block. Name
-// costs some 0.12 µs for a block of 16 tokens. With a limit of 0 all of it is off.
+// Append costs a copy of the tokens that enter the tree, 8 bytes for each of their blocks and a
+// span of 16 bytes for a change, with the cache misses of the runs: some 10 µs for a decode step
+// of 512 sequences in three pools. Once the buffer is full it allocates only the tokens of a run,
+// and what its names are made of if it has a salt, an adapter or multimodal items. Memory beside
+// the buffer is 4 bytes for each token in the tree, 64 for each run, and for a run that has names
+// 128 and 16 a block. Name costs some 0.12 µs for a block of 16 tokens. With a limit of 0 all of
+// it is off.
 //
 // # Invariants
 //
@@ -103,7 +87,6 @@
 //  3. The spans of kept events lie in one queue, in the order of the events.
 //  4. A run counts what needs it: the tree, spans, drafts, and runs that follow it.
 //  5. Tokens and hashes of a run do not change while it is there.
-//  6. The ids of events that are pending follow those of the events that were made.
 //
 // Like every core, both are single-threaded and deterministic; an actor or a lock
 // of the caller keeps them to one goroutine, but for Draft.Name.

@@ -97,7 +97,6 @@ func (d *Draft) span(l *Log, s span) {
 
 // keys adds what the pools of a tree hold as stored events.
 func (d *Draft) keys(l *Log, c *protocol.Changes) {
-	s := &l.source
 	for i := range c.List {
 		change := &c.List[i]
 		if change.Kind != protocol.BlocksStored {
@@ -106,7 +105,7 @@ func (d *Draft) keys(l *Log, c *protocol.Changes) {
 		if !change.Joined {
 			d.event(&kept{kind: change.Kind, pool: change.Pool}, 0)
 		}
-		d.span(l, span{position: s.blocks[change.Last], count: change.Count, tier: change.Tier, priority: change.Priority})
+		d.span(l, span{position: l.blocks[change.Last], count: change.Count, tier: change.Tier, priority: change.Priority})
 	}
 }
 
@@ -240,8 +239,8 @@ func (d *Draft) stored(e *kvevents.Event, pieces []piece) {
 		size := r.size()
 		end := p.from + p.count
 		last := min(end*size, len(r.tokens)-int(r.padding))
-		// The reader gets tokens of its own: the run's array is used again when the
-		// run ends. Padding is left out here; it is part of the hash.
+		// The reader gets tokens of its own, which it may change. Padding is left out here;
+		// it is part of the hash.
 		tokens := slices.Clone(r.tokens[p.from*size : last])
 		for i := range p.count {
 			from, to := i*size, min((i+1)*size, len(tokens))

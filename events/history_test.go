@@ -256,9 +256,8 @@ func (m *history) fail(t *rapid.T) {
 		return
 	}
 	n := rapid.IntRange(0, 2).Draw(t, "events lost")
-	size := m.log.pending.size
 	m.log, m.blind = Resume(m.log, n), true
-	m.log.pending.size, m.log.absence = size, uint64(m.absent)
+	m.log.absence = uint64(m.absent)
 	for range n {
 		m.append(kvevents.Event{})
 	}
@@ -305,15 +304,6 @@ func (m *history) close(t *rapid.T) {
 // count begins to count, or ends it.
 func (m *history) count(*rapid.T) { m.counts = !m.counts }
 
-// apply applies some of what the log has put off.
-func (m *history) apply(t *rapid.T) {
-	before := m.log.Pending()
-	m.log.Apply(rapid.IntRange(1, 30).Draw(t, "size"))
-	if before > 0 {
-		require.Less(t, m.log.Pending(), before)
-	}
-}
-
 func (m *history) check(t *rapid.T) {
 	require.NoError(t, m.log.Check())
 	require.EqualValues(t, len(m.all), m.log.Next())
@@ -322,11 +312,10 @@ func (m *history) check(t *rapid.T) {
 func logAgainstHistory(t *rapid.T) {
 	limit := rapid.IntRange(1, 9).Draw(t, "limit")
 	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0}, order: []kvevents.ReaderID{FirstReader}}
-	m.log.pending.size = rapid.IntRange(1, 100).Draw(t, "pending")
 	m.absent = rapid.IntRange(1, 50).Draw(t, "absent")
 	m.log.absence = uint64(m.absent)
 	t.Repeat(map[string]func(*rapid.T){
-		"apply": m.apply, "grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
+		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
 		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,
 		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "count": m.count, "close": m.close, "": m.check,
 	})
@@ -346,7 +335,6 @@ func (m *history) nothingStays(t *rapid.T) {
 	for _, id := range m.order {
 		take(t, m.log, id)
 	}
-	m.log.applyAll()
 	m.check(t)
 	require.Len(t, m.log.runs.free, len(m.log.runs.list), "runs are left over")
 	require.Zero(t, m.log.events.n+m.log.spans.n)

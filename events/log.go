@@ -13,8 +13,7 @@ import (
 //
 // Invariants: at most limit events are kept, with the consecutive ids
 // [next−events.n, next); none is kept that every reader has had; the spans of the
-// kept events are those in spans, in the same order; announced is next and the
-// events of all that is pending.
+// kept events are those in spans, in the same order.
 type Log struct {
 	limit  int
 	engine string
@@ -27,15 +26,13 @@ type Log struct {
 	readers []reader
 	opened  kvevents.ReaderID // the last reader that was opened
 
-	announced uint64 // id of the next event, of changes that have not come yet
-	pending   pending
-	touched   int32 // of no meaning: without it the compiler might leave touch out
-
-	runs   runs
-	source source
+	runs runs
+	// blocks are by id those in the tree; others are stale. Stale elements are not cleared: no
+	// change names an id between BlocksLeft and the next BlocksEntered.
+	blocks []position
 	// blind is set while the log does not know the blocks of the tree: after a failure, or
 	// when every reader is absent. It gives ids and counts losses until a snapshot brings
-	// the blocks. Nothing is pending meanwhile.
+	// the blocks.
 	blind   bool
 	absence uint64 // a reader that is further behind than so many events is absent
 	// generation counts how often the runs were forgotten. Drafts of another one refer to
@@ -82,7 +79,7 @@ func New(c Config) *Log {
 		panic(fmt.Sprintf("events: a log of %d events", c.Limit))
 	}
 	return &Log{
-		limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}, pending: newPending(pendingSize),
+		limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}},
 		absence: uint64(max(absentBuffers*c.Limit, absentEvents)),
 	}
 }
@@ -95,13 +92,11 @@ func (l *Log) Enabled() bool { return l.limit > 0 }
 func (l *Log) CountsOnly() bool { return l.blind }
 
 // Next returns the id that the next event will have.
-func (l *Log) Next() uint64 { return l.announced }
+func (l *Log) Next() uint64 { return l.next }
 
 // Created makes the event that tells of a pool and its size.
 func (l *Log) Created(p messages.PoolID, pages PoolPages) {
 	if l.Enabled() {
-		l.applyAll()
-		l.announced++
 		e := l.push()
 		e.created, e.pool, e.pages = true, p, pages
 		l.trimUnread()
@@ -112,7 +107,6 @@ func (l *Log) Created(p messages.PoolID, pages PoolPages) {
 // change keeps what happened to blocks as an event of its own or as a part of the
 // last one.
 func (l *Log) change(c *protocol.Change) {
-	s := &l.source
 	// A joined change adds to the last event, which is kept: only a push drops
 	// events, and the oldest one.
 	if !c.Joined {
@@ -120,13 +114,7 @@ func (l *Log) change(c *protocol.Change) {
 		e.kind, e.pool, e.tier, e.priority, e.oldPriority = c.Kind, c.Pool, c.Tier, c.Priority, c.OldPriority
 	}
 	l.events.at(l.events.n-1).spans++
-	l.keep(s.blocks[c.Last], c)
-	switch c.Kind {
-	case protocol.BlocksStored:
-		s.keys += int(c.Count)
-	case protocol.BlocksRemoved:
-		s.keys -= int(c.Count)
-	}
+	l.keep(l.blocks[c.Last], c)
 }
 
 // keep adds the span of a change whose last block is at p to the last event. The
@@ -177,15 +165,13 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 	if !l.Enabled() {
 		return
 	}
-	l.applyAll()
-	l.announced += uint64(n)
 	l.dropAll(n)
 	l.forgetTree()
 	l.verify()
 }
 
 // Resume makes a log that continues where a broken one has stopped: its readers have
-// lost what was kept or pending, and n events that were to be kept. It knows no block until a
+// lost what was kept, and n events that were to be kept. It knows no block until a
 // reader asks for a snapshot, which each of them must. Nothing of the broken log but
 // its counters and readers is used: the failure may have come in the middle of a
 // change, and the runs may be wrong. Drafts of the broken log are refused by Named.
@@ -195,8 +181,7 @@ func Resume(broken *Log, n int) *Log {
 		return l
 	}
 	l.readers, l.opened = slices.Clone(broken.readers), broken.opened
-	l.next, l.blind = broken.announced+uint64(n), true
-	l.announced = l.next
+	l.next, l.blind = broken.next+uint64(n), true
 	l.verify()
 	return l
 }

@@ -35,7 +35,6 @@ func (l *Log) OpenReader() (kvevents.ReaderID, error) {
 		return 0, refusals.New(messages.ErrBusy, "events have %d readers already", MaxReaders)
 	}
 	// Events that are made from here on are news to the reader.
-	l.applyAll()
 	l.opened++
 	l.readers = append(l.readers, reader{id: l.opened, next: l.next})
 	l.verify()
@@ -48,7 +47,6 @@ func (l *Log) CloseReader(id kvevents.ReaderID) error {
 	if err != nil {
 		return err
 	}
-	l.applyAll()
 	l.readers = slices.Delete(l.readers, i, i+1)
 	l.trim()
 	l.verify()
@@ -77,7 +75,7 @@ func (l *Log) absent() bool {
 	for i := range l.readers {
 		newest = max(newest, l.readers[i].next)
 	}
-	return len(l.readers) > 0 && l.announced-newest > l.absence
+	return len(l.readers) > 0 && l.next-newest > l.absence
 }
 
 // forgetUnread forgets what absent readers have not read, and what is known of the tree.
@@ -85,10 +83,9 @@ func (l *Log) absent() bool {
 // copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector, and drafts that are out keep theirs.
 func (l *Log) forgetUnread() {
-	l.pending = newPending(l.pending.size)
-	l.events, l.spans, l.runs, l.source = deque[kept]{}, deque[span]{}, runs{}, source{}
+	l.events, l.spans, l.runs, l.blocks = deque[kept]{}, deque[span]{}, runs{}, nil
 	l.generation++
-	l.next, l.blind = l.announced, true
+	l.blind = true
 }
 
 // missed returns how many events a reader has missed since it last took some. The
@@ -122,7 +119,6 @@ func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.applyAll()
 	r := &l.readers[i]
 	from := int(max(r.next, l.first()) - l.first())
 	d := l.draft(r, l.events.n-from)
@@ -158,7 +154,6 @@ func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (*Dra
 	if err != nil {
 		return nil, err
 	}
-	l.applyAll()
 	r := &l.readers[i]
 	d := l.draft(r, 0)
 	d.batch.Snapshot, d.batch.Next = true, l.next
@@ -188,7 +183,6 @@ func (l *Log) learn(c *protocol.Changes) {
 		case protocol.BlocksEntered:
 			l.enter(change, bring(&rest, change))
 		case protocol.BlocksStored:
-			l.source.keys += int(change.Count)
 		default:
 			panic(fmt.Sprintf("events: a snapshot with a change of kind %d", change.Kind))
 		}

@@ -71,41 +71,25 @@ func (r *run) size() int { return len(r.tokens) / int(r.count) }
 // position is one block: block index of a run.
 type position struct{ run, index int32 }
 
-// source is what the log knows of one tree.
-type source struct {
-	// Stale elements are not cleared: no change names an id between BlocksLeft and
-	// the next BlocksEntered.
-	blocks []position // by block id, of those in the tree; others are stale
-	keys   int        // that the tree's pools hold
-}
-
-// spareTokens is how much room for tokens is kept for runs to come beside half of
-// what all runs have: enough for the growing prompts of a small engine.
-const spareTokens = 1 << 16
-
 // runs are all runs, by number.
 type runs struct {
-	list    []run
-	free    []int32
-	tokens  int // of all runs
-	buffers tokenBuffers
+	list []run
+	free []int32
 }
 
 // enter makes a run of new blocks.
 func (l *Log) enter(c *protocol.Change, m material) {
-	s := &l.source
 	n := l.runs.add()
 	r := &l.runs.list[n]
 	r.parent, r.count, r.padding = none, c.Count, c.Padding
 	if c.Parent != protocol.NoBlock {
-		at := s.blocks[c.Parent]
+		at := l.blocks[c.Parent]
 		r.parent, r.parentIndex = at.run, at.index
 		// The ref of the run before lasts as long as this run: its hashes are needed
 		// for those here.
 		l.runs.list[at.run].refs++
 	}
-	r.tokens = append(l.runs.buffers.take(len(m.tokens)), m.tokens...)
-	l.runs.tokens += len(r.tokens)
+	r.tokens = slices.Clone(m.tokens)
 	zero := m.namespace == nil || *m.namespace == (messages.Namespace{})
 	if m.covers != nil || !zero {
 		r.names = &names{covers: slices.Clone(m.covers)}
@@ -115,10 +99,10 @@ func (l *Log) enter(c *protocol.Change, m material) {
 	}
 	r.inTree, r.refs = c.Count, 1
 	for i, id := range m.blocks {
-		for int(id) >= len(s.blocks) {
-			s.blocks = append(s.blocks, position{})
+		for int(id) >= len(l.blocks) {
+			l.blocks = append(l.blocks, position{})
 		}
-		s.blocks[id] = position{n, int32(i)}
+		l.blocks[id] = position{n, int32(i)}
 	}
 }
 
@@ -131,8 +115,8 @@ type material struct {
 }
 
 // leave notes that the tree does not have blocks any more.
-func (l *Log) leave(s *source, c *protocol.Change) {
-	at := s.blocks[c.Last]
+func (l *Log) leave(c *protocol.Change) {
+	at := l.blocks[c.Last]
 	for n := c.Count; n > 0; {
 		// The blocks may be of several runs, entered at different times. The loop
 		// follows them backwards by the links between runs.
@@ -170,9 +154,6 @@ func (s *runs) unref(n int32) {
 			return
 		}
 		parent := r.parent
-		s.tokens -= len(r.tokens)
-		// The limit follows the tokens in use, so the buffers shrink with the tree.
-		s.buffers.put(r.tokens, s.tokens/2+spareTokens)
 		*r = run{}
 		s.free = append(s.free, n)
 		n = parent
@@ -189,5 +170,5 @@ func (l *Log) forgetTree() {
 			l.runs.unref(int32(n))
 		}
 	}
-	l.source.blocks, l.source.keys = l.source.blocks[:0], 0
+	l.blocks = l.blocks[:0]
 }

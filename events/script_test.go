@@ -50,7 +50,6 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			s.change(strings.Fields(line))
 		}
 		s.tree.log(s.log)
-		s.log.applyAll()
 		return s.log.String()
 	case "open":
 		id, err := s.log.OpenReader()

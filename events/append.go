@@ -1,0 +1,65 @@
+package events
+
+import "github.com/kvactor/kvactor/internal/protocol"
+
+// Append makes events of changes and keeps them; the oldest that do not fit are
+// lost. Nothing in the record is needed afterwards. While no reader comes back, the changes are
+// only counted.
+func (l *Log) Append(c *protocol.Changes) {
+	if !l.Enabled() || len(c.List) == 0 && c.Counted == 0 {
+		return
+	}
+	// The tree counts only for a log that does so itself. Another log has missed changes: what
+	// it knows is wrong from here on.
+	if c.Counted > 0 && !l.blind {
+		l.forgetUnread()
+	}
+	if l.blind {
+		// Blocks that leave make no event, and cost no reader a pool's creation.
+		if n := c.Events(); n > 0 {
+			l.dropAll(n)
+			l.verify()
+		}
+		return
+	}
+	l.apply(c)
+	// Once for many changes and not for each event.
+	l.trimUnread()
+	if l.absent() {
+		l.forgetUnread()
+	}
+	l.verify()
+}
+
+// apply makes the events of a record, and keeps account of the runs.
+func (l *Log) apply(c *protocol.Changes) {
+	rest := *c
+	for i := range c.List {
+		change := &c.List[i]
+		// A record is read in order: a block that has left may have its id given to
+		// another one later in the same record.
+		switch change.Kind {
+		case protocol.BlocksEntered:
+			l.enter(change, bring(&rest, change))
+		case protocol.BlocksLeft:
+			l.leave(change)
+		case protocol.EverythingForgot:
+			l.push().kind = change.Kind
+		default:
+			l.change(change)
+		}
+	}
+}
+
+// bring cuts what a change of kind BlocksEntered brings off the rest of a record.
+func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
+	m.blocks, rest.Blocks = rest.Blocks[:c.Count], rest.Blocks[c.Count:]
+	m.tokens, rest.Tokens = rest.Tokens[:c.Tokens], rest.Tokens[c.Tokens:]
+	if c.Covered {
+		m.covers, rest.Covers = rest.Covers[:c.Tokens], rest.Covers[c.Tokens:]
+	}
+	if c.Parent == protocol.NoBlock {
+		m.namespace, rest.Namespaces = &rest.Namespaces[0], rest.Namespaces[1:]
+	}
+	return m
+}
