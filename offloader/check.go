@@ -3,6 +3,7 @@ package offloader
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -20,8 +21,7 @@ import (
 //  5. The counts equal a recount, and sole and clean pages are within the limit.
 //  6. What the order says of itself, see evict.Core.Check.
 //  7. Outside a Move nothing is protected, and everything has been submitted.
-//  8. A record has at most one read of each stream, and every spilled read belongs to
-//     one record or is unused.
+//  8. A record has at most one read of each stream.
 //  9. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
@@ -125,25 +125,16 @@ func (h *hostPool) checkRing(e *problems) {
 // check verifies the records of pages with transfers under way: invariants 8 and 9.
 func (l *ledger) check() []error {
 	var errs []error
-	owners := make([]int, len(l.spill))
-	for n := l.unusedSpill; n != 0; n = l.spill[n-1].next {
-		owners[n-1]++
-	}
 	live := 0
 	for i := range l.pools {
-		for tier := range l.pools[i].tiers {
-			numbers := &l.pools[i].tiers[tier]
-			if err := numbers.check(); err != nil {
-				errs = append(errs, fmt.Errorf("pool %s: %s %w", l.pools[i].name, messages.Tier(tier), err))
-			}
-			for p := range messages.PageID(len(numbers.chunks) * recordChunkPages) {
-				n := numbers.get(p)
+		for tier, of := range l.pools[i].of {
+			for p, n := range of {
 				if n == 0 {
 					continue
 				}
 				live++
-				s, r := (Slot{messages.PoolID(i), messages.Tier(tier), p}), l.at(n-1)
-				err := l.checkRecord(r, owners)
+				s, r := (Slot{messages.PoolID(i), messages.Tier(tier), messages.PageID(p)}), l.list[n-1]
+				err := r.check()
 				if !r.used || r.slot != s {
 					err = fmt.Errorf("record %d is of %v, in use: %v", n-1, r.slot, r.used)
 				}
@@ -153,66 +144,18 @@ func (l *ledger) check() []error {
 			}
 		}
 	}
-	unused := 0
-	for n := l.free; n != 0 && unused <= int(l.n); n = l.at(n - 1).more {
-		unused++
-	}
-	if live != l.inUse || live+unused != int(l.n) {
-		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused",
-			live, l.n, l.inUse, unused))
-	}
-	for i, n := range owners {
-		if n != 1 {
-			errs = append(errs, fmt.Errorf("spilled read %d has %d owners", i, n))
-		}
+	if live+len(l.unused) != len(l.list) {
+		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d unused", live, len(l.list), len(l.unused)))
 	}
 	return errs
 }
 
-// check verifies that the numbers of records and the pages that have one are inverse.
-func (t *recordNumbers) check() error {
-	for i, c := range t.chunks {
-		if c == nil {
-			continue
-		}
-		used := int32(0)
-		for _, n := range c.of {
-			if n != 0 {
-				used++
-			}
-		}
-		if c.used != used || used == 0 {
-			return fmt.Errorf("pages from %d on: %d have records, counted %d",
-				i*recordChunkPages, used, c.used)
-		}
-	}
-	for _, c := range t.unused {
-		if *c != (pageRecords{}) {
-			return errors.New("pages: an unused chunk is not empty")
+// check verifies the reads of one record.
+func (r *record) check() error {
+	for i, t := range r.reads {
+		if t.IsZero() || slices.ContainsFunc(r.reads[:i], func(other messages.Ticket) bool { return other.Stream == t.Stream }) {
+			return fmt.Errorf("stream %d reads twice", t.Stream)
 		}
 	}
 	return nil
-}
-
-// checkRecord verifies the reads of one record.
-func (l *ledger) checkRecord(r *record, owners []int) error {
-	var err error
-	for n := r.more; n != 0; n = l.spill[n-1].next {
-		owners[n-1]++
-		t := l.spill[n-1].ticket
-		twice := t.IsZero()
-		for _, other := range r.reads {
-			twice = twice || other.Stream == t.Stream
-		}
-		for m := l.spill[n-1].next; m != 0; m = l.spill[m-1].next {
-			twice = twice || l.spill[m-1].ticket.Stream == t.Stream
-		}
-		if twice {
-			err = fmt.Errorf("stream %d reads twice", t.Stream)
-		}
-	}
-	if a, b := r.reads[0].Stream, r.reads[1].Stream; a == b && a != 0 {
-		err = fmt.Errorf("stream %d reads twice", a)
-	}
-	return err
 }

@@ -86,6 +86,6 @@
 //
 // A Move allocates nothing once its records have grown. A victim costs what package evict says
 // of its order. A transfer and a mark cost one ledger record for each page that they touch, a
-// page in WaitQuery one if anything is under way in its pool. A page costs four bytes in chunks
-// of 64 pages with something under way, and a record 88 bytes.
+// page in WaitQuery one if anything is under way in its pool. A page costs four bytes,
+// and a record about 150.
 package offloader

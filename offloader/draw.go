@@ -60,8 +60,8 @@ func (h *hostPool) draw(b *strings.Builder) {
 // tier and page.
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
-	for tier := range p.tiers {
-		for page := range p.pages[tier] {
+	for tier, of := range p.of {
+		for page := range of {
 			// look makes no record, so drawing does not change the ledger.
 			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
 			var parts []string
@@ -69,12 +69,7 @@ func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 				parts = append(parts, "written "+point(r.written))
 			}
 			for _, t := range r.reads {
-				if !t.IsZero() {
-					parts = append(parts, "read "+point(t))
-				}
-			}
-			for n := r.more; n != 0; n = l.spill[n-1].next {
-				parts = append(parts, "read "+point(l.spill[n-1].ticket))
+				parts = append(parts, "read "+point(t))
 			}
 			if len(parts) > 0 {
 				fmt.Fprintf(b, "  %s %d: %s\n", messages.Tier(tier), page, strings.Join(parts, ", "))

@@ -2,36 +2,26 @@ package offloader
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
-
-// inlineReads is enough for nearly every page: the stream that copies it out and the
-// host's stream. Reads by more streams are kept in ledger.spill.
-const inlineReads = 2
 
 // record holds what may still be under way on one slot: its last write, and the newest
 // read since then of each stream. Streams execute in order, so waiting for the newest
 // read of a stream is waiting for all of them.
 type record struct {
 	written messages.Ticket
-	// No stream occurs twice in reads and the spilled reads together.
-	reads [inlineReads]messages.Ticket // unused ones are zero
-	more  int32                        // first spilled read + 1; 0: none
+	reads   []messages.Ticket // no stream occurs twice
+	mixed   bool              // some of the reads may be writes, see markWrite
 
 	// They are compared with Offloader.batchNo, which grows with each batch, so that marks
 	// of earlier batches need not be erased.
 	readBatch, writeBatch uint32 // the last batches that read and write the slot
-	failed                uint32 // twice the number of the work in which a copy to the slot failed; odd: mixed
+	failed                uint32 // the last work in which a copy to the slot failed
 	touched               uint32 // the last work that used the record
 	slot                  Slot
 	used                  bool
-}
-
-// spilledRead is a read for which the record has no room.
-type spilledRead struct {
-	ticket messages.Ticket
-	next   int32 // + 1; 0: none
 }
 
 // ledger has a record for each slot on which something may be under way. It orders
@@ -42,17 +32,14 @@ type spilledRead struct {
 // that have passed are filtered out where Config.Passed is known.
 type ledger struct {
 	records
-	pools       []poolLedger
-	spill       []spilledRead
-	unusedSpill int32 // first unused spilled read + 1
+	pools []poolLedger
 }
 
 // poolLedger is the part of the ledger that belongs to one pool.
 type poolLedger struct {
-	name  string
-	tiers [2]recordNumbers // of the pages, by tier
-	// The chunks of tiers round up, so the exact numbers are kept to find wrong pages.
-	pages [2]int // of each tier
+	name string
+	// of are, by tier and page, the numbers of the records, plus 1; 0: the page has none.
+	of [2][]int32
 	// pending is the newest access of any device page, for each stream. When all of
 	// them have passed, nothing is under way in the pool.
 	pending []messages.Ticket
@@ -73,9 +60,8 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 // grow makes room for pages. Records of pages that no longer exist are kept: nothing
 // may be under way there, so the tickets in them have passed.
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
-	p := &l.pools[pool]
-	p.pages[tier] = max(p.pages[tier], pages)
-	p.tiers[tier].grow(pages)
+	of := &l.pools[pool].of[tier]
+	*of = append(*of, make([]int32, max(0, pages-len(*of)))...)
 }
 
 // slot is the record of a slot, made if there is none. The pointer is valid until the
@@ -84,14 +70,12 @@ func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 // A record is reclaimed only before a new one is made, so the cost is bound to what is under
 // way. The mark touched keeps the records of the current work, which callers may still use.
 func (l *ledger) slot(s Slot) *record {
-	t := &l.pools[s.Pool].tiers[s.Tier]
-	n := t.get(s.Page)
-	if n == 0 {
+	n := &l.pools[s.Pool].of[s.Tier][s.Page]
+	if *n == 0 {
 		l.reclaim()
-		n = l.acquire(s)
-		t.set(s.Page, n)
+		*n = l.acquire(s) + 1
 	}
-	r := l.at(n - 1)
+	r := l.list[*n-1]
 	r.touched = l.work
 	return r
 }
@@ -100,8 +84,8 @@ func (l *ledger) slot(s Slot) *record {
 //
 // It does not mark the record as touched, so the pointer must not be kept across slot.
 func (l *ledger) look(s Slot) *record {
-	if n := l.pools[s.Pool].tiers[s.Tier].get(s.Page); n != 0 {
-		return l.at(n - 1)
+	if n := l.pools[s.Pool].of[s.Tier][s.Page]; n != 0 {
+		return l.list[n-1]
 	}
 	return &nothing
 }
@@ -112,7 +96,7 @@ var nothing record
 // mustHold panics on a slot that does not exist.
 func (l *ledger) mustHold(s Slot) {
 	p := &l.pools[s.Pool]
-	if n := p.pages[s.Tier]; s.Page < 0 || int(s.Page) >= n {
+	if n := len(p.of[s.Tier]); s.Page < 0 || int(s.Page) >= n {
 		panic(fmt.Sprintf("offloader: pool %s: %s page %d of %d", p.name, s.Tier, s.Page, n))
 	}
 }
@@ -122,7 +106,7 @@ func (l *ledger) mustHold(s Slot) {
 // The id is shifted by one as an unsigned number, so that NoPage becomes 0 and every other
 // wrong id is above n: one comparison for each page.
 func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
-	n := uint32(l.pools[pool].pages[messages.Primary])
+	n := uint32(len(l.pools[pool].of[messages.Primary]))
 	for _, id := range pages {
 		if uint32(id+1) > n {
 			l.mustHold(Slot{pool, messages.Primary, id})
@@ -135,7 +119,8 @@ func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
 // A read does not replace the last write: the next reader still waits for that write.
 func (l *ledger) read(s Slot, t messages.Ticket) {
 	l.touch(s, t)
-	l.addRead(l.slot(s), t)
+	r := l.slot(s)
+	r.reads = merge(r.reads, t)
 }
 
 // write records a write of a slot that is done at ticket and that waits for all
@@ -146,8 +131,7 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
-	r.written, r.failed = t, r.failed&^1
-	l.clearReads(r)
+	r.written, r.reads, r.mixed = t, r.reads[:0], false
 }
 
 // markWrite records a write by a kernel of the host. The kernel waited for the tickets
@@ -159,28 +143,14 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
-		l.addRead(r, r.written)
 		// A reader must wait for that write too, so it may not overlook the reads.
-		r.failed |= 1
+		r.reads, r.mixed = merge(r.reads, r.written), true
 	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
 	}
-	for i := range r.reads {
-		if r.reads[i].Stream == t.Stream && r.reads[i].Seq <= t.Seq {
-			r.reads[i] = messages.Ticket{}
-		}
-	}
+	r.reads = slices.DeleteFunc(r.reads, func(read messages.Ticket) bool { return read.Stream == t.Stream && read.Seq <= t.Seq })
 }
-
-// mixed tells whether some of the reads may be writes, see markWrite.
-func (r *record) mixed() bool { return r.failed&1 != 0 }
-
-// markFailed notes the work in which a copy to the slot failed.
-func (r *record) markFailed(number uint32) { r.failed = number<<1 | r.failed&1 }
-
-// failedIn tells whether a copy to the slot failed in the work.
-func (r *record) failedIn(number uint32) bool { return r.failed>>1 == number&(1<<31-1) }
 
 // touch updates pending.
 func (l *ledger) touch(s Slot, t messages.Ticket) {
@@ -188,62 +158,6 @@ func (l *ledger) touch(s Slot, t messages.Ticket) {
 		p := &l.pools[s.Pool]
 		p.pending = merge(p.pending, t)
 	}
-}
-
-// addRead adds a read and keeps only the newest of its stream.
-//
-// It is a search of a few entries: there are as many as streams that read one page at a time.
-func (l *ledger) addRead(r *record, t messages.Ticket) {
-	empty := -1
-	for i := range r.reads {
-		switch r.reads[i].Stream {
-		case t.Stream:
-			r.reads[i].Seq = max(r.reads[i].Seq, t.Seq)
-			return
-		case 0:
-			if empty < 0 {
-				empty = i
-			}
-		}
-	}
-	for n := r.more; n != 0; n = l.spill[n-1].next {
-		if e := &l.spill[n-1].ticket; e.Stream == t.Stream {
-			e.Seq = max(e.Seq, t.Seq)
-			return
-		}
-	}
-	// Only after the search of the spilled reads, or a stream could be in both places.
-	if empty >= 0 {
-		r.reads[empty] = t
-		return
-	}
-	r.more = l.spillRead(spilledRead{ticket: t, next: r.more})
-}
-
-// spillRead stores a read that the record has no room for, and returns its index + 1.
-func (l *ledger) spillRead(s spilledRead) int32 {
-	if n := l.unusedSpill; n != 0 {
-		l.unusedSpill = l.spill[n-1].next
-		l.spill[n-1] = s
-		return n
-	}
-	l.spill = append(l.spill, s)
-	return int32(len(l.spill))
-}
-
-// clearReads removes all reads from a record.
-//
-// Spilled reads go back to the list of unused ones, so a ledger that has grown once does not
-// allocate again.
-func (l *ledger) clearReads(r *record) {
-	r.reads = [inlineReads]messages.Ticket{}
-	for n := r.more; n != 0; {
-		s := &l.spill[n-1]
-		next := s.next
-		*s = spilledRead{next: l.unusedSpill}
-		l.unusedSpill, n = n, next
-	}
-	r.more = 0
 }
 
 // merge adds a ticket to a set with one ticket for each stream, the newest.

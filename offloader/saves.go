@@ -93,9 +93,6 @@ func (o *Offloader) Accesses(list []messages.Ticket, pool messages.PoolID, page 
 	for _, t := range r.reads {
 		list = merge(list, t)
 	}
-	for n := r.more; n != 0; n = o.ledger.spill[n-1].next {
-		list = merge(list, o.ledger.spill[n-1].ticket)
-	}
 	return list
 }
 

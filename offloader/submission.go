@@ -125,7 +125,7 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 			break
 		}
 		it.failed = true
-		o.ledger.slot(it.dst).markFailed(o.number)
+		o.ledger.slot(it.dst).failed = o.number
 		o.cursor++
 		break
 	}
@@ -167,7 +167,7 @@ func (o *Offloader) splitRun(i int, ticket messages.Ticket) {
 func (o *Offloader) record(it *item, ticket messages.Ticket) {
 	o.ledger.read(it.src, ticket)
 	o.ledger.write(it.dst, ticket)
-	o.ledger.slot(it.dst).markFailed(0)
+	o.ledger.slot(it.dst).failed = 0
 }
 
 // collect fills sub with the next items of one lane. The submission ends before an item
@@ -194,10 +194,10 @@ func (o *Offloader) collect() {
 		if bytes > 0 && bytes+size > o.cfg.SliceBytes {
 			return
 		}
-		if src.failedIn(o.number) {
+		if src.failed == o.number {
 			// A copy to its source failed, so its bytes would be undefined.
 			it.failed = true
-			dst.markFailed(o.number)
+			dst.failed = o.number
 			continue
 		}
 		// Marked before the next item is looked at, so that items of one batch are compared.

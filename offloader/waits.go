@@ -91,7 +91,7 @@ func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause waitKind,
 		return set
 	}
 	// Some of the reads may be writes, so a reader waits for all of them.
-	if r.mixed() {
+	if r.mixed {
 		set = o.afterReads(set, r, cause, own)
 	}
 	if r.written.Stream == own {
@@ -107,11 +107,6 @@ func (o *Offloader) afterReads(set []messages.Ticket, r *record, cause waitKind,
 	}
 	for _, t := range r.reads {
 		if t.Stream != own {
-			set = merge(set, t)
-		}
-	}
-	for n := r.more; n != 0; n = o.ledger.spill[n-1].next {
-		if t := o.ledger.spill[n-1].ticket; t.Stream != own {
 			set = merge(set, t)
 		}
 	}
