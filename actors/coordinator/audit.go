@@ -141,8 +141,5 @@ func (a *audit) compareAttached(p int) error {
 	return errors.Join(problems...)
 }
 
-// renew takes new records for a new epoch.
-func (a *audit) renew() { a.tree, a.offloader, a.pools = protocol.Audit{}, protocol.Audit{}, nil }
-
 // String names the stage.
 func (a *audit) String() string { return "check: asking" }

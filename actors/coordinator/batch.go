@@ -81,11 +81,6 @@ func (b *promptBatch) forgetDecisions() {
 	}
 }
 
-// renew takes new records for a new epoch. Operations of pools point into the plans.
-func (b *promptBatch) renew() {
-	b.items, b.match, b.rematch = nil, protocol.Match{}, protocol.Match{}
-}
-
 // matchFor is what the tree has found for a prompt in a pool. The caller asks for pools of the
 // prompt's range only, because a part that the prompt does not have has no match.
 func (b *promptBatch) matchFor(i, p int) *protocol.MatchItem {

@@ -18,12 +18,12 @@ type poolBatches struct {
 	observe func(p int, work *protocol.PoolWork)
 }
 
-// renew takes new records: the pools may still read those of an epoch that is over.
-func (b *poolBatches) renew() {
-	b.work = make([]protocol.PoolWork, len(b.counts.device))
+func newPoolBatches(kernel *kernel, counts *pageCounts) poolBatches {
+	b := poolBatches{kernel: kernel, counts: counts, work: make([]protocol.PoolWork, len(counts.device))}
 	for p := range b.work {
 		b.work[p].Pool = messages.PoolID(p)
 	}
+	return b
 }
 
 // reset empties the batches; their answers are gone then.
@@ -127,12 +127,6 @@ type moveBatch struct {
 	// ordered: some copy or kernel of the host has been recorded since the engine
 	// started, so that pages may not be ready at once and it is worth asking.
 	ordered bool
-}
-
-// renew takes a new record. ordered stays as it is: to ask about pages that are ready costs a
-// question, and not to ask about others would be wrong.
-func (m *moveBatch) renew() {
-	m.record, m.sent = protocol.Move{Pools: make([]protocol.PoolMove, len(m.counts.device))}, false
 }
 
 // reset empties the batch.

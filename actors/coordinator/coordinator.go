@@ -63,8 +63,7 @@ func New(config Config, port Port) *Coordinator {
 		lookAhead: newLookAhead(parts),
 		recovery:  &recovery{shared: parts},
 	}
-	unpin, fetching, forgetting := &unpin{shared: parts}, &fetch{shared: parts}, &forget{shared: parts}
-	overview, reading, readEvents := &overview{shared: parts}, &readTree{shared: parts}, &readEvents{parts}
+	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts}, &readEvents{parts}
 	taking := promptTaking{prompts}
 	parts.kernel.unknown = &unknown{parts}
 	// No other place chooses what serves a request.
@@ -79,7 +78,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.Lookup]():           &lookup{shared: parts, batch: prompts},
 		reflect.TypeFor[*messages.Prefetch]():         &prefetch{shared: parts, batch: prompts, taking: taking},
 		reflect.TypeFor[*messages.PinPrefix]():        &pin{shared: parts, batch: prompts},
-		reflect.TypeFor[*messages.UnpinPrefix]():      unpin,
+		reflect.TypeFor[*messages.UnpinPrefix]():      &unpin{shared: parts},
 		reflect.TypeFor[*messages.Invalidate]():       forgetting,
 		reflect.TypeFor[*messages.Reset]():            forgetting,
 		reflect.TypeFor[*messages.SetWeights]():       forgetting,
@@ -88,13 +87,13 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.WriteScales]():      forgetting,
 		reflect.TypeFor[*inspect.Check]():             c.audit,
 		reflect.TypeFor[*inspect.ReadStats]():         &readStats{parts},
-		reflect.TypeFor[*inspect.ReadOverview]():      overview,
+		reflect.TypeFor[*inspect.ReadOverview]():      &overview{shared: parts},
 		reflect.TypeFor[*kvevents.ReadEvents]():       readEvents,
 		reflect.TypeFor[*kvevents.OpenReader]():       readEvents,
 		reflect.TypeFor[*kvevents.CloseReader]():      readEvents,
 		reflect.TypeFor[*kvevents.ReadSnapshot]():     reading,
 		reflect.TypeFor[*protocol.ReadContents]():     reading,
-		reflect.TypeFor[*protocol.Fetch]():            fetching,
+		reflect.TypeFor[*protocol.Fetch]():            &fetch{shared: parts},
 		reflect.TypeFor[*protocol.Flush]():            &flush{parts},
 		reflect.TypeFor[*protocol.Close]():            &closing{parts},
 		reflect.TypeFor[*protocol.DescribeSequence](): &describe{shared: parts},
@@ -104,8 +103,6 @@ func New(config Config, port Port) *Coordinator {
 	// Check walks all transactions, so it cannot be made before them.
 	c.audit.own = c.Check
 	c.out.pools.observe = c.lookAhead.noteDemand
-	// All that lend records to other actors: a new epoch takes new ones.
-	c.recovery.records = []lender{c.out, prompts, unpin, forgetting, c.audit, reading, overview, c.lookAhead, fetching, c.saving}
 	return c
 }
 
@@ -342,9 +339,8 @@ func newShared(config *Config, port Port) *shared {
 		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats,
 		pressure: p.pressure, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored,
 		nextExpiry: protocol.NoExpiry,
-		pools:      poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
+		pools:      newPoolBatches(p.kernel, p.counts),
+		move:       moveBatch{kernel: p.kernel, counts: p.counts, record: protocol.Move{Pools: make([]protocol.PoolMove, n)}},
 	}
-	// The records of the first epoch are made like those of every other.
-	p.out.renew()
 	return p
 }

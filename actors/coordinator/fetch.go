@@ -36,7 +36,7 @@ type fetch struct {
 	match   protocol.Match
 	inTree  *protocol.BlocksInTree
 	room    protocol.HostRoom
-	load    protocol.LoadPages
+	load    *protocol.LoadPages
 	length  int // blocks
 }
 
@@ -288,11 +288,6 @@ func (f *fetch) undo() {
 		f.addDisplaced()
 		f.out.unackedMoves = f.out.change.Moves
 	}
-}
-
-// renew takes new records for a new epoch.
-func (f *fetch) renew() {
-	f.match, f.load, f.room, f.inTree = protocol.Match{}, protocol.LoadPages{}, protocol.HostRoom{}, nil
 }
 
 // String names the stage.

@@ -156,18 +156,21 @@ func (f *fetch) measured() {
 		f.want()
 	default:
 		f.stage = fetchLoading
-		f.kernel.toOffloader(&f.load)
+		f.kernel.toOffloader(f.load)
 	}
 }
 
 // plan makes the load of f.length: what comes from the store, and what must not be
 // displaced for it. It returns the number of pages, and whether the bytes of any are missing.
 func (f *fetch) plan() (count int, unread bool) {
-	m := &f.load
-	m.Epoch, m.Priority, m.Tenant = f.kernel.epoch, f.room.Priority, f.room.Tenant
-	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
-	m.Bytes = make([][][]byte, len(f.config.Pools))
-	m.Pages, m.Displaced = nil, nil // what an earlier load has answered
+	// A new record each time: the offloader has the last one until the host has written the
+	// bytes, also when an actor fails meanwhile.
+	n := len(f.config.Pools)
+	m := &protocol.LoadPages{
+		Header: protocol.Header{Epoch: f.kernel.epoch}, Priority: f.room.Priority, Tenant: f.room.Tenant,
+		Counts: make([]int, n), Keep: make([][]protocol.BlockID, n), Bytes: make([][][]byte, n),
+	}
+	f.load = m
 	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.length {
 			switch {

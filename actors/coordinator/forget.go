@@ -261,9 +261,6 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	return false
 }
 
-// renew takes a new record for a new epoch.
-func (f *forget) renew() { f.record = protocol.Forget{} }
-
 // String names request and stage.
 func (f *forget) String() string {
 	name := "reset"

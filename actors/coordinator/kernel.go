@@ -47,9 +47,9 @@ type Port interface {
 //	          at 0        ▼
 //	                   task.resume ─▶ … ─▶ reply, abort, deliver or withdraw
 //
-// Messages have the epoch of the kernel. A failure of an actor begins a new epoch:
-// answers of an older one are dropped by the caller of Answered, and an actor that
-// still has a record of it keeps the record.
+// Messages have the epoch of the kernel. A failure of an actor begins a new epoch, and the caller
+// of Answered drops answers of an older one. By then all records have come back, or the failure
+// has ended their use, so the next round uses them again.
 type kernel struct {
 	port    Port
 	serving map[reflect.Type]transaction // by the type of the request

@@ -197,8 +197,5 @@ func (a *lookAhead) copied() {
 	}
 }
 
-// renew takes a new record for a new epoch.
-func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, "" }
-
 // String names the stage.
 func (a *lookAhead) String() string { return fmt.Sprintf("look ahead: %v", a.stage) }

@@ -46,14 +46,6 @@ type outgoing struct {
 	nextExpiry time.Duration // the tree's earliest timer
 }
 
-// renew takes new records for a new epoch.
-func (o *outgoing) renew() {
-	o.pools.renew()
-	o.move.renew()
-	o.change = protocol.Apply{}
-	o.unackedMoves = nil
-}
-
 // reset empties the batches for pools and offloader.
 func (o *outgoing) reset() {
 	o.pools.reset()

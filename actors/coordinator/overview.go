@@ -41,7 +41,7 @@ func (v *overview) start(request any) {
 		v.kernel.reply()
 		return
 	}
-	v.renew()
+	v.tree, v.host, v.pools = nil, nil, nil
 	header := protocol.Header{Epoch: v.kernel.epoch}
 	if n.Nodes > 0 {
 		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
@@ -113,9 +113,6 @@ func (v *overview) age(u protocol.Use) uint64 {
 	}
 	return v.uses.last.Moment() - u.Moment()
 }
-
-// renew drops the records of an older epoch, or of the last request.
-func (v *overview) renew() { v.tree, v.host, v.pools = nil, nil, nil }
 
 // String names the stage.
 func (v *overview) String() string { return "overview: asking" }

@@ -285,8 +285,5 @@ func (n *unpin) endPins() {
 	n.out.followUp()
 }
 
-// renew takes a new record for a new epoch.
-func (n *unpin) renew() { n.locate = protocol.Locate{} }
-
 // String names the stage.
 func (n *unpin) String() string { return fmt.Sprintf("unpin: %v", n.stage) }

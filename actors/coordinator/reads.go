@@ -136,9 +136,6 @@ func (t *readTree) resume() {
 	t.kernel.deliver(toEvents{[]*protocol.Changes{t.snapshot.Keys}})
 }
 
-// renew takes new records for a new epoch.
-func (t *readTree) renew() { t.snapshot, t.blocks = protocol.Snapshot{}, protocol.Contents{} }
-
 // String names request and stage.
 func (t *readTree) String() string {
 	name := "snapshot"

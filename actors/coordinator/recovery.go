@@ -33,12 +33,11 @@ func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
 // after each of them the tree lists its blocks once more, since an Apply ends
 // retention, too.
 //
-// Messages are new ones each time: another failure may leave those before on their
-// way. A failure in the middle of a recovery starts it from quiescing.
+// Messages are new ones each time, since the device may take long over those before. A failure
+// in the middle of a recovery starts it from quiescing.
 type recovery struct {
 	*shared
 	stage    string
-	records  []lender // all that send records which are used again
 	failures []Failure
 	cause    error             // of the end of the round
 	waits    []messages.Ticket // that must pass before pages are relied on or memory shrinks
@@ -65,10 +64,6 @@ const (
 	recoveryRebuilding = "rebuilding" // pools and host memory are made again
 )
 
-// lender sends records that it uses again. Renew takes new ones: those of an epoch
-// that is over may still be on their way.
-type lender interface{ renew() }
-
 // writtenPage is a device page that a copy may have been written to.
 type writtenPage struct {
 	pool messages.PoolID
@@ -92,10 +87,7 @@ func (r *recovery) begin(f Failure) {
 	// The sequences are the truth from which everything is rebuilt, so they go back first.
 	r.undoRound(f)
 	r.noteDoubts()
-	// After noteDoubts, which reads the records.
-	for _, l := range r.records {
-		l.renew()
-	}
+	r.out.saves.reset()
 	r.kernel.active = r
 	r.quiesceDevice()
 }
@@ -133,6 +125,8 @@ func (r *recovery) noteDoubts() {
 	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
 	r.moveUnanswered = r.moveUnanswered || r.out.move.sent && r.out.move.moves()
 	r.written = append(r.written, r.out.move.written()...)
+	r.out.unackedMoves, r.out.move.sent = nil, false
+	r.out.reset()
 }
 
 // quiesceDevice waits for everything that the offloader was told of. What the

@@ -364,12 +364,6 @@ func (s *saving) add(p, i int) {
 
 func (s *saving) end() { s.stage, s.kernel.active = "", nil }
 
-// renew takes new records: those of an epoch that is over may still be read.
-func (s *saving) renew() {
-	s.locate, s.names, s.record, s.stage = protocol.Locate{}, protocol.NameBlocks{}, protocol.SavePages{}, ""
-	s.out.saves.reset()
-}
-
 // String names the stage.
 func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 

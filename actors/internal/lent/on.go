@@ -78,8 +78,8 @@ func (l *Ledger) Return(answer any) any {
 }
 
 // Recall ends all loans: their receivers have dropped the records, in a panic, as far
-// as they have come with them. The owner needs that when it makes new records after a
-// failure: the fields of one that stays lent would be poison for ever.
+// as they have come with them. The owner uses its records again after a failure: the
+// fields of one that stays lent would be poison for ever.
 func (l *Ledger) Recall() {
 	for answer := range l.loans {
 		l.Return(answer)
