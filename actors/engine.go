@@ -159,7 +159,7 @@ func logStart(e *Engine) {
 func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings) *Engine {
 	e := &Engine{
 		config: config, settings: s, log: s.Logger, system: parent.ActorSystem(),
-		gate: gate{limit: s.MaxInFlight, refuse: s.RefuseBusy}, validate: known,
+		gate: gate{places: make(chan struct{}, s.MaxInFlight), refuse: s.RefuseBusy}, validate: known,
 	}
 	number := engines.Add(1)
 	if e.settings.Name == "" {

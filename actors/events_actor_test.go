@@ -43,7 +43,7 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 	worker, supervisor := mailbox.NewWorker(), &restarting{}
-	d = &eventsRig{t: t, engine: &Engine{gate: gate{limit: 100}}}
+	d = &eventsRig{t: t, engine: &Engine{gate: gate{places: make(chan struct{}, 100)}}}
 	d.shell = &eventsActor{core: events.New(events.Config{Limit: limit, Engine: "engine"}), background: &background{schedule: func(f func()) { d.tasks = append(d.tasks, f) }}}
 	var child *actor.PID
 	parent := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
