@@ -5,16 +5,6 @@ import "github.com/asynkron/protoactor-go/actor"
 // Option changes one mailbox.
 type Option func(*Mailbox)
 
-// Budget sets how many messages a sender works off before the worker takes
-// over; at least 1. It has no effect with Queued.
-func Budget(messages int) Option {
-	return func(m *Mailbox) {
-		if m.budget > 0 {
-			m.budget = max(1, messages)
-		}
-	}
-}
-
 // AbortFunc is told of a message that cannot be received, of its sender, nil if it
 // has none, and of the error that an Abort would be told. It must not block.
 type AbortFunc func(message any, sender *actor.PID, err error)
