@@ -44,7 +44,6 @@ type promptBatch struct {
 	rejecting bool
 
 	sources []sourcePages // by pool
-	users   sourceUsers
 	claims  pageClaims
 	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
 }
@@ -219,7 +218,6 @@ func tableOf(table []messages.PageID, locations []protocol.Location) (_ []messag
 func (b *promptBatch) claimed() {
 	b.out.pools.received()
 	b.recount(b.states)
-	b.countUsers()
 	for i := range b.items {
 		attentionProbe{b}.note(i)
 		b.decideReuse(i)

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -71,93 +69,23 @@ func (s *sourcePages) setCached(page messages.PageID, cached bool) {
 func (s *sourcePages) empty() bool                   { return len(s.pages) == 0 }
 func (s *sourcePages) has(page messages.PageID) bool { _, ok := s.pages[page]; return ok }
 
-// sourceUsers are, by block, the prompts of a batch that reuse it in part, and
-// whether another one reuses it whole. A block is known here by its id and not by a page,
-// because the pools may keep it in different tiers.
-type sourceUsers struct {
-	blocks map[protocol.BlockID]sourceUse
-	depths []int // of the blocks in their prefixes, each once, ascending
-}
-
-// sourceUse is the use of one block.
-type sourceUse struct {
-	prompts int // that reuse it in part
-	first   int // of them
-	whole   bool
-}
-
-// onlyFor tells whether prompt i comes before all others that reuse the block in
-// part, and none reuses it whole. In a batch of one nothing is counted, and the zero value says
-// the right thing of its only prompt.
-func (u sourceUse) onlyFor(i int) bool { return u.first >= i && !u.whole }
-
-// of is the use of a block.
-func (u *sourceUsers) of(block protocol.BlockID) sourceUse { return u.blocks[block] }
-
-func (u *sourceUsers) clear() {
-	if len(u.blocks) > 0 {
-		clear(u.blocks)
-	}
-	u.depths = u.depths[:0]
-}
-
-// countUsers counts who reuses the sources of a batch. In a batch of one there is
-// nothing to know. Whether blocks are reused whole matters only without copies.
-func (b *promptBatch) countUsers() {
-	u := &b.users
-	u.clear()
-	// A batch of one is the usual case, and makes no map.
-	if len(b.items) < 2 {
-		return
-	}
-	for i := range b.items {
-		if source := b.source(i); source != nil && b.items[i].refused == nil {
-			// A source lies directly behind the whole blocks of its prompt, so their number is
-			// its depth.
-			u.add(source.Block, i, b.match.Items[b.items[i].self].Blocks)
+// othersOf says how other prompts of the batch reuse the source of prompt i: in part, in part and
+// before it, and whole. A block is known here by its id and not by a page, because the pools may
+// keep it in different tiers.
+func (b *promptBatch) othersOf(i int) (part, before, whole bool) {
+	// A source lies directly behind the whole blocks of its prompt, so their number is its depth.
+	own := &b.match.Items[b.items[i].self]
+	block, depth := own.Source.Block, own.Blocks
+	for j := range b.items {
+		if j == i || b.items[j].refused != nil {
+			continue
 		}
+		m := &b.match.Items[b.items[j].self]
+		part = part || m.Source.Block == block
+		before = before || m.Source.Block == block && j < i
+		whole = whole || depth < m.Blocks && m.IDs[depth] == block
 	}
-	// With copies a block may be reused whole by one prompt and copied by another. Without them
-	// a takeover would take it from the other one.
-	if b.config.CopyOnPartial || len(u.depths) == 0 {
-		return
-	}
-	slices.Sort(u.depths)
-	u.depths = slices.Compact(u.depths)
-	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil {
-			u.countWhole(&b.match.Items[it.self])
-		}
-	}
-}
-
-// add counts prompt i, whose source lies at a depth.
-func (u *sourceUsers) add(block protocol.BlockID, i, depth int) {
-	if u.blocks == nil {
-		u.blocks = map[protocol.BlockID]sourceUse{}
-	}
-	at, ok := u.blocks[block]
-	if !ok {
-		at.first = i
-		u.depths = append(u.depths, depth)
-	}
-	at.prompts++
-	u.blocks[block] = at
-}
-
-// countWhole marks the sources that a prompt reuses whole. The depths ascend, so the first one
-// behind the match ends the walk.
-func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
-	// Only at the depths of sources: a prompt of a thousand blocks is not walked for one source.
-	for _, depth := range u.depths {
-		if depth >= m.Blocks {
-			return
-		}
-		if at, ok := u.blocks[m.IDs[depth]]; ok && !at.whole {
-			at.whole = true
-			u.blocks[m.IDs[depth]] = at
-		}
-	}
+	return part, before, whole
 }
 
 // inspectSource asks the pools who holds the source of a prompt. The question goes behind the
@@ -197,16 +125,16 @@ func (b *promptBatch) decideReuse(i int) {
 	// A block with something stored behind it must stay where it is, or what follows could
 	// not be found any more.
 	free := unheld && !source.HasChildren
-	users := b.users.of(source.Block)
+	part, before, whole := b.othersOf(i)
 	switch {
 	// A block that ends in a checkpoint is a place where prompts branch: it is copied, so
 	// that the next one finds it, too.
-	case b.config.CopyOnPartial && b.states.empty() && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && users.prompts < 2:
+	case b.config.CopyOnPartial && b.states.empty() && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && !part:
 		it.reuse = messages.PartialTakeover
 	// The usual case: the source stays where it is, for the next prompt that matches it.
 	case b.config.CopyOnPartial:
 		it.reuse = messages.PartialCopy
-	case free && users.onlyFor(i):
+	case free && !before && !whole:
 		it.reuse = messages.PartialTakeover
 	}
 	b.noteSource(i, unheld)
