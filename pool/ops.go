@@ -11,11 +11,8 @@ import (
 
 // claim adds a reference to each page. A page keeps its use, so that unclaim puts it
 // back exactly where it was in the eviction order.
-//
-// Count is the growth of held pages, which the caller cannot know: a page that another
-// sequence holds too was held before.
 func (p *Pool) claim(op *protocol.PoolOp) {
-	before, covered := p.held, int32(0)
+	covered := int32(0)
 	if op.CoveredByReservation {
 		covered = 1
 	}
@@ -33,7 +30,6 @@ func (p *Pool) claim(op *protocol.PoolOp) {
 		p.occupy(int32(id), op.Kind)
 		p.hold(int32(id), 1, covered, 0)
 	}
-	op.Count = p.held - before
 }
 
 // unclaim ends references without a use, as if they had never been. The page keeps its use, so
@@ -280,7 +276,7 @@ func (p *Pool) inspect(op *protocol.PoolOp) {
 		var s protocol.Share
 		if id != messages.NoPage {
 			g := &p.pages[id]
-			s = protocol.Share{References: g.references, Pins: g.pins, Stored: g.stored()}
+			s = protocol.Share{References: g.references, Pins: g.pins, Stored: g.stored(), Held: g.held()}
 			if s.Stored {
 				s.Priority, s.Use = p.order.Page(int32(id)).Priority, p.order.Page(int32(id)).Use
 			}

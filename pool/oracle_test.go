@@ -229,7 +229,6 @@ func (o *oracle) freeIfUnused(id messages.PageID) {
 
 // do does one operation and returns it with the answers filled in.
 func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
-	before := o.counts().Held
 	if op.Kind == protocol.Take {
 		return o.take(op)
 	}
@@ -257,9 +256,6 @@ func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 		} else if op.Kind == protocol.Inspect {
 			op.Shares = append(op.Shares, protocol.Share{})
 		}
-	}
-	if op.Kind == protocol.Claim {
-		op.Count = o.counts().Held - before
 	}
 	return op, nil
 }
@@ -297,7 +293,7 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	case protocol.EndCoverage:
 		g.covered--
 	case protocol.Inspect:
-		share := protocol.Share{References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock}
+		share := protocol.Share{References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock, Held: g.held()}
 		if share.Stored {
 			share.Priority, share.Use = g.priority, g.use
 		}

@@ -76,8 +76,6 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 	var b strings.Builder
 	for _, op := range w.Ops {
 		switch op.Kind {
-		case protocol.Claim:
-			fmt.Fprintf(&b, "claim: %d newly held\n", op.Count)
 		case protocol.Take, protocol.TakeForCheckpoint:
 			fmt.Fprintf(&b, "take: %v\n", op.Pages)
 		case protocol.Inspect:

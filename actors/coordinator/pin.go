@@ -12,12 +12,12 @@ import (
 //
 //	start ─▶ matching ─────────────────────────▶ pinning ─▶ answer
 //	            │                                 ▲
-//	            └─▶ claiming ─ enough pages left ─┘
-//	                   └─ too few ─▶ unclaiming ─▶ answer
+//	            └─▶ inspecting ─ enough pages ────┘
+//	                   └─ too few ─▶ answer
 //
-// Only the reserve of a prompt in chunks can stand against a pin: then the pages are
-// claimed first, to see how many of them had no holder. The claims are in no table, and the pin
-// is opened with the answer, so a failure that rebuilds the pools ends both.
+// Only the reserve of a prompt in chunks can stand against a pin: then the pools are asked first
+// how many of the pages are held. The pin is opened with the answer, so a failure that rebuilds
+// the pools ends it.
 type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
@@ -29,8 +29,7 @@ type pin struct {
 // The stages.
 const (
 	pinMatching   = "matching"   // the tree finds the prefix
-	pinClaiming   = "claiming"   // pools say how many of its pages had no holder
-	pinUnclaiming = "unclaiming" // refused: pools take the claims back
+	pinInspecting = "inspecting" // pools say which of its pages are held
 	pinPinning    = "pinning"    // pools and host memory add the pins
 )
 
@@ -57,20 +56,15 @@ func (n *pin) resume() {
 	switch n.stage {
 	case pinMatching:
 		n.matched()
-	case pinClaiming:
-		n.claimed()
-	case pinUnclaiming:
-		n.out.pools.received()
-		// The sequence has only carried the tokens, and nothing of it is left in the pools.
-		n.batch.end()
-		n.kernel.reply()
+	case pinInspecting:
+		n.inspected()
 	case pinPinning:
 		n.out.followed()
 		n.openPin()
 	}
 }
 
-// matched adds the pins, or claims the pages first where prompts in chunks have
+// matched adds the pins, or asks about the pages first where prompts in chunks have
 // reserved some.
 func (n *pin) matched() {
 	dropPartialInputs(&n.batch.match)
@@ -81,7 +75,7 @@ func (n *pin) matched() {
 		// When a pin holds it, too, it counts beside the reserve, and a later chunk could find
 		// no page.
 		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
-			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pages})
 			reserved = true
 		}
 	}
@@ -90,7 +84,7 @@ func (n *pin) matched() {
 		n.addPins()
 		return
 	}
-	n.stage = pinClaiming
+	n.stage = pinInspecting
 	n.out.pools.send()
 }
 
@@ -116,40 +110,29 @@ func (n *pin) onDevice(p int) []messages.PageID {
 	return pages
 }
 
-// claimed decides whether the pages may be pinned, and takes the claims back. A refusal names
-// the first pool, by id, that has too few pages.
-func (n *pin) claimed() {
+// inspected decides whether the pages may be pinned. A refusal names the first pool, by id, that
+// has too few pages.
+func (n *pin) inspected() {
 	n.out.pools.received()
-	var refusal *messages.Refusal
-	claims := make([][]messages.PageID, len(n.config.Pools))
 	for p := range n.config.Pools {
-		if len(n.out.pools.ops(p)) == 0 {
-			continue
+		need := 0
+		for i := range n.out.pools.ops(p) {
+			for _, share := range n.out.pools.op(p, i).Shares {
+				if !share.Held {
+					need++
+				}
+			}
 		}
-		// Count is how many of the pages had no holder before the claim. The claims count as
-		// held now, so those pages are added back to what is available. The claim that matched
-		// has added is the only operation of its pool.
-		op := n.out.pools.op(p, 0)
-		claims[p] = op.Pages
-		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
-			refusal = refusals.WithTotal(refusals.OutOfPages(n.config.Pools[p].Name, op.Count, available), n.counts.device[p].Total, op.Count)
+		if available := max(0, n.counts.available(p)); need > available {
+			n.request.Err = refusals.WithTotal(refusals.OutOfPages(n.config.Pools[p].Name, need, available), n.counts.device[p].Total, need)
+			// The sequence has only carried the tokens.
+			n.batch.end()
+			n.kernel.reply()
+			return
 		}
 	}
 	n.out.pools.reset()
-	// Whether the pin is refused or not, the claims were only a question.
-	for p, pages := range claims {
-		if len(pages) > 0 {
-			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: pages})
-		}
-	}
-	// The claims are taken back and the pins added in one message to each pool.
-	if refusal == nil {
-		n.addPins()
-		return
-	}
-	n.request.Err = refusal
-	n.stage = pinUnclaiming
-	n.out.pools.send()
+	n.addPins()
 }
 
 // addPins adds a pin to each page, and to what is in host memory. Blocks that are in neither

@@ -70,8 +70,7 @@ type PoolOpKind uint8
 
 // The kinds of operations. All of them skip NoPage entries of Pages.
 const (
-	// Claim adds a reference to each page. Count is the number of pages that had
-	// none before.
+	// Claim adds a reference to each page.
 	Claim PoolOpKind = iota
 	// Unclaim undoes a Claim. It does not count as a use.
 	Unclaim
@@ -136,7 +135,7 @@ type PoolOp struct {
 	// states its working page, for policies that learn from it; nil otherwise.
 	Request *RequestFacts
 
-	Count  int     // answered by Claim and PeekVictims
+	Count  int     // answered by PeekVictims
 	Shares []Share // answered by Inspect
 }
 
@@ -158,6 +157,7 @@ type Share struct {
 	References int32 // of sequences
 	Pins       int32
 	Stored     bool // it caches a block of the tree
+	Held       bool // as PoolPages.Held counts
 	// Priority and Use are those of the block; 0 if none is cached.
 	Priority messages.Priority
 	Use      Use
