@@ -46,18 +46,13 @@ func (p *port) Tree(message any) {
 	p.lend("tree", p.tree, message)
 }
 
-// Pool lends a batch to its pool.
-func (p *port) Pool(work *protocol.PoolWork) {
-	if p.staged != nil {
+// Pool lends a record to a pool.
+func (p *port) Pool(id messages.PoolID, message any) {
+	if work, ok := message.(*protocol.PoolWork); ok && p.staged != nil {
 		p.staged.begin(stageOfPool(work))
 	}
-	p.lendPool(work.Pool, work)
+	p.lend(p.engine.pools[id].Name, p.pools[id], message)
 }
-
-// PoolAudit and the next two lend a pool other records.
-func (p *port) PoolAudit(audit *protocol.Audit)     { p.lendPool(audit.Pool, audit) }
-func (p *port) ResizePool(r *protocol.ResizePool)   { p.lendPool(r.Pool, r) }
-func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
 
 // Offloader lends a record to the offloader.
 func (p *port) Offloader(message any) {
@@ -83,11 +78,6 @@ func (p *port) Store(request, sender any) {
 	p.staged = nil
 	p.point.Step("coordinator")
 	p.store.PostUserMessage(&forward{request: request, sender: sender, port: p})
-}
-
-// lendPool is lend for a pool's actor.
-func (p *port) lendPool(id messages.PoolID, record any) {
-	p.lend(p.engine.pools[id].Name, p.pools[id], record)
 }
 
 // lend sends a record to an actor, which owns it until it sends it back.

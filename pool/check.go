@@ -17,7 +17,7 @@ import (
 //  4. What the order says of itself, see evict.Core.Check.
 //
 // It costs O(pages) and allocates, so it runs after each operation only in builds with the tag
-// invariants, and once after Rebuild.
+// invariants, and once after Rebuilt.
 func (p *Pool) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -35,7 +35,7 @@
 //	            priorities and when they end, tenants and their quotas, the policy
 //
 // An operation costs O(1) for each of its pages, and what package evict says of the order.
-// Resize, Rebuild, HeldBlocks and Check cost O(pages).
+// Resize, Rebuilt, HeldBlocks and Check cost O(pages).
 //
 // # Reservations
 //
@@ -55,5 +55,5 @@
 // The coordinator, which tells the pool what to do, knows which page holds what. An
 // operation that cannot be right is therefore a bug: it panics and states the facts.
 // Page numbers and shapes of a whole PoolWork are checked before anything changes.
-// After a panic the pool is rebuilt from the owners of its pages (Rebuild).
+// After a panic the pool is rebuilt from the owners of its pages (Rebuilt).
 package pool

@@ -6,7 +6,6 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool/evict"
-	"github.com/kvactor/kvactor/windows"
 )
 
 // Resizing asks for another number of pages. The slices are results and are reused.
@@ -100,17 +99,16 @@ func (p *Pool) truncate(pages int) {
 	p.listFree()
 }
 
-// Rebuild makes a pool from what sequences, pins and the tree know of its pages, in
-// any order; all other pages are free. So a pool comes back after its actor has
-// failed. It panics on facts that contradict each other.
+// Rebuilt makes a pool with the name, quotas and policy of this one from what sequences, pins and
+// the tree know of its pages, in any order; all other pages are free. So a pool comes back after
+// its actor has failed. What the policy has learned is lost: the pool may have failed in the
+// middle of a change. It panics on facts that contradict each other.
 //
-// The records are written first and linked afterwards, so the facts may come in any order.
-func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows.Quota) *Pool {
-	return rebuild(New(name, pages, quotas...), kept)
-}
-
-// rebuild gives a pool of free pages what is known of them.
-func rebuild(p *Pool, kept []protocol.KeptPage) *Pool {
+// The old pool is only asked for what never changes after New, so this is safe in whatever
+// state a panic has left it.
+func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
+	p = NewWith(p.name, pages, p.options, p.Quotas()...)
+	// The records are written first and linked afterwards, so the facts may come in any order.
 	for i := range kept {
 		p.restore(&kept[i])
 	}
@@ -126,16 +124,6 @@ func rebuild(p *Pool, kept []protocol.KeptPage) *Pool {
 		p.fail("rebuilt from facts that contradict each other: %v", err)
 	}
 	return p
-}
-
-// Rebuilt makes a pool with the name, quotas and policy of this one from what the owners
-// of its pages know. What the policy has learned is lost: the pool may have failed in the
-// middle of a change.
-//
-// The old pool is only asked for what never changes after New, so this is safe in whatever
-// state a panic has left it.
-func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
-	return rebuild(NewWith(p.name, pages, p.options, p.Quotas()...), kept)
 }
 
 // restore writes the record of one page of a pool that is being rebuilt.

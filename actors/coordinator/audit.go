@@ -69,7 +69,7 @@ func (a *audit) start(request any) {
 	a.kernel.toTree(&a.tree)
 	a.kernel.toOffloader(&a.offloader)
 	for p := range a.pools {
-		a.kernel.auditPool(&a.pools[p])
+		a.kernel.toPool(messages.PoolID(p), &a.pools[p])
 	}
 }
 

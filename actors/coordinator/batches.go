@@ -71,7 +71,7 @@ func (b *poolBatches) send() {
 		}
 		// The time decides which priorities the pool takes for ended when it chooses victims.
 		w.Epoch, w.Now = b.kernel.epoch, b.kernel.now
-		b.kernel.toPool(w)
+		b.kernel.toPool(w.Pool, w)
 	}
 }
 

@@ -6,16 +6,14 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // Port carries the coordinator's messages. What goes to the tree, a pool or the
 // offloader comes back as the same record through Answered; nothing else does.
 type Port interface {
 	Tree(message any)
-	Pool(work *protocol.PoolWork)
-	PoolAudit(audit *protocol.Audit)
-	ResizePool(resize *protocol.ResizePool)
-	RebuildPool(rebuild *protocol.RebuildPool)
+	Pool(id messages.PoolID, message any)
 	Offloader(message any)
 	// Events passes a request on whose answer the events actor gives itself; keys
 	// are those of the tree, for a snapshot.
@@ -104,21 +102,9 @@ type handoff struct {
 	to destination
 }
 
-// destination is where a request goes when its round ends. It may be delivered a
-// second time, should the coordinator have failed over the first.
-type destination interface {
-	deliver(port Port, request, sender any)
-}
-
-// answered sends a request back to its sender.
-type answered struct{}
-
-func (answered) deliver(port Port, request, sender any) { port.Reply(request, sender) }
-
-// aborted sends a request back to its sender that could not be served.
-type aborted struct{ cause error }
-
-func (a aborted) deliver(port Port, request, sender any) { port.Abort(request, sender, a.cause) }
+// destination delivers a request when its round ends. It may do so a second time, should the
+// coordinator have failed over the first.
+type destination func(port Port, request, sender any)
 
 // begin tells the caller that its request, the round's, is being served; false if the caller
 // has gone.
@@ -160,10 +146,12 @@ func (k *kernel) deliver(to destination) {
 }
 
 // reply ends the round: its request is answered.
-func (k *kernel) reply() { k.deliver(answered{}) }
+func (k *kernel) reply() { k.deliver(Port.Reply) }
 
 // abort ends the round with an error.
-func (k *kernel) abort(cause error) { k.deliver(aborted{cause}) }
+func (k *kernel) abort(cause error) {
+	k.deliver(func(port Port, request, sender any) { port.Abort(request, sender, cause) })
+}
 
 // park ends the round without an answer, for a request that is to wait outside of the
 // queue. It returns the request, and false if its caller has gone.
@@ -179,7 +167,7 @@ func (k *kernel) park() (queued, bool) {
 // given up and stop answers.
 func (k *kernel) finishHandoff() {
 	if h := &k.handoff; h.to != nil {
-		h.to.deliver(k.port, h.request, h.sender)
+		h.to(k.port, h.request, h.sender)
 	}
 	k.handoff = handoff{}
 }
@@ -209,9 +197,9 @@ func (k *kernel) toTree(message any) {
 	k.port.Tree(message)
 }
 
-func (k *kernel) toPool(work *protocol.PoolWork) {
+func (k *kernel) toPool(id messages.PoolID, message any) {
 	k.pending++
-	k.port.Pool(work)
+	k.port.Pool(id, message)
 }
 
 func (k *kernel) toOffloader(message any) {
@@ -219,21 +207,7 @@ func (k *kernel) toOffloader(message any) {
 	k.port.Offloader(message)
 }
 
-// resizePool, rebuildPool and auditPool send pools what they rarely get.
-func (k *kernel) resizePool(m *protocol.ResizePool) {
-	k.pending++
-	k.port.ResizePool(m)
-}
-
-func (k *kernel) rebuildPool(m *protocol.RebuildPool) {
-	k.pending++
-	k.port.RebuildPool(m)
-}
-
-func (k *kernel) auditPool(m *protocol.Audit) {
-	k.pending++
-	k.port.PoolAudit(m)
-}
+func (k *kernel) resizePool(m *protocol.ResizePool) { k.toPool(m.Pool, m) }
 
 // String draws the round and the queue.
 func (k *kernel) String() string {

@@ -58,7 +58,7 @@ func (v *overview) start(request any) {
 			Header: header, Pool: messages.PoolID(p), Now: v.kernel.now,
 			Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: pages}},
 		})
-		v.kernel.toPool(v.pools[p])
+		v.kernel.toPool(messages.PoolID(p), v.pools[p])
 	}
 }
 

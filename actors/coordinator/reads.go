@@ -10,10 +10,10 @@ import (
 )
 
 // toEvents sends a request on to the events actor, which answers it. Keys are those
-// of the tree, of which a snapshot is made; nil if the request is no snapshot.
-type toEvents struct{ keys []*protocol.Changes }
-
-func (t toEvents) deliver(port Port, request, sender any) { port.Events(request, sender, t.keys) }
+// of the tree, of which a snapshot is made; none if the request is no snapshot.
+func toEvents(keys ...*protocol.Changes) destination {
+	return func(port Port, request, sender any) { port.Events(request, sender, keys) }
+}
 
 // readStats serves ReadStats: it copies the counters.
 type readStats struct{ *shared }
@@ -70,7 +70,7 @@ type readEvents struct{ *shared }
 
 // start changes nothing: the coordinator only gives such a request its place in the order of
 // all requests.
-func (t *readEvents) start(any) { t.kernel.deliver(toEvents{}) }
+func (t *readEvents) start(any) { t.kernel.deliver(toEvents()) }
 
 // readScales serves ReadScales: it copies the scales.
 type readScales struct{ *shared }
@@ -133,7 +133,7 @@ func (t *readTree) resume() {
 		t.kernel.reply()
 		return
 	}
-	t.kernel.deliver(toEvents{[]*protocol.Changes{t.snapshot.Keys}})
+	t.kernel.deliver(toEvents(t.snapshot.Keys))
 }
 
 // String names request and stage.

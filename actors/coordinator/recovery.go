@@ -322,7 +322,7 @@ func (r *recovery) rebuild() {
 	// The offloader keeps what the tree says of host memory; clean copies are dropped, which
 	// costs a copy at the next eviction and nothing else.
 	for p := range r.pools {
-		r.kernel.rebuildPool(&r.pools[p])
+		r.kernel.toPool(messages.PoolID(p), &r.pools[p])
 	}
 	r.kernel.toOffloader(r.host)
 }

@@ -382,10 +382,5 @@ func (t *flush) start(request any) {
 			return
 		}
 	}
-	t.kernel.deliver(toStore{})
+	t.kernel.deliver(Port.Store)
 }
-
-// toStore sends a request on to the store's actor, which answers it.
-type toStore struct{}
-
-func (toStore) deliver(port Port, request, sender any) { port.Store(request, sender) }

@@ -157,53 +157,37 @@ func (e *Engine) Tree(message any) {
 	e.served("tree", message)
 }
 
-// Pool serves a batch of the coordinator.
-func (e *Engine) Pool(work *protocol.PoolWork) {
-	p := e.Pools[work.Pool]
-	if e.lost(p.Name(), work) {
+// Pool serves a message to a pool.
+func (e *Engine) Pool(id messages.PoolID, message any) {
+	p := e.Pools[id]
+	if e.lost(p.Name(), message) {
 		return
 	}
-	p.Do(work)
-	e.served(p.Name(), work)
+	switch m := message.(type) {
+	case *protocol.PoolWork:
+		p.Do(m)
+	case *protocol.Audit:
+		m.Problem, m.Attached = p.Check(), [][]protocol.PageBlock{p.Attached()}
+	case *protocol.ResizePool:
+		resize(p, m)
+	case *protocol.RebuildPool:
+		for i := range m.Kept {
+			m.Kept[i].Use = p.UseOf(m.Kept[i].Page, m.Kept[i].Block)
+		}
+		e.Pools[id] = p.Rebuilt(m.Pages, m.Kept)
+		m.Counts = e.Pools[id].Counts()
+	}
+	e.served(p.Name(), message)
 }
 
-// PoolAudit serves an audit.
-func (e *Engine) PoolAudit(m *protocol.Audit) {
-	p := e.Pools[m.Pool]
-	if e.lost(p.Name(), m) {
-		return
-	}
-	m.Problem, m.Attached = p.Check(), [][]protocol.PageBlock{p.Attached()}
-	e.served(p.Name(), m)
-}
-
-// ResizePool serves a part of a rebalance.
-func (e *Engine) ResizePool(m *protocol.ResizePool) {
-	p := e.Pools[m.Pool]
-	if e.lost(p.Name(), m) {
-		return
-	}
+// resize serves a part of a rebalance.
+func resize(p *pool.Pool, m *protocol.ResizePool) {
 	r := pool.Resizing{Pages: m.Pages, Now: m.Now, Back: m.Back}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
 		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
-	e.served(p.Name(), m)
-}
-
-// RebuildPool makes a pool again from what the owners of its pages know.
-func (e *Engine) RebuildPool(m *protocol.RebuildPool) {
-	old := e.Pools[m.Pool]
-	if e.lost(old.Name(), m) {
-		return
-	}
-	for i := range m.Kept {
-		m.Kept[i].Use = old.UseOf(m.Kept[i].Page, m.Kept[i].Block)
-	}
-	e.Pools[m.Pool] = pool.Rebuild(old.Name(), m.Pages, m.Kept, old.Quotas()...)
-	m.Counts = e.Pools[m.Pool].Counts()
-	e.served(old.Name(), m)
 }
 
 // Park accepts that the request waits; no one waits for its answer here.
