@@ -245,15 +245,13 @@ func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.T
 }
 
 // writeBatch writes the pages of a batch.
-//
-// One call for all pages, so that a TCP connection gets them by one vectored write
-// (net.Buffers) without a copy.
 func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem) error {
-	headers, bodies := make([]handover.Header, len(items)), make([][]byte, len(items))
 	for i := range items {
 		it := &items[i]
-		headers[i] = handover.Header{Kind: handover.Page, Pool: uint32(it.Pool), Block: uint32(it.Block)}
-		bodies[i] = s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)
+		h := handover.Header{Kind: handover.Page, Pool: uint32(it.Pool), Block: uint32(it.Block)}
+		if err := out.Page(h, s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)); err != nil {
+			return err
+		}
 	}
-	return out.Pages(headers, bodies)
+	return nil
 }

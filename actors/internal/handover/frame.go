@@ -135,10 +135,9 @@ func newDirection() direction { return direction{digest: sha256.New()} }
 type Writer struct {
 	to io.Writer
 	direction
-	// headers, buffers and sums keep their arrays from call to call.
-	headers []byte // of one group of pages
+	// header and buffers keep their arrays from frame to frame.
+	header  []byte
 	buffers net.Buffers
-	sums    []uint64 // of one Pages call
 	bytes   int64
 }
 
@@ -167,77 +166,19 @@ func (w *Writer) Begin(f stores.Fingerprint, answers bool) error {
 
 // Frame writes one frame.
 func (w *Writer) Frame(k Kind, body []byte) error {
-	return w.Pages([]Header{{Kind: k}}, [][]byte{body})
+	return w.Page(Header{Kind: k}, body)
 }
 
-// groupBytes is how many bytes of pages are written at a time; a page of more is a group of
-// its own.
-// A group is in the cache of the core that has just computed its checksums when it is
-// written, and a system call for each group costs nothing beside its bytes.
-const groupBytes = 1 << 20
-
-// Pages writes frames, of which it computes the checksums while those before are written.
-// The Lengths of headers follow from bodies, which are not read after Pages has returned.
-func (w *Writer) Pages(headers []Header, bodies [][]byte) error {
-	w.sums = slices.Grow(w.sums[:0], len(bodies))[:len(bodies)]
-	from, to := 0, group(bodies)
-	w.sum(bodies, from, to)
-	for from < len(bodies) {
-		next := to + group(bodies[to:])
-		// Not before the last group, so a single frame starts no goroutine. It ends before
-		// Pages does, also with an error.
-		summed := make(chan struct{})
-		if next > to {
-			go func(from, to int) {
-				defer close(summed)
-				w.sum(bodies, from, to)
-			}(to, next)
-		} else {
-			close(summed)
-		}
-		err := w.group(headers[from:to], bodies[from:to], w.sums[from:to])
-		<-summed
-		if err != nil {
-			return err
-		}
-		from, to = to, next
+// Page writes a frame whose length is that of the body.
+func (w *Writer) Page(h Header, body []byte) error {
+	h.Length = uint64(len(body))
+	// The body is in the cache of the core that has just computed its checksum.
+	w.header = w.append(w.header[:0], h, checksum(body))
+	w.buffers = append(w.buffers[:0], w.header)
+	if len(body) > 0 {
+		w.buffers = append(w.buffers, body)
 	}
-	return nil
-}
-
-// group is the number of leading bodies that are written at a time.
-func group(bodies [][]byte) int {
-	size := 0
-	for i, body := range bodies {
-		if size += len(body); i > 0 && size > groupBytes {
-			return i
-		}
-	}
-	return len(bodies)
-}
-
-// sum computes the checksums of bodies.
-func (w *Writer) sum(bodies [][]byte, from, to int) {
-	for i := from; i < to; i++ {
-		w.sums[i] = checksum(bodies[i])
-	}
-}
-
-// group writes frames in one call, where the connection can do that.
-func (w *Writer) group(headers []Header, bodies [][]byte, sums []uint64) error {
-	w.headers, w.buffers = w.headers[:0], w.buffers[:0]
-	for i := range headers {
-		h := headers[i]
-		h.Length = uint64(len(bodies[i]))
-		w.headers = w.append(w.headers, h, sums[i])
-	}
-	for i := range headers {
-		w.buffers = append(w.buffers, w.headers[i*headerBytes:(i+1)*headerBytes])
-		if len(bodies[i]) > 0 {
-			w.buffers = append(w.buffers, bodies[i])
-		}
-	}
-	// A *net.TCPConn takes the buffers in one writev, without a copy of the pages; any other
+	// A *net.TCPConn takes the buffers in one writev, without a copy of the page; any other
 	// writer gets one Write for each. WriteTo consumes the slice, so the writer keeps its own.
 	buffers := w.buffers
 	n, err := buffers.WriteTo(w.to)

@@ -25,7 +25,7 @@ func page(t *testing.T, body []byte) []byte {
 	w := handover.NewWriter(&stream)
 	require.NoError(t, w.Begin(stores.Fingerprint{1, 2, 3}, true))
 	header := handover.Header{Kind: handover.Page, Pool: 1, Block: 7}
-	require.NoError(t, w.Pages([]handover.Header{header}, [][]byte{body}))
+	require.NoError(t, w.Page(header, body))
 	require.EqualValues(t, stream.Len(), w.Bytes())
 	return stream.Bytes()
 }
@@ -116,26 +116,20 @@ func TestOtherVersionsAreRefusedByName(t *testing.T) {
 	assert.ErrorIs(t, err, handover.ErrCorrupt)
 }
 
-// Pages of all sizes come as they were, in one call or several.
+// Pages of all sizes come as they were.
 func TestPagesComeAsTheyWere(t *testing.T) {
 	var stream bytes.Buffer
 	w := handover.NewWriter(&stream)
-	var headers []handover.Header
 	var bodies [][]byte
 	for i, size := range []int{0, 1, 100, 128 << 10, 128<<10 + 1, 1 << 20, 3 << 20, 5, 700 << 10, 700 << 10} {
-		headers = append(headers, handover.Header{Kind: handover.Page, Block: uint32(i)})
 		bodies = append(bodies, bytes.Repeat([]byte{byte(i + 1)}, size))
+		require.NoError(t, w.Page(handover.Header{Kind: handover.Page, Block: uint32(i)}, bodies[i]))
 	}
-	require.NoError(t, w.Pages(headers, bodies))
-	require.NoError(t, w.Pages(headers[1:2], bodies[1:2]))
 	r := handover.NewReader(&stream)
-	for i := range len(bodies) + 1 {
-		want := bodies[1]
-		if i < len(bodies) {
-			want = bodies[i]
-		}
+	for i, want := range bodies {
 		h, err := r.Next()
 		require.NoError(t, err)
+		require.EqualValues(t, i, h.Block)
 		require.EqualValues(t, len(want), h.Length)
 		body := make([]byte, h.Length)
 		require.NoError(t, r.Body(body))
@@ -145,21 +139,11 @@ func TestPagesComeAsTheyWere(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// A connection that fails in the middle of the pages ends the call when nothing reads the
-// pages any more: their memory is the device's again then.
-func TestFailedWriteReadsNoPageAfterwards(t *testing.T) {
-	var headers []handover.Header
-	var bodies [][]byte
-	for range 6 {
-		headers = append(headers, handover.Header{Kind: handover.Page})
-		bodies = append(bodies, make([]byte, 1<<20))
-	}
-	for at := range int64(3) {
-		w := handover.NewWriter(&full{left: at<<20 + 100})
-		require.ErrorIs(t, w.Pages(headers, bodies), io.ErrShortWrite)
-		for _, body := range bodies {
-			body[0]++ // a race, if anything reads it
-		}
+// A connection that fails in the middle of a page fails the call.
+func TestAWriteThatFails(t *testing.T) {
+	for _, left := range []int64{0, 10, 100, 1 << 20} {
+		w := handover.NewWriter(&full{left: left})
+		require.ErrorIs(t, w.Page(handover.Header{Kind: handover.Page}, make([]byte, 1<<20)), io.ErrShortWrite)
 	}
 }
 
