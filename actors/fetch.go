@@ -163,8 +163,6 @@ func newFetch(e *Engine, p messages.Prefix) *fetch {
 // Each wait ends with the claim of another fetch, and a claim ends with its fetch, whether
 // or not that has read anything.
 func (f *fetch) run(ctx, serve context.Context) error {
-	f.client.enterFetch()
-	defer f.client.leaveFetch()
 	for {
 		wait, err := f.once(ctx, serve)
 		if wait == nil || err != nil {
@@ -215,15 +213,12 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 		}
 	}()
 	for {
-		// The count is taken before the request: an object that another fetch brings in
-		// after it may still be wanted in the answer, and claim then finds that.
-		since := f.client.readsBefore()
 		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights}
 		if err := first(f.do(serve, r), &r.Err); err != nil || r.Wanted == nil {
 			f.fetched += r.Fetched
 			return nil, err
 		}
-		release, wait := f.read(ctx, r.Wanted, since)
+		release, wait := f.read(ctx, r.Wanted)
 		if wait != nil {
 			return wait, nil
 		}

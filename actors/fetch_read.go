@@ -14,13 +14,12 @@ import (
 //	caller's goroutine  get ──▶ get ──────────────▶ get ──▶ …
 //	another             └─────▶ decode, attach ────▶ decode, attach
 
-// read reads objects, in batches. What cannot be read counts as not stored. The engine was
-// asked what is wanted after the claims since had ended. release ends the fetch's own claim;
-// with wait there is none.
+// read reads objects, in batches. What cannot be read counts as not stored. release ends the
+// fetch's claim; with wait there is none.
 //
 // FetchBytes bounds the memory of one fetch. Blocks are walked from the front, so that
 // what is left out is the end of the prefix, and what is read can be matched without it.
-func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
+func (f *fetch) read(ctx context.Context, wanted [][]bool) (release func(), wait <-chan struct{}) {
 	var objects []object
 	var keys []stores.Key
 	var total int64
@@ -37,7 +36,7 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (releas
 			keys = append(keys, f.key(object{p, b}))
 		}
 	}
-	release, wait = f.client.claim(keys, since)
+	release, wait = f.client.claim(keys)
 	if wait != nil {
 		return nil, wait
 	}

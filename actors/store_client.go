@@ -55,12 +55,8 @@ type storeClient struct {
 	usable map[stores.Key]struct{}
 
 	// reading has the objects that fetches read now, until the engine has them: a second one
-	// waits for the first. released has those that were read while any of the fetches under
-	// way has run, with the count of claims that had ended then.
-	reading  map[stores.Key]chan struct{}
-	released map[stores.Key]uint64
-	ended    uint64
-	fetches  int
+	// waits for the first.
+	reading map[stores.Key]chan struct{}
 }
 
 // newStoreClient makes the client of one engine. The fingerprint is computed once: it is
@@ -69,7 +65,7 @@ func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
 		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
 		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{}, usable: map[stores.Key]struct{}{},
-		reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{},
+		reading: map[stores.Key]chan struct{}{},
 	}
 }
 
@@ -199,45 +195,19 @@ func (c *storeClient) saved(o *stores.Object) {
 // losses then: the first, and no more than 63 others, however many there are.
 func passesPower(n, grown int64) bool { return bits.Len64(uint64(n)) != bits.Len64(uint64(n-grown)) }
 
-// enterFetch counts a fetch that is under way; leaveFetch ends that.
-func (c *storeClient) enterFetch() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetches++
-}
-
-// leaveFetch forgets what was released when no fetch is under way: a fetch that begins later
-// asks the engine what is missing after those objects have come in. That bounds the map.
-func (c *storeClient) leaveFetch() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fetches--; c.fetches == 0 {
-		clear(c.released)
-	}
-}
-
-// readsBefore is how many claims have ended, to be passed to a later claim.
-func (c *storeClient) readsBefore() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
 // claim marks objects as being read by the only fetch that may. If another one reads any of
-// them, or has done so since the engine was asked what is missing, claim marks none and
-// returns what is closed when that is over: the engine has to be asked again.
+// them, claim marks none and returns what is closed when that is over: the engine has to be asked
+// again. A fetch that was told of an object before another one brought it in reads it once more,
+// which costs a read.
 //
 // All or none: two fetches that each held a part of what both want would wait for each
 // other for ever.
-func (c *storeClient) claim(keys []stores.Key, since uint64) (done func(), wait <-chan struct{}) {
+func (c *storeClient) claim(keys []stores.Key) (done func(), wait <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range keys {
 		if busy := c.reading[k]; busy != nil {
 			return nil, busy
-		}
-		if c.released[k] > since {
-			return nil, overAlready
 		}
 	}
 	over := make(chan struct{})
@@ -247,17 +217,12 @@ func (c *storeClient) claim(keys []stores.Key, since uint64) (done func(), wait 
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.ended++
 		for _, k := range keys {
 			delete(c.reading, k)
-			c.released[k] = c.ended
 		}
 		close(over)
 	}, nil
 }
-
-// overAlready is closed.
-var overAlready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Stats returns what the engine and its store have exchanged; zeros without a store.
 func (s Store) Stats() StoreStats {

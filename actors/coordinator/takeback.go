@@ -213,7 +213,7 @@ func (e *extension) undoTables() {
 			s.SetTables(p, it.oldTables(p))
 		}
 		if lost {
-			s.MarkLost(sequence.LostBefore)
+			s.MarkLost(sequence.LostActor)
 			continue
 		}
 		s.Text.Shorten(len(it.request.Tokens))

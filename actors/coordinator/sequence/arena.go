@@ -276,11 +276,6 @@ func (a *Arena) EndOpenedBy(stamp uint64) {
 				s.symbols = nil
 			}
 			a.End(s)
-			// Tree and pools may still have messages that point into its arrays.
-			s.Text.tokens, s.view, s.working, s.Input.tokens = nil, nil, nil, nil
-			for p := range s.pools {
-				s.pools[p].beams = nil
-			}
 		}
 	})
 }

@@ -96,7 +96,7 @@ func (s *script) change(d *datadriven.TestData) string {
 		s.names[d.CmdArgs[0].Vals[0]] = f.ID()
 	case "lose":
 		q.MarkLost(LostCopy)
-		q.MarkLost(LostBefore) // the first reason stays
+		q.MarkLost(LostActor) // the first reason stays
 	case "end":
 		held := s.arena.PagesHeld()
 		symbols := q.ReleaseSymbols()

@@ -82,10 +82,9 @@ type Loss uint8
 
 // The losses. String gives the end of "sequence 0.1 was lost".
 const (
-	NotLost    Loss = iota
-	LostActor       // the coordinator failed while it changed the sequence
-	LostCopy        // a copy on write failed and cannot be taken back
-	LostBefore      // its step was under way when an actor failed and cannot be taken back
+	NotLost   Loss = iota
+	LostActor      // an actor failed over a request that cannot be taken back
+	LostCopy       // a copy on write failed and cannot be taken back
 )
 
 // String gives the reason as a refusal states it.

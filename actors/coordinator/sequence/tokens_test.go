@@ -31,14 +31,3 @@ func TestMemoryOfTokensIsUsedAgain(t *testing.T) {
 		a.End(s)
 	}))
 }
-
-// After a failure messages may still refer to the tokens, so the next sequence writes elsewhere.
-func TestMemoryOfTokensThatAFailureMayReadIsNotUsedAgain(t *testing.T) {
-	a := NewArena([]windows.Pool{{TokensPerBlock: 4}}, 4, 0)
-	s := a.Open(1)
-	s.Begin(Origin{Prompt: 3}, []messages.Token{1, 2, 3}, 0)
-	tokens := s.Tokens(0)
-	a.EndOpenedBy(1)
-	a.Open(2).Begin(Origin{Prompt: 3}, []messages.Token{7, 8, 9}, 0)
-	require.Equal(t, []messages.Token{1, 2, 3}, tokens)
-}
