@@ -39,22 +39,3 @@ func (h *hostPool) displaceable(p int32, v *protocol.Victim) messages.PageID {
 	}
 	return messages.PageID(p)
 }
-
-// Account counts the host pages of one tenant as Counts does for all. Without quotas
-// all pages belong to OtherTenants.
-func (o *Offloader) Account(pool messages.PoolID, t protocol.Tenant) protocol.Account {
-	h := &o.hosts[pool]
-	if !h.order.Divided() {
-		c := h.count()
-		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
-	}
-	// This is for reports only, so pinned pages are counted here, in O(host pages).
-	used := 0
-	for p := range h.pages {
-		if h.pages[p].pins > 0 && h.order.Page(int32(p)).Tenant == t {
-			used++
-		}
-	}
-	a := h.order.Account(t)
-	return protocol.Account{Quota: a.Quota, Used: used, Cached: a.Used + a.Cached - used}
-}

@@ -56,7 +56,8 @@ func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	m := serve(o, 3, protocol.PoolMove{Victims: []protocol.Victim{victim}})
 	require.NoError(t, o.Check())
 	require.False(t, m.Pools[0].Outcomes[0].Copied, "the clean copy serves")
-	require.Equal(t, []int{0, 1}, []int{o.Account(0, 0).Cached, o.Account(0, 1).Cached})
+	order := o.hosts[0].order
+	require.Equal(t, []int{0, 1}, []int{order.Account(0).Cached, order.Account(1).Cached})
 	require.Equal(t, protocol.Tenant(1), o.hosts[0].order.Page(int32(m.Pools[0].Outcomes[0].Host)).Tenant)
 }
 

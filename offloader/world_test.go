@@ -456,7 +456,7 @@ func (w *world) compare() error {
 			return fmt.Errorf("pool %d: counts %+v, oracle %+v", i, got, want)
 		}
 		for t := range p.host.quotas {
-			if a, n := w.o.Account(pool, protocol.Tenant(t)), p.host.pages(protocol.Tenant(t)); a.Used+a.Cached != n {
+			if a, n := w.o.hosts[pool].order.Account(protocol.Tenant(t)), p.host.pages(protocol.Tenant(t)); a.Used+a.Cached != n {
 				return fmt.Errorf("pool %d: tenant %d has %+v, oracle %d", i, t, a, n)
 			}
 		}
