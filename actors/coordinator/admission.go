@@ -116,9 +116,6 @@ func (a *admission) match() {
 func (a *admission) resume() {
 	switch a.stage {
 	case admissionClaiming:
-		if a.batch.stage == batchMatching {
-			dropPartialInputs(&a.batch.match)
-		}
 		if a.batch.resume() {
 			a.decide()
 		}

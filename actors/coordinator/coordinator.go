@@ -24,10 +24,7 @@ import (
 type Coordinator struct {
 	*shared
 
-	extension *extension
-	release   *release
-	fork      *fork
-	audit     *audit
+	audit *audit
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
@@ -53,9 +50,6 @@ func New(config Config, port Port) *Coordinator {
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:    parts,
-		extension: &extension{shared: parts, batch: steps, committing: committing},
-		release:   &release{shared: parts},
-		fork:      &fork{shared: parts},
 		audit:     &audit{shared: parts},
 		saving:    &saving{shared: parts},
 		expiry:    &expiry{shared: parts},
@@ -70,10 +64,10 @@ func New(config Config, port Port) *Coordinator {
 	parts.kernel.serving = map[reflect.Type]transaction{
 		reflect.TypeFor[*messages.Admit]():            &admission{shared: parts, batch: prompts, taking: taking},
 		reflect.TypeFor[*messages.Commit]():           &commit{shared: parts, batch: steps, committing: committing},
-		reflect.TypeFor[*messages.Append]():           c.extension,
-		reflect.TypeFor[*messages.Release]():          c.release,
+		reflect.TypeFor[*messages.Append]():           &extension{shared: parts, batch: steps, committing: committing},
+		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
 		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
-		reflect.TypeFor[*messages.Fork]():             c.fork,
+		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
 		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
 		reflect.TypeFor[*messages.Lookup]():           &lookup{shared: parts, batch: prompts},
 		reflect.TypeFor[*messages.Prefetch]():         &prefetch{shared: parts, batch: prompts, taking: taking},

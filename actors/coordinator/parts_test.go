@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -52,13 +53,13 @@ func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 	s := c.sequences.Open(1)
 	s.Text.Extend(make([]messages.Token, 9))
 	s.SetTable(0, []messages.PageID{0, 1})
-	it := c.extension.batch.add(s, &messages.StepResult{})
+	it := served[*messages.Append, *extension](c).batch.add(s, &messages.StepResult{})
 	it.extended, it.request = true, &messages.AppendStep{Tokens: make([]messages.Token, 1)}
 	it.pools[0].copies = append(it.pools[0].copies, pageRewrite{block: 1, from: 1, to: 2})
 	s.SetTable(0, []messages.PageID{0, 2, 3})
 	sent := s.Table(0)[:2]
 
-	c.extension.undo()
+	served[*messages.Append, *extension](c).undo()
 
 	assert.Equal(t, []messages.PageID{0, 1}, s.Table(0))
 	assert.Equal(t, []messages.PageID{0, 2}, sent)
@@ -139,7 +140,7 @@ func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 	}
 	for _, broken := range []bool{false, true} {
 		named, other, opened := of(1, 7), of(1, 6), of(7, 0)
-		c.kernel.round = round{queued: queued{request: &messages.Fork{}}, transaction: c.fork}
+		c.kernel.round = round{queued: queued{request: &messages.Fork{}}, transaction: served[*messages.Fork, *fork](c)}
 		c.recovery.undoRound(Failure{Actor: "coordinator", Dirty: broken, Cause: errors.New("a panic")})
 		assert.Equal(t, broken, named.IsLost())
 		assert.False(t, other.IsLost())
@@ -154,7 +155,7 @@ func TestUndoReturnsSymbols(t *testing.T) {
 	s := c.sequences.Open(1)
 	s.Begin(sequence.Origin{Prompt: 2}, []messages.Token{-1, 5}, 0)
 	s.HoldSymbols()
-	r := c.release
+	r := served[*messages.Release, *release](c)
 	r.items, r.to, r.stage = []releaseItem{{sequence: s, symbols: sequence.SymbolsOf(s)}}, 1, releaseStoring
 	assert.Equal(t, []messages.Token{-1, 5}, s.ReleaseSymbols())
 
@@ -201,4 +202,9 @@ func TestFactsOfARequest(t *testing.T) {
 	assert.Equal(t, protocol.RequestFacts{Arrived: 7, Blocks: 5, Prompt: 4, Found: 3, Tokens: 18, Answer: 6}, got)
 	assert.Equal(t, 90, facts.of(s, 4, 23, 90).Answer, "what the host says")
 	assert.Equal(t, 2, facts.of(s, 4, 8, 0).Prompt, "the rest of the prompt was not computed")
+}
+
+// served is the transaction that serves requests of a type.
+func served[R any, T transaction](c *Coordinator) T {
+	return c.kernel.serving[reflect.TypeFor[R]()].(T)
 }
