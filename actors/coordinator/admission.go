@@ -26,8 +26,7 @@ import (
 // all of them will be there. A prompt that is refused takes its claims back and has
 // changed nothing. What may fail is a transfer. What could not be copied is
 // forgotten then, and the prompts that wanted it are admitted again with what is
-// left; each time there is less that could fail. When the tables of refused prompts
-// have symbols, the tree forgets those last (releasing, then releasingFollow).
+// left; each time there is less that could fail.
 //
 // What happens, in order, when a prompt finds its blocks in host memory and the copy of
 // one fails (testdata/scripts/failed_onboard shows it):
@@ -69,32 +68,28 @@ type admission struct {
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
 	lost     []protocol.Effect // host contents that failed transfers have lost
-	// symbols are those of refused prompts, for the tree to forget.
-	symbols [][]messages.Token
 	// parked: the batch waits for pages, in place of an answer.
 	parked bool
 }
 
 // The stages.
 const (
-	admissionClaiming        = "claiming"                         // the batch is being matched and claimed
-	admissionRefusing        = "refusing"                         // pools take the claims of a refused prompt back
-	admissionParking         = "parking"                          // pools take all claims back
-	admissionAwaiting        = "awaiting"                         // the offloader learns what they were of in host memory
-	admissionTaking          = "taking"                           // pools take pages and name victims
-	admissionMoving          = "moving"                           // the offloader submits copies
-	admissionApplying        = "applying"                         // the tree learns what moved and what is claimed
-	admissionFollowing       = "following"                        // pools and host memory follow the tree
-	admissionCompleting      = "completing"                       // pools add references of beams, drop what failed
-	admissionReleasing       = "releasing symbols"                // the tree forgets symbols of refused prompts
-	admissionReleasingFollow = "following the release of symbols" // pools and host memory follow
+	admissionClaiming   = "claiming"   // the batch is being matched and claimed
+	admissionRefusing   = "refusing"   // pools take the claims of a refused prompt back
+	admissionParking    = "parking"    // pools take all claims back
+	admissionAwaiting   = "awaiting"   // the offloader learns what they were of in host memory
+	admissionTaking     = "taking"     // pools take pages and name victims
+	admissionMoving     = "moving"     // the offloader submits copies
+	admissionApplying   = "applying"   // the tree learns what moved and what is claimed
+	admissionFollowing  = "following"  // pools and host memory follow the tree
+	admissionCompleting = "completing" // pools add references of beams, drop what failed
 )
 
 // start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start(request any) {
 	a.request, a.stage = request.(*messages.Admit), ""
 	a.batch.reset(false)
-	a.lost, a.symbols, a.retrying, a.parked = a.lost[:0], a.symbols[:0], false, false
+	a.lost, a.retrying, a.parked = a.lost[:0], false, false
 	a.request.Results = a.batch.addPrompts(a.request.Requests, a.request.Results)
 	a.match()
 }
@@ -143,13 +138,6 @@ func (a *admission) resume() {
 	case admissionCompleting:
 		a.out.followed()
 		a.answer()
-	case admissionReleasing:
-		a.stage = admissionReleasingFollow
-		a.out.applied()
-		a.out.followUp()
-	case admissionReleasingFollow:
-		a.out.followed()
-		a.end()
 	}
 }
 
@@ -398,7 +386,7 @@ func (a *admission) answer() {
 		a.retry()
 		return
 	}
-	a.releaseSymbols()
+	a.end()
 }
 
 // retry makes a batch of the prompts whose transfers failed.
@@ -417,20 +405,6 @@ func (a *admission) retry() {
 	a.retrying = true
 	b.forgetDecisions()
 	a.match()
-}
-
-// releaseSymbols makes the tree forget the symbols of refused prompts, then ends the
-// round.
-func (a *admission) releaseSymbols() {
-	if len(a.symbols) == 0 {
-		a.end()
-		return
-	}
-	a.out.resetChange()
-	a.out.change.ReleasedSymbols = append(a.out.change.ReleasedSymbols, a.symbols...)
-	a.symbols = a.symbols[:0]
-	a.stage = admissionReleasing
-	a.out.apply()
 }
 
 // end answers the request, or puts it into the admission queue.

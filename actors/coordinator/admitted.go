@@ -73,14 +73,11 @@ func (a *admission) fillStored(i int) {
 	s, r := it.sequence, it.result
 	if r.Checkpoints = r.Checkpoints[:0]; r.ReusedTokens > 0 {
 		if rest := sequence.Cut(s, sequence.TokenCount(r.ReusedTokens)); rest != nil {
-			a.symbols = append(a.symbols, rest)
+			a.out.symbols = append(a.out.symbols, rest)
 		}
 		return
 	}
-	if symbols := s.ReleaseSymbols(); symbols != nil {
-		a.symbols = append(a.symbols, symbols)
-	}
-	a.sequences.End(s)
+	a.out.end(s)
 	r.Sequence, it.sequence = 0, nil
 }
 
@@ -116,10 +113,7 @@ func (a *admission) endRefused(it *prompt) {
 	}
 	// The arrays of the result stay for the next request that uses the record.
 	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
-	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
-		a.symbols = append(a.symbols, symbols)
-	}
-	a.sequences.End(it.sequence)
+	a.out.end(it.sequence)
 	it.sequence = nil
 }
 

@@ -58,5 +58,5 @@ func (a *admission) endParked() {
 		a.endRefused(&a.batch.items[i])
 	}
 	a.batch.items = a.batch.items[:0]
-	a.releaseSymbols()
+	a.end()
 }

@@ -196,6 +196,10 @@ func (c *Coordinator) next() bool {
 		c.saving.begin()
 		return true
 	}
+	if len(c.out.symbols) > 0 {
+		c.expiry.start()
+		return true
+	}
 	// Those that wait for pages come first, but only when they may find some.
 	// A batch that waits would otherwise lose its turn to every request that came after it.
 	if q := &k.round.queued; c.waiting.next(q) || k.queue.pop(q) {

@@ -21,9 +21,10 @@ func (f *requestFacts) reset() { f.used = 0 }
 
 // of describes a sequence that ends with so many computed tokens. The answer is what the host
 // says of it, or else the tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
-// that stores nothing, that is lost, or that has beams, which are several paths.
+// that stores nothing, that is lost, that has multimodal items, or that has beams, which are
+// several paths.
 func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer int) *protocol.RequestFacts {
-	if s.IsLost() || !s.Stores() || s.Width() > 1 {
+	if s.IsLost() || !s.Stores() || s.Width() > 1 || sequence.HoldsSymbols(s) {
 		return nil
 	}
 	if f.used == len(f.list) {

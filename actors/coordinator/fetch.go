@@ -199,7 +199,6 @@ func (f *fetch) attach() {
 	if f.request.Fetched > 0 {
 		f.out.change.Stores = append(f.out.change.Stores, item)
 	}
-	// In the change that stores, since the tree stores before it releases symbols.
 	f.releaseSymbols()
 	f.stage = fetchApplying
 	f.out.apply()
@@ -256,25 +255,18 @@ func (f *fetch) touchHost(p int, use protocol.Use, blocks ...protocol.BlockID) {
 	}
 }
 
-// finish answers, after the tree has forgotten the symbols of the prefix.
+// finish answers where nothing is attached.
 func (f *fetch) finish() {
-	// Nothing was attached: touch, which follows the change, must find no block.
-	f.length = 0
-	f.out.resetChange()
-	if f.releaseSymbols(); !f.out.changeNeeded() {
-		f.stage = ""
-		f.kernel.reply()
-		return
-	}
-	f.stage = fetchApplying
-	f.out.apply()
+	f.releaseSymbols()
+	f.stage = ""
+	f.kernel.reply()
 }
 
 // releaseSymbols ends what KeepSymbols of the match has begun. Every way from a match to an
 // answer goes through it once; without it the tree would keep the symbols.
 func (f *fetch) releaseSymbols() {
 	if it := &f.match.Items[0]; it.KeepSymbols {
-		f.out.change.ReleasedSymbols = append(f.out.change.ReleasedSymbols, it.Tokens)
+		f.out.symbols = append(f.out.symbols, it.Tokens)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 //	start ─▶ locating ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ answer
 //	           the tree     pages       │ pages   victims   the tree learns of
 //	           says what    that are    ▼                   victims
-//	           is there     there    refusing ─▶ applying ─▶ following ─▶ answer
-//	                                 claims are  the tree forgets symbols
+//	           is there     there    refusing ─▶ answer
+//	                                 claims are
 //	                                 taken back
 //
 // Pages that the device has are shared, whether a match would reach them or not: what the
@@ -61,7 +61,7 @@ const (
 	importRefusing  = "refusing"  // pools take the claims back
 	importTaking    = "taking"    // pools take the other pages and name victims
 	importMoving    = "moving"    // the offloader takes the victims
-	importApplying  = "applying"  // the tree learns of the victims, or forgets symbols
+	importApplying  = "applying"  // the tree learns of the victims
 	importFollowing = "following" // pools and host memory follow
 )
 
@@ -132,13 +132,15 @@ func (m *importing) resume() {
 		m.take()
 	case importRefusing:
 		m.out.pools.received()
-		m.releaseSymbols()
+		m.finish()
 	case importTaking:
 		m.taken()
 	case importMoving:
 		m.out.resetChange()
 		m.out.moved()
-		m.apply()
+		if m.stage = importApplying; !m.out.applyIfNeeded() {
+			m.finish()
+		}
 	case importApplying:
 		m.stage = importFollowing
 		m.out.applied()
@@ -262,15 +264,6 @@ func (m *importing) refuse() {
 	m.out.pools.send()
 }
 
-// releaseSymbols makes the tree forget the symbols of a prompt that is refused.
-func (m *importing) releaseSymbols() {
-	m.out.resetChange()
-	if symbols := m.sequence.ReleaseSymbols(); symbols != nil {
-		m.out.change.ReleasedSymbols = append(m.out.change.ReleasedSymbols, symbols)
-	}
-	m.apply()
-}
-
 // taken fills the tables, and offers the victims to host memory.
 func (m *importing) taken() {
 	m.out.pools.received()
@@ -291,13 +284,6 @@ func (m *importing) taken() {
 	m.out.move.send()
 }
 
-// apply tells the tree what has changed, if anything has.
-func (m *importing) apply() {
-	if m.stage = importApplying; !m.out.applyIfNeeded() {
-		m.finish()
-	}
-}
-
 // finish completes the sequence, or ends that of an import that is refused.
 //
 // Missing answers, for each carried page, whether its contents have to be written: it is
@@ -307,7 +293,7 @@ func (m *importing) finish() {
 	r, s := m.request, m.sequence
 	m.stage = ""
 	if m.refused != nil {
-		m.sequences.End(s)
+		m.out.end(s)
 		r.Err = m.refused
 		m.kernel.reply()
 		return

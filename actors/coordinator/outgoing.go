@@ -41,6 +41,8 @@ type outgoing struct {
 	// unackedMoves are the moves of blocks that have happened and of which the tree
 	// has not said that it knows them.
 	unackedMoves []protocol.BlockMove
+	// symbols are those of prompts that have ended: the tree forgets them behind the round.
+	symbols [][]messages.Token
 	// nextExpiry comes with each Apply, so no message is needed to ask for it. It may be too
 	// early, never too late.
 	nextExpiry time.Duration // the tree's earliest timer
@@ -63,7 +65,15 @@ func (o *outgoing) resetChange() {
 // changeNeeded tells whether the tree has anything to do.
 func (o *outgoing) changeNeeded() bool {
 	a := &o.change
-	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.ReleasedSymbols) > 0
+	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores) > 0
+}
+
+// end ends a sequence. The last that holds the symbols of a prompt gives them up.
+func (o *outgoing) end(s *sequence.Sequence) {
+	if symbols := s.ReleaseSymbols(); symbols != nil {
+		o.symbols = append(o.symbols, symbols)
+	}
+	o.sequences.End(s)
 }
 
 // applyIfNeeded sends the change to the tree and returns true. If the tree has nothing to

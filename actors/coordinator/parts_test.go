@@ -149,21 +149,6 @@ func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 	}
 }
 
-// Undo returns the symbols that a release has given up.
-func TestUndoReturnsSymbols(t *testing.T) {
-	c := twoPools()
-	s := c.sequences.Open(1)
-	s.Begin(sequence.Origin{Prompt: 2}, []messages.Token{-1, 5}, 0)
-	s.HoldSymbols()
-	r := served[*messages.Release, *release](c)
-	r.items, r.to, r.stage = []releaseItem{{sequence: s, symbols: sequence.SymbolsOf(s)}}, 1, releaseStoring
-	assert.Equal(t, []messages.Token{-1, 5}, s.ReleaseSymbols())
-
-	r.undo()
-	assert.True(t, sequence.HoldsSymbols(s))
-	assert.True(t, s.Stores())
-}
-
 // A recovery lists the symbols of each prompt once, however many sequences share them, and all
 // of these lose what the tree has lost.
 func TestSequencesLoseTheSymbolsThatTheTreeHasLost(t *testing.T) {

@@ -146,9 +146,10 @@ func (t *readTree) String() string {
 }
 
 // expiry ends retention whose time has come, before the pools choose what goes. It
-// goes before the transaction of a round.
+// goes before the transaction of a round. Behind a round it makes the tree forget the symbols of
+// prompts that have ended.
 //
-//	start ─▶ applying ─▶ following ─▶ (the transaction of the round)
+//	start ─▶ applying ─▶ following ─▶ (the transaction of the round, if there is one)
 //
 // Pools end a priority by themselves, because each message tells them the time. The offloader
 // has no clock, so what is in host memory loses its priority by an effect of the tree.
@@ -174,6 +175,8 @@ func (e *expiry) start() {
 	e.kernel.active = e
 	// A change without parts: the tree does what time alone has brought.
 	e.out.resetChange()
+	e.out.change.ReleasedSymbols = append(e.out.change.ReleasedSymbols, e.out.symbols...)
+	e.out.symbols = e.out.symbols[:0]
 	e.out.apply()
 }
 
@@ -188,7 +191,9 @@ func (e *expiry) resume() {
 		e.out.followed()
 		e.stage = ""
 		// The transaction of the round has not begun: it sees the priorities as they are now.
-		e.kernel.serve()
+		if e.kernel.active = nil; e.kernel.round.request != nil {
+			e.kernel.serve()
+		}
 	}
 }
 

@@ -125,7 +125,8 @@ func (r *recovery) noteDoubts() {
 	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
 	r.moveUnanswered = r.moveUnanswered || r.out.move.sent && r.out.move.moves()
 	r.written = append(r.written, r.out.move.written()...)
-	r.out.unackedMoves, r.out.move.sent = nil, false
+	// The tree forgets symbols that no sequence holds when it lists its blocks.
+	r.out.unackedMoves, r.out.move.sent, r.out.symbols = nil, false, nil
 	r.out.reset()
 }
 

@@ -33,10 +33,9 @@ type release struct {
 	request *messages.Release
 	stage   string
 	items   []releaseItem
-	from    int                // items before it belong to earlier waves
-	to      int                // items before it belong to this wave or earlier ones
-	symbols [][]messages.Token // for the tree to forget
-	facts   requestFacts       // of this wave
+	from    int          // items before it belong to earlier waves
+	to      int          // items before it belong to this wave or earlier ones
+	facts   requestFacts // of this wave
 }
 
 // The stages, of one wave.
@@ -61,7 +60,6 @@ type releaseItem struct {
 	// offered, if anything was looked at, are by pool the pages that cache nothing
 	// yet: all that the sequence offers.
 	offered [][]messages.PageID
-	symbols sequence.Symbols // before the sequence gave them up, until the tree has answered
 }
 
 // start enters the sequences that run, and those that are lost: these say so now.
@@ -69,7 +67,7 @@ func (r *release) start(request any) {
 	r.request, r.stage = request.(*messages.Release), ""
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
-	r.items, r.from, r.to, r.symbols = r.items[:0], 0, 0, r.symbols[:0]
+	r.items, r.from, r.to = r.items[:0], 0, 0
 	for i := range m.Steps {
 		request, result := &m.Steps[i], &m.Results[i]
 		result.Sequence = request.Sequence
@@ -251,8 +249,7 @@ func (r *release) inspected() {
 	}
 }
 
-// store offers what is computed, and makes the tree forget the symbols of prompts
-// that end here.
+// store offers what is computed.
 func (r *release) store() {
 	r.out.resetChange()
 	for i := range r.current() {
@@ -274,15 +271,7 @@ func (r *release) store() {
 			}
 			r.out.storeInput(s, 0, r.input(it))
 		}
-		// The symbols go with the last sequence that needs them, in the same change of the tree
-		// that stores its blocks: stores come before releases of symbols there.
-		it.symbols = sequence.SymbolsOf(s)
-		if symbols := s.ReleaseSymbols(); symbols != nil {
-			r.symbols = append(r.symbols, symbols)
-		}
 	}
-	r.out.change.ReleasedSymbols = append(r.out.change.ReleasedSymbols, r.symbols...)
-	r.symbols = r.symbols[:0]
 	if r.out.changeNeeded() {
 		r.stage = releaseStoring
 		r.out.apply()
@@ -386,13 +375,13 @@ func (r *release) end() {
 	// sequences must still be there then.
 	for i := range r.items {
 		it := &r.items[i]
-		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 {
+		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 && !sequence.HoldsSymbols(s) {
 			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
 			if !r.states.empty() {
 				r.thrash.noteState(&s.Namespace, s.Tokens(0)[:it.computed])
 			}
 		}
-		r.sequences.End(it.sequence)
+		r.out.end(it.sequence)
 	}
 	r.items = r.items[:0]
 	r.kernel.reply()
@@ -404,14 +393,6 @@ func (r *release) undo() {
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
 			s.MarkShared()
-		}
-	}
-	// The tree may have stored nothing, and then it is offered once more. If it has, it says in
-	// the recovery whether it still knows the symbols.
-	if r.stage == releaseStoring {
-		for i := range r.current() {
-			it := &r.current()[i]
-			it.symbols.ReturnTo(it.sequence)
 		}
 	}
 }

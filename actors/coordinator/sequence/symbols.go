@@ -7,22 +7,12 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Symbols is a sequence's hold on the symbols of its prompt, which stand for the tokens that
-// multimodal items cover. A sequence and its forks share it. The zero value holds none.
-type Symbols struct {
-	sharers *int // sequences that hold the symbols; nil: there are none
-	noStore bool // of the sequence
-}
-
-// HoldSymbols says that the prompt has tokens that items cover: the tree keeps
-// their symbols until ReleaseSymbols.
+// HoldSymbols says that the prompt has tokens that items cover: the tree keeps the symbols that
+// stand for them until ReleaseSymbols. A sequence and its forks share them.
 func (s *Sequence) HoldSymbols() {
 	s.symbols = new(int)
 	*s.symbols = 1
 }
-
-// SymbolsOf is the hold of a sequence on the symbols of its prompt.
-func SymbolsOf(s *Sequence) Symbols { return Symbols{s.symbols, s.noStore} }
 
 // ReleaseSymbols gives the symbols up, without which the sequence can offer nothing to the
 // tree any more. It returns the prompt if no other sequence shares them, for the tree to
@@ -38,15 +28,6 @@ func (s *Sequence) ReleaseSymbols() []messages.Token {
 		return nil
 	}
 	return slices.Clone(s.Text.tokens[0][:s.Prompt])
-}
-
-// ReturnTo takes a ReleaseSymbols back, after a failure before the tree has answered. h is the
-// hold before it.
-func (h Symbols) ReturnTo(s *Sequence) {
-	if h.sharers != nil && s.symbols == nil {
-		s.symbols, s.noStore = h.sharers, h.noStore
-		*s.symbols++
-	}
 }
 
 // HoldsSymbols tells whether the tree keeps symbols for the prompt of a sequence.
