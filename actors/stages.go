@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -10,40 +9,23 @@ import (
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
-// maxMarks bounds the stages of one call that are told: more than any call has whose
-// copies do not fail.
-const maxMarks = 16
-
 // stages are the stages of one call. The engine writes them while the call is the
 // engine's, and the caller reads them when it is answered.
 //
-// The array has a fixed size, so that an observed call allocates nothing once the pool of
-// records is warm. Marks beyond its end are dropped.
-//
 // Invariant: there is a mark, the queue's, from the begin of the call on.
-type stages struct {
-	marks [maxMarks]inspect.StageMark
-	n     int
-}
-
-// queued begins the stages of a call, which begins at a time.
-func (s *stages) queued(began time.Time) {
-	s.marks[0] = inspect.StageMark{Stage: inspect.StageQueue, Began: began}
-	s.n = 1
-}
+type stages struct{ marks []inspect.StageMark }
 
 // begin begins a stage, unless the call is in it.
 //
 // Several messages of one stage make one mark: a mark is when the stage began, and it ends
 // with the next.
 func (s *stages) begin(stage inspect.Stage) {
-	if s.n == maxMarks || s.marks[s.n-1].Stage == stage {
+	if s.marks[len(s.marks)-1].Stage == stage {
 		return
 	}
 	// Since reads one clock, the monotonic one; Now reads two.
 	began := s.marks[0].Began
-	s.marks[s.n] = inspect.StageMark{Stage: stage, Began: began.Add(time.Since(began))}
-	s.n++
+	s.marks = append(s.marks, inspect.StageMark{Stage: stage, Began: began.Add(time.Since(began))})
 }
 
 // observed is a call that an observer is told of.
@@ -64,8 +46,7 @@ func observe(ctx context.Context, e *Engine, request messages.Request) (o observ
 	}
 	o = observed{engine: e, ctx: ctx, request: request, began: time.Now()}
 	if e.settings.OnStages != nil {
-		o.stages = stagesPool.Get().(*stages)
-		o.stages.queued(o.began)
+		o.stages = &stages{marks: []inspect.StageMark{{Stage: inspect.StageQueue, Began: o.began}}}
 	}
 	return o, true
 }
@@ -77,16 +58,9 @@ func (o *observed) end(err error) {
 		s.OnCall(o.ctx, o.request, o.began, err)
 	}
 	if s.OnStages != nil {
-		s.OnStages(o.ctx, o.request, o.stages.marks[:o.stages.n], err)
-		if err == nil {
-			stagesPool.Put(o.stages)
-		}
+		s.OnStages(o.ctx, o.request, o.stages.marks, err)
 	}
 }
-
-// stagesPool has records that are not in use. One of a call that was given up is not put
-// back: the engine may still have it in its queue.
-var stagesPool = sync.Pool{New: func() any { return &stages{} }}
 
 // before returns a function that tells the observers first. The receiver is a copy, so that a
 // Submit without observers allocates nothing for it.

@@ -11,16 +11,7 @@ type deque[T any] struct {
 }
 
 // at returns element i, counted from the oldest.
-func (d *deque[T]) at(i int) *T { return &d.ring[d.wrap(d.first+i)] }
-
-// wrap returns the slot of a number below twice the length of the ring. It does not
-// divide, as % does for 20 times the cost.
-func (d *deque[T]) wrap(i int) int {
-	if i >= len(d.ring) {
-		return i - len(d.ring)
-	}
-	return i
-}
+func (d *deque[T]) at(i int) *T { return &d.ring[(d.first+i)%len(d.ring)] }
 
 // push adds an element at the end, a zero that the caller fills in.
 func (d *deque[T]) push() *T {
@@ -40,7 +31,7 @@ func (d *deque[T]) pop() T {
 	var zero T
 	x := d.ring[d.first]
 	d.ring[d.first] = zero
-	d.first = d.wrap(d.first + 1)
+	d.first = (d.first + 1) % len(d.ring)
 	d.n--
 	return x
 }

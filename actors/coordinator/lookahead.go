@@ -30,10 +30,9 @@ type lookAhead struct {
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
 	at       int64
-	turnover []int    // by pool: pages taken or newly cached since the last look
-	taken    []int    // by pool: pages taken since the last look that found the link idle
-	peak     []int    // by pool: the most that was taken so, fading
-	open     []uint64 // of one pool at a time, a bit a page: those that may be written to
+	turnover []int // by pool: pages taken or newly cached since the last look
+	taken    []int // by pool: pages taken since the last look that found the link idle
+	peak     []int // by pool: the most that was taken so, fading
 }
 
 // The stages.
@@ -163,25 +162,16 @@ func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) [
 	if held == len(candidates) {
 		return candidates
 	}
-	a.markOpen(p)
-	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool {
-		return a.open[v.Page/64]&(1<<(v.Page%64)) != 0
-	})
-	return candidates[:held+len(closed)]
-}
-
-// markOpen marks the pages of a pool that sequences may write to.
-func (a *lookAhead) markOpen(p int) {
-	a.open = append(a.open[:0], make([]uint64, a.counts.device[p].Total/64+1)...)
+	open := map[messages.PageID]bool{}
 	a.sequences.Each(func(s *sequence.Sequence) {
 		for _, table := range s.Tables(p) {
 			for _, page := range s.Uncomputed(p, table) {
-				if page != messages.NoPage {
-					a.open[page/64] |= 1 << (page % 64)
-				}
+				open[page] = true
 			}
 		}
 	})
+	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool { return open[v.Page] })
+	return candidates[:held+len(closed)]
 }
 
 // copied counts.
