@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -120,7 +121,7 @@ func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
 func (l *ledger) read(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
-	r.reads = merge(r.reads, t)
+	r.reads = protocol.AddTicket(r.reads, t)
 }
 
 // write records a write of a slot that is done at ticket and that waits for all
@@ -144,7 +145,7 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	r := l.slot(s)
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
 		// A reader must wait for that write too, so it may not overlook the reads.
-		r.reads, r.mixed = merge(r.reads, r.written), true
+		r.reads, r.mixed = protocol.AddTicket(r.reads, r.written), true
 	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
@@ -156,25 +157,8 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 func (l *ledger) touch(s Slot, t messages.Ticket) {
 	if s.Tier == messages.Primary {
 		p := &l.pools[s.Pool]
-		p.pending = merge(p.pending, t)
+		p.pending = protocol.AddTicket(p.pending, t)
 	}
-}
-
-// merge adds a ticket to a set with one ticket for each stream, the newest.
-//
-// The newest ticket of a stream stands for all earlier ones, since a stream executes in
-// order. So a set is as small as the number of streams, whatever the number of pages.
-func merge(set []messages.Ticket, t messages.Ticket) []messages.Ticket {
-	if t.IsZero() {
-		return set
-	}
-	for i := range set {
-		if set[i].Stream == t.Stream {
-			set[i].Seq = max(set[i].Seq, t.Seq)
-			return set
-		}
-	}
-	return append(set, t)
 }
 
 // withoutPassed removes the tickets that have passed from a set.

@@ -3,6 +3,7 @@ package offloader
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -64,7 +65,7 @@ func (l *records) done(t messages.Ticket) bool {
 		l.noteUnderWay(t)
 		return false
 	}
-	l.passed = merge(l.passed, t)
+	l.passed = protocol.AddTicket(l.passed, t)
 	return true
 }
 

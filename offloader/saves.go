@@ -89,9 +89,9 @@ func (o *Offloader) Written(pool messages.PoolID, page messages.PageID) messages
 // Accesses appends what must have passed before a host page is written to by the CPU.
 func (o *Offloader) Accesses(list []messages.Ticket, pool messages.PoolID, page messages.PageID) []messages.Ticket {
 	r := o.ledger.look(Slot{pool, messages.Secondary, page})
-	list = merge(list, r.written)
+	list = protocol.AddTicket(list, r.written)
 	for _, t := range r.reads {
-		list = merge(list, t)
+		list = protocol.AddTicket(list, t)
 	}
 	return list
 }

@@ -97,7 +97,7 @@ func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause waitKind,
 	if r.written.Stream == own {
 		return set
 	}
-	return merge(set, r.written)
+	return protocol.AddTicket(set, r.written)
 }
 
 // afterReads adds the reads of a slot.
@@ -107,7 +107,7 @@ func (o *Offloader) afterReads(set []messages.Ticket, r *record, cause waitKind,
 	}
 	for _, t := range r.reads {
 		if t.Stream != own {
-			set = merge(set, t)
+			set = protocol.AddTicket(set, t)
 		}
 	}
 	return set

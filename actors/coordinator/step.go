@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -195,24 +194,12 @@ func (b *stepBatch) copyTickets() {
 		it := &b.items[i]
 		// The question is answered once; a second call copies nothing.
 		if it.query >= 0 {
-			it.result.Ready = mergeTickets(it.result.Ready, b.out.move.tickets(it.query))
+			for _, t := range b.out.move.tickets(it.query) {
+				it.result.Ready = protocol.AddTicket(it.result.Ready, t)
+			}
 			it.query = -1
 		}
 	}
-}
-
-// mergeTickets adds tickets to a list that has one for each stream: of two on one stream
-// the later one passes last. A list has an entry for each stream of the device at most, so it
-// is searched in full.
-func mergeTickets(list, more []messages.Ticket) []messages.Ticket {
-	for _, t := range more {
-		if i := slices.IndexFunc(list, func(other messages.Ticket) bool { return other.Stream == t.Stream }); i < 0 {
-			list = append(list, t)
-		} else if list[i].Seq < t.Seq {
-			list[i] = t
-		}
-	}
-	return list
 }
 
 // shareOffered notes after a failure that the round may have offered pages to the

@@ -80,3 +80,19 @@ func (l Location) Page() (p messages.PageID, t messages.Tier, ok bool) {
 		return messages.PageID(-2 - l), messages.Secondary, true
 	}
 }
+
+// AddTicket adds a ticket to a set with one for each stream, the newest: a stream executes in
+// order, so that stands for all earlier ones. A set is as small as the number of streams, and is
+// searched in full.
+func AddTicket(set []messages.Ticket, t messages.Ticket) []messages.Ticket {
+	if t.IsZero() {
+		return set
+	}
+	for i := range set {
+		if set[i].Stream == t.Stream {
+			set[i].Seq = max(set[i].Seq, t.Seq)
+			return set
+		}
+	}
+	return append(set, t)
+}
