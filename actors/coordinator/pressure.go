@@ -263,6 +263,11 @@ func (d *poolPressure) extremes() (low, high int) {
 	if d.cost[high] < worthMoving*d.prompt || d.cost[high] < hysteresis*d.cost[low] {
 		return 0, 0
 	}
+	// A page of states less can lose whole prompts, all at once: cost shows that too late.
+	turnover := func(p int) float64 { return d.useful[p] / float64(d.held.device[p].Total) }
+	if d.pools > d.config.tokenPools() && turnover(low) > turnover(high) {
+		return 0, 0
+	}
 	return low, high
 }
 

@@ -168,18 +168,22 @@ func TestDemandForStates(t *testing.T) {
 		{ID: 1, Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true, Layers: []int{1}, TokensPerBlock: 4},
 	}
 	for name, c := range map[string]struct {
-		lost loss
-		to   int // −1: none
+		lost   loss
+		useful [2]int // pages that a match could have used, evicted
+		to     int    // −1: none
 	}{
-		"no state was made":        {loss{unmade: 500}, -1},
-		"the state was evicted":    {loss{states: 500, unmade: 100}, 1},
-		"attention was evicted":    {loss{evicted: 500}, 0},
-		"both were, one far more":  {loss{evicted: 100, states: 500}, 1},
-		"both were, about as much": {loss{evicted: 400, states: 500}, -1},
+		"no state was made":         {loss{unmade: 500}, [2]int{9, 1}, -1},
+		"the state was evicted":     {loss{states: 500, unmade: 100}, [2]int{0, 1}, 1},
+		"attention was evicted":     {loss{evicted: 500}, [2]int{9, 0}, 0},
+		"both were, one far more":   {loss{evicted: 100, states: 500}, [2]int{8, 1}, 1},
+		"both were, about as much":  {loss{evicted: 400, states: 500}, [2]int{9, 0}, -1},
+		"states turn over as often": {loss{evicted: 500}, [2]int{20, 4}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
-			k.pressure.noteVictims(0, make([]protocol.Victim, 9))
+			k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 8}}, TokensPerBlock: 4}, nil)
+			for p, n := range c.useful {
+				k.pressure.noteVictims(p, make([]protocol.Victim, n))
+			}
 			k.pressure.noteMatch(&protocol.MatchItem{Reach: 600, Lacks: []int{1, 1}}, 1000, c.lost)
 			got := k.pressure.demand(nil)
 			if c.to < 0 {
