@@ -178,9 +178,9 @@ func (c *commitStages) attachCheckpoints() {
 	c.batch.copyTickets()
 	for k := range c.checkpoints.wave() {
 		it := &c.checkpoints.wave()[k]
-		c.handOver(it)
-		made := &c.batch.items[it.step]
-		c.thrash.noteState(&made.sequence.Namespace, made.sequence.Tokens(0)[:made.computed])
+		if step := &c.batch.items[it.step]; c.handOver(it) {
+			c.thrash.noteState(&step.sequence.Namespace, step.sequence.Tokens(0)[:step.computed])
+		}
 	}
 	// No page was to be had: nothing has changed.
 	if !c.out.changeNeeded() {
@@ -197,23 +197,26 @@ func (c *commitStages) attachCheckpoints() {
 	c.out.apply()
 }
 
-// handOver gives the pages of a step that hold its checkpoint to the tree. Without pools of
-// tokens the step is offered in any case, since the block, if it is there, is shared by it.
-func (c *commitStages) handOver(it *checkpointStep) {
+// handOver gives the pages of a step that hold its checkpoint to the tree, and tells whether all
+// pools have the checkpoint then. Without pools of tokens the step is offered in any case, since
+// the block, if it is there, is shared by it.
+func (c *commitStages) handOver(it *checkpointStep) (whole bool) {
 	it.made, it.offer = it.made[:0], -1
 	for range c.states.end {
 		it.made = append(it.made, messages.NoPage)
 	}
-	offered := c.self.empty()
+	offered, whole := c.self.empty(), true
 	for _, p := range it.end.Lacks {
 		pages := &it.pages[p]
 		if pages.op < 0 {
+			whole = false
 			continue
 		}
 		page := pages.page[0]
 		// The block goes without. The page is dropped with nothing in it, and is free.
 		if c.copyFailed(int(p), page) {
 			c.stats.pool(int(p)).CheckpointsSkipped++
+			whole = false
 			continue
 		}
 		c.stats.pool(int(p)).Checkpoints++
@@ -223,6 +226,7 @@ func (c *commitStages) handOver(it *checkpointStep) {
 		offer := c.offerEnd(it)
 		offer.HandOver, offer.End.Lacks = it.made, it.lacked[:0]
 	}
+	return whole
 }
 
 // offerEnd makes an offer of the block that a step ends with, without pages of tokens.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"errors"
 	"math"
 
@@ -225,9 +226,10 @@ func (d *poolPressure) total() (bytes int64) {
 	return bytes
 }
 
-// capacity is the tokens that the largest pool of blocks holds.
+// capacity is the tokens that the largest pool of blocks holds; without such pools, those of as
+// many blocks as there are states.
 func (d *poolPressure) capacity() (tokens int) {
-	for p := range d.config.tokenPools() {
+	for p := range cmp.Or(d.config.tokenPools(), d.pools) {
 		tokens = max(tokens, d.held.device[p].Total*d.config.TokensPerBlock)
 	}
 	return tokens
@@ -296,7 +298,7 @@ func (d *poolPressure) evicting() (low, high int) {
 	}
 	high = d.growing(pressure)
 	// Most checkpoints that are evicted have others behind them: that says nothing.
-	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() {
+	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() && d.config.tokenPools() > 0 {
 		return 0, 0
 	}
 	return low, high

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -77,6 +78,13 @@ func (t *thrash) resize(c *Config) {
 		blocks = max(blocks, 2*(c.Counts[p].Primary+c.Counts[p].Secondary))
 	}
 	t.horizon = int64(blocks * c.TokensPerBlock)
+	if c.tokenPools() == 0 {
+		// How many tokens a state stands for is not known: what the table has room for is recent.
+		for p := range c.selfPools() {
+			blocks = max(blocks, 2*(c.Counts[p].Primary+c.Counts[p].Secondary))
+		}
+		t.horizon = math.MaxInt64
+	}
 	signatures := max(min(blocks, shortPrefixes), blocks/int(t.span))
 	if n := 1 << bits.Len(uint(signatures/2)); n > len(t.table) {
 		t.table = make([][ways]prefix, n)

@@ -155,3 +155,25 @@ func TestThrashRemembersStates(t *testing.T) {
 	h.forget()
 	assert.Equal(t, [2]int{0, 0}, known(40))
 }
+
+// Without attention a thrash remembers as many checkpoints as its table has room for.
+func TestThrashOfStatesAlone(t *testing.T) {
+	pools := []windows.Pool{{Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true, Layers: []int{0}, TokensPerBlock: 4}}
+	h := newThrash(&Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Reuse: true})
+	prompt := func(k int) (tokens []messages.Token) {
+		for i := range 400 {
+			tokens = append(tokens, messages.Token(1000*k+i))
+		}
+		return tokens
+	}
+	for k := range 20 {
+		h.note(&messages.Namespace{}, prompt(k)[:8])
+		h.noteState(&messages.Namespace{}, prompt(k))
+	}
+	known := 0
+	for k := range 20 {
+		_, long := h.knownStates(&messages.Namespace{}, prompt(k), 400)
+		known += long
+	}
+	assert.Greater(t, known, 18*400)
+}

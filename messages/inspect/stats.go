@@ -31,8 +31,9 @@ type Stats struct {
 	// weights, failures and invalidations by adapter have forgotten was not evicted.
 	//
 	// Prefixes are remembered by signatures at the ends of blocks 1, 2, 4 and so on, then at
-	// every 256 tokens, so the number is up to that much too small for each prompt. Prompts with
-	// multimodal items and what only checkpoints lack do not count.
+	// every 256 tokens, so the number is up to that much too small for each prompt. Where a model
+	// has recurrent states, at the ends of checkpoints instead: what had none does not count. Nor
+	// do prompts with multimodal items.
 	ThrashTokens int64
 	Pools        []PoolStats
 	Prompts      PromptStats
