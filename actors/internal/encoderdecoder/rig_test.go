@@ -403,6 +403,7 @@ func (r *rig) picture() string {
 	blocks, err := r.Contents(context.Background())
 	require.NoError(r.t, err)
 	stats.Rounds, stats.Waiting, stats.Calls = 0, 0, inspect.CallStats{} // who asks, and not what is held
+	stats.Store = nil                                                    // its goroutines go on by themselves
 	for p := range stats.Pools {                                         // any round may copy ahead, also one that refuses
 		stats.Pools[p].AheadPages, stats.Pools[p].BytesOffloaded = 0, 0
 	}
