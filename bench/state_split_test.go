@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
@@ -152,5 +153,20 @@ func BenchmarkStateSplit(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
+	}
+}
+
+// The engine's own split serves two conversations that take turns, and from a split that keeps one
+// checkpoint, with which nothing is reused, demand finds one that serves them.
+func TestStatesFollowDemand(t *testing.T) {
+	w := alternating(2, 40, 40, 120, 4)
+	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
+		own := w.reused(hybridSplit{policy: policy})
+		few := w.reused(hybridSplit{policy: policy, states: 0.07})
+		live := w.reused(hybridSplit{policy: policy, states: 0.07, every: 2})
+		t.Logf("%s: own %.3f, few states %.3f, few states live %.3f", policy, own, few, live)
+		assert.Greater(t, own, 0.35, policy)
+		assert.Less(t, few, 0.05, policy)
+		assert.Greater(t, live, 0.2, policy)
 	}
 }

@@ -18,9 +18,9 @@ type record struct {
 
 	// They are compared with Offloader.batchNo, which grows with each batch, so that marks
 	// of earlier batches need not be erased.
-	readBatch, writeBatch uint32 // the last batches that read and write the slot
-	failed                uint32 // the last work in which a copy to the slot failed
-	touched               uint32 // the last work that used the record
+	readBatch, writeBatch uint64 // the last batches that read and write the slot
+	failed                uint64 // the last work in which a copy to the slot failed
+	touched               uint64 // the last work that used the record
 	slot                  Slot
 	used                  bool
 }

@@ -78,7 +78,7 @@ type Offloader struct {
 	move   *protocol.Move // the current one; nil for PlanAhead
 	stamp  uint64         // of the current work
 	// It tells the records of this work from others, see record.touched and failed.
-	number uint32 // of the current work
+	number uint64 // of the current work
 
 	items    []item // the plan, in the order of submission
 	cursor   int    // first item that is not submitted
@@ -93,7 +93,7 @@ type Offloader struct {
 	// and the next batch begins at resume.
 	batch   []int32 // items in sub
 	first   []int32 // of each, its first copy in sub
-	batchNo uint32  // of sub, for overlaps
+	batchNo uint64  // of sub, for overlaps
 	resume  int     // cursor when sub is queued whole
 	sub     Submission
 	streams [lanes]messages.StreamID // learned from tickets; 0: not yet

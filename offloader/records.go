@@ -17,7 +17,7 @@ type records struct {
 	list      []*record
 	unused    []int32 // of list, to be used again with their arrays
 	clockHand int
-	work      uint32                     // number of the current work
+	work      uint64                     // number of the current work
 	passed    []messages.Ticket          // of each stream, the newest ticket known to have passed
 	underWay  []messages.Ticket          // of some streams, a ticket that had not passed in the current work
 	ask       func(messages.Ticket) bool // Config.Passed
@@ -40,7 +40,7 @@ func (l *records) acquire(s Slot) int32 {
 }
 
 // begin starts the work with a number, one above that of the work before.
-func (l *records) begin(work uint32) { l.work, l.underWay = work, l.underWay[:0] }
+func (l *records) begin(work uint64) { l.work, l.underWay = work, l.underWay[:0] }
 
 // done tells whether a ticket is known to have passed. Streams execute in order, so a
 // ticket that has passed means that all earlier tickets of its stream have passed.

@@ -95,9 +95,9 @@ func (c Config) ForMixedLengths(m Model) Config {
 	return c
 }
 
-// checkpointShare is the least part of memory for states where blocks have checkpoints. By need a
-// sequence has one checkpoint; what is cached are many prompts' checkpoints, and attention without
-// them is reused by none. On the workloads of docs/policies.md a quarter is near the best.
+// checkpointShare is the least part of memory for states if blocks have checkpoints. A sequence
+// needs one checkpoint to run, but the cache needs one for each prompt that it keeps: without a
+// checkpoint no attention is reused. A quarter is near the best on the workloads of docs/policies.md.
 const checkpointShare = 1.0 / 4
 
 // withCheckpoints raises the parts of state pools to checkpointShare.

@@ -46,7 +46,7 @@ func (a *admission) fillResult(i int) {
 	}
 }
 
-// lossOf is what a prompt computes again that the cache had a short while ago.
+// lossOf finds why a prompt computes tokens again that it could have reused.
 func (a *admission) lossOf(it *prompt, m *protocol.MatchItem) (l loss) {
 	limit := a.config.reusable(int(it.sequence.Prompt))
 	if it.again || !a.config.Reuse || m.Matched >= a.config.wholeTokens(limit) || !a.stats.evicted() || sequence.HoldsSymbols(it.sequence) {
@@ -175,7 +175,7 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 	if a.config.Reuse {
 		m := &a.batch.match.Items[it.self]
 		s.PlanCheckpoints(sequence.CheckpointRule{
-			Reused: reused, Attention: it.states.attention, Interval: cmp.Or(a.config.CheckpointInterval, a.pressure.spacing.tokens),
+			Reused: reused, Attention: it.states.attention, Interval: cmp.Or(a.config.CheckpointInterval, a.pressure.spacing.interval),
 			Cut: m.Lacking && m.Reach > it.states.attention,
 		})
 		r.Checkpoints = append(r.Checkpoints, s.Checkpoints()...)

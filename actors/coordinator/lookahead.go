@@ -30,9 +30,10 @@ type lookAhead struct {
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
 	at       int64
-	turnover []int // by pool: pages taken or newly cached since the last look
-	taken    []int // by pool: pages taken since the last look that found the link idle
-	peak     []int // by pool: the most that was taken so, fading
+	turnover []int  // by pool: pages taken or newly cached since the last look
+	taken    []int  // by pool: pages taken since the last look that found the link idle
+	peak     []int  // by pool: the most that was taken so, fading
+	open     []bool // of one pool at a time, by page: those that may be written to
 }
 
 // The stages.
@@ -162,15 +163,17 @@ func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) [
 	if held == len(candidates) {
 		return candidates
 	}
-	open := map[messages.PageID]bool{}
+	a.open = append(a.open[:0], make([]bool, a.counts.device[p].Total)...)
 	a.sequences.Each(func(s *sequence.Sequence) {
 		for _, table := range s.Tables(p) {
 			for _, page := range s.Uncomputed(p, table) {
-				open[page] = true
+				if page != messages.NoPage {
+					a.open[page] = true
+				}
 			}
 		}
 	})
-	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool { return open[v.Page] })
+	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool { return a.open[v.Page] })
 	return candidates[:held+len(closed)]
 }
 

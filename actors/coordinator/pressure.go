@@ -37,7 +37,7 @@ type poolPressure struct {
 	prompt  float64   // tokens of all prompts in the same time
 	evicted []int64   // by pool, at the last look
 	useful  []float64 // by pool, evicted pages that a match could have used; halved as cost is
-	moved   bool
+	moved   bool      // memory has moved before
 	spacing spacing
 }
 
@@ -74,7 +74,8 @@ func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poo
 // others still know share these tokens. Those that were evicted from all pools a short while ago
 // are shared by how many useful pages each has evicted.
 //
-// Where a state was missing that had been made, the state pools alone have lost it.
+// In models with states, tokens that only an evicted checkpoint was missing for cost the state
+// pools alone.
 func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int, l loss) {
 	d.prompt += float64(prompt)
 	d.spacing.note(l)
@@ -265,7 +266,8 @@ func (d *poolPressure) extremes() (low, high int) {
 	if d.cost[high] < worthMoving*d.prompt || d.cost[high] < hysteresis*d.cost[low] {
 		return 0, 0
 	}
-	// A page of states less can lose whole prompts, all at once: cost shows that too late.
+	// One state page less can lose whole prompts at once, and cost shows that only afterwards. So
+	// no memory leaves a pool that evicts a larger part of its useful pages than the other.
 	turnover := func(p int) float64 { return d.useful[p] / float64(d.held.device[p].Total) }
 	if d.pools > d.config.tokenPools() && turnover(low) > turnover(high) {
 		return 0, 0
@@ -297,7 +299,8 @@ func (d *poolPressure) evicting() (low, high int) {
 		}
 	}
 	high = d.growing(pressure)
-	// Most checkpoints that are evicted have others behind them: that says nothing.
+	// State pools evict all the time, mostly checkpoints that longer ones have replaced. That
+	// is no demand.
 	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() && d.config.tokenPools() > 0 {
 		return 0, 0
 	}

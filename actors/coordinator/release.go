@@ -54,6 +54,7 @@ type releaseItem struct {
 	lost     bool // it offers nothing
 	computed int  // tokens that are computed when it ends
 	to       int  // tokens to offer
+	end      int  // its offer with the state at the end, among those of the wave; −1: none
 	// committed is the use of pages that leave their windows when computed tokens are: a commit
 	// before the release would have dropped them with it.
 	committed protocol.Use
@@ -254,6 +255,7 @@ func (r *release) store() {
 	r.out.resetChange()
 	for i := range r.current() {
 		it := &r.current()[i]
+		it.end = -1
 		s := it.sequence
 		// What was not committed is not offered: its bytes may never have been written, and
 		// drafts that were rejected must not be found.
@@ -267,6 +269,7 @@ func (r *release) store() {
 				// have it.
 				if !r.states.empty() && it.to == it.computed {
 					offer.FindEnd, offer.HandOver = true, s.WorkingPages(sequence.TokenCount(it.to))
+					it.end = k
 				}
 			}
 			r.out.storeInput(s, 0, r.input(it))
@@ -304,9 +307,17 @@ func (r *release) countHandedOver() {
 	if r.states.empty() {
 		return
 	}
-	for i := range r.out.change.Stores {
-		for _, p := range r.out.change.Stores[i].End.Lacks {
+	for i := range r.current() {
+		it := &r.current()[i]
+		if it.end < 0 {
+			continue
+		}
+		end := &r.out.change.Stores[it.end].End
+		for _, p := range end.Lacks {
 			r.stats.pool(int(p)).Checkpoints++
+		}
+		if s := it.sequence; end.Block != protocol.NoBlock && !sequence.HoldsSymbols(s) {
+			r.thrash.noteState(&s.Namespace, s.Tokens(0)[:it.to])
 		}
 	}
 }
@@ -377,9 +388,6 @@ func (r *release) end() {
 		it := &r.items[i]
 		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 && !sequence.HoldsSymbols(s) {
 			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
-			if !r.states.empty() {
-				r.thrash.noteState(&s.Namespace, s.Tokens(0)[:it.computed])
-			}
 		}
 		r.out.end(it.sequence)
 	}

@@ -1,27 +1,25 @@
 package coordinator
 
-// loss is what a prompt computes again of what the cache had a short while ago, in tokens. What
-// was lost for several reasons counts once.
+// loss is the tokens that a prompt computes again although it could have reused them, by reason.
 type loss struct {
-	states  int // attention was there, and the state had been made
-	unmade  int // attention was there, and no state had ever been made
-	evicted int // the rest
+	states  int // their attention is cached, and their checkpoint was evicted
+	unmade  int // their attention is cached, and they never had a checkpoint
+	evicted int // their attention was evicted
 }
 
-// spacing decides how far apart the checkpoints on the way of a prompt are, for engines that
-// rebalance by demand. Many checkpoints lose little attention where prompts part or eviction has
-// cut them, and displace each other; few keep longer. So it compares what is lost for want of
-// checkpoints with what is lost since they were evicted, and halves or doubles the distance.
+// spacing decides how many tokens lie between two checkpoints of a prompt, for engines that
+// rebalance by demand. Dense checkpoints waste little attention where prompts part or eviction
+// has cut them, but evict each other. So spacing compares the tokens that were computed again
+// because no checkpoint was made with those whose checkpoint was evicted, and halves or doubles
+// the interval.
 type spacing struct {
-	tokens      int // between two checkpoints; 0: none are made on the way
-	first, last int // distances: the widest and the narrowest
-	// unmade and evicted are what was lost for want of a checkpoint, and of checkpoints that
-	// were evicted; they fade as what was measured for pools does.
-	unmade, evicted float64
+	interval        int     // in tokens; 0: only the checkpoints that every prompt has
+	least, most     int     // intervals
+	unmade, evicted float64 // tokens computed again, for each of the two reasons
 }
 
-// spacingOf begins without checkpoints on the way. The distance is between half and twice the
-// tokens whose attention takes as much memory as a checkpoint.
+// spacingOf begins without an interval. Later it is between half and twice the tokens whose
+// attention takes as much memory as a checkpoint.
 func spacingOf(c *Config) spacing {
 	var attention, state int64
 	for p := range c.selfPools() {
@@ -36,27 +34,28 @@ func spacingOf(c *Config) spacing {
 	}
 	blocks := float64(state) / float64(attention)
 	least := max(1, int(blocks/2)) * c.TokensPerBlock
-	return spacing{first: 4 * least, last: least}
+	return spacing{least: least, most: 4 * least}
 }
 
-// note counts what a prompt has lost.
+// note counts what a prompt computes again.
 func (s *spacing) note(l loss) {
 	s.unmade += float64(l.unmade)
 	s.evicted += float64(l.states)
 }
 
-// adjust changes the distance if one loss is plainly more than the other, and worth it.
+// adjust changes the interval if one of the reasons costs far more than the other, and enough
+// of all prompt tokens.
 func (s *spacing) adjust(prompt float64) {
 	switch {
 	case s.unmade > worthMoving*prompt && s.unmade > hysteresis*s.evicted:
-		if s.tokens == 0 {
-			s.tokens = s.first
+		if s.interval == 0 {
+			s.interval = s.most
 		} else {
-			s.tokens = max(s.tokens/2, s.last)
+			s.interval = max(s.interval/2, s.least)
 		}
 	case s.evicted > worthMoving*prompt && s.evicted > hysteresis*s.unmade:
-		if s.tokens *= 2; s.tokens > s.first {
-			s.tokens = 0
+		if s.interval *= 2; s.interval > s.most {
+			s.interval = 0
 		}
 	default:
 		return
@@ -64,6 +63,8 @@ func (s *spacing) adjust(prompt float64) {
 	s.clear()
 }
 
-// clear begins to count anew, and fade makes what was counted count half.
+// clear resets the counts.
 func (s *spacing) clear() { s.unmade, s.evicted = 0, 0 }
-func (s *spacing) fade()  { s.unmade, s.evicted = s.unmade/2, s.evicted/2 }
+
+// fade halves the counts, as poolPressure.fade does with its own.
+func (s *spacing) fade() { s.unmade, s.evicted = s.unmade/2, s.evicted/2 }

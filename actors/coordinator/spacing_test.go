@@ -8,15 +8,15 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// The distance of checkpoints follows what is lost: it begins at twice the tokens whose attention
-// is as large as a checkpoint, halves down to half of them, and goes back to none.
+// The interval begins at twice the tokens whose attention is as large as a checkpoint, halves down
+// to half of them where checkpoints are missing, and doubles, to none, where they are evicted.
 func TestSpacing(t *testing.T) {
 	pools := []windows.Pool{
 		{Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
 		{Name: "state", Kind: windows.KindState, StateBytes: 8 * 8, Checkpoints: true, Layers: []int{1}, TokensPerBlock: 4},
 	}
 	s := spacingOf(&Config{Pools: pools, TokensPerBlock: 4})
-	assert.Zero(t, s.tokens)
+	assert.Zero(t, s.interval)
 	for _, step := range []struct {
 		lost loss
 		want int
@@ -35,7 +35,7 @@ func TestSpacing(t *testing.T) {
 	} {
 		s.note(step.lost)
 		s.adjust(1000)
-		assert.Equal(t, step.want, s.tokens, "%+v", step.lost)
+		assert.Equal(t, step.want, s.interval, "%+v", step.lost)
 		if step.want == 64 && step.lost.states == 50 {
 			s.clear()
 		}

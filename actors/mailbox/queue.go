@@ -32,7 +32,8 @@ func (q *queue) take() any {
 func (q *queue) empty() bool { return len(q.in) == 0 && !q.left() }
 
 // swap makes the posted messages the next batch, under the lock and when
-// nothing is left. It reports whether there is one. A slice that a burst has grown goes with it.
+// nothing is left. It reports whether there is one. A slice that a burst has grown goes when a batch
+// that is no burst comes.
 func (q *queue) swap() bool {
 	worked := q.out[:0]
 	if cap(worked) > keptMessages && len(q.in) <= keptMessages {
