@@ -106,15 +106,16 @@ class Memory:
         return [(b.ctypes.data, b.nbytes) for b in self._bytes]
 
     def populate(self) -> bool:
-        """Maps all bytes now. False if the system, Linux before 5.14, does not do that.
+        """Maps all pages now. False if the system, Linux before 5.14, does not do that.
 
         A copy to a page for the first time takes three to four times as long as later ones,
         because the system maps its memory. This took 1.8 s for 512 MiB on two cores with much
         other work. Other threads run meanwhile; it ends early when the memory is closed.
         """
         madvise = ctypes.CDLL(None, use_errno=True).madvise
-        for mapped in list(self._maps):
-            whole = np.frombuffer(mapped, np.uint8)
+        for mapped, pool in zip(list(self._maps), self._attachment.pools, strict=False):
+            # The file is larger: the rest is address space, and memory when it is touched.
+            whole = np.frombuffer(mapped, np.uint8)[: pool.pages * pool.page_bytes]
             for at in range(0, whole.nbytes, POPULATE_BYTES):
                 if not self._maps:
                     return True
