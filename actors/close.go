@@ -117,9 +117,11 @@ func finishSaves(ctx context.Context, e *Engine) {
 	if e.store == nil || !e.serves() {
 		return
 	}
-	c := newCall(e, &protocol.Flush{})
-	e.coordinator.PostUserMessage(c)
-	_ = c.wait(ctx)
+	_, _ = flush(0, func(m *protocol.Flush) error {
+		c := newCall(e, m)
+		e.coordinator.PostUserMessage(c)
+		return c.wait(ctx)
+	})
 }
 
 // serves tells whether the actors are there to serve anything.

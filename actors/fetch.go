@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -35,9 +36,20 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 	if s.engine.store == nil {
 		return 0, errNoStore()
 	}
-	m := &protocol.Flush{Sequence: id}
-	err = first(s.engine.Do(ctx, m), &m.Err)
-	return m.Saved, err
+	return flush(id, func(m *protocol.Flush) error { return first(s.engine.Do(ctx, m), &m.Err) })
+}
+
+// flush sends a Flush as often as there is room for more of what waits for it.
+func flush(id messages.SequenceID, do func(*protocol.Flush) error) (saved int, err error) {
+	for waited := math.MaxInt; ; {
+		m := &protocol.Flush{Sequence: id}
+		err = do(m)
+		saved += m.Saved
+		if err != nil || m.Waiting == 0 || m.Waiting >= waited {
+			return saved, err
+		}
+		waited = m.Waiting
+	}
 }
 
 // Fetch brings what the store has of a prefix, whole blocks, into host memory. With an

@@ -27,7 +27,8 @@ import (
 //	unused ──take──▶ taken ──send──▶ at the store's actor or one of its tasks ──release──▶ unused
 //	                   └──reclaim, when the change that has taken it has failed──▶ unused
 type saver struct {
-	store   *mailbox.Mailbox // the store's actor
+	store, coordinator *mailbox.Mailbox
+
 	config  *StoreConfig
 	client  *storeClient
 	unused  [][]messages.PageID // save pages, by PoolID
@@ -53,19 +54,9 @@ type savedPage struct {
 	page  messages.PageID
 }
 
-// savePagesFree gives save pages back that have been read.
-// savePagesFree is sent by tasks of the store's actor. Only the offloader's actor changes
+// savePagesFree gives save pages back that have been read. It is sent by tasks of the store's actor. Only the offloader's actor changes
 // the lists of save pages, so they need no lock.
 type savePagesFree struct{ items []savedPage }
-
-// freed counts save pages as unused, and makes the message that gives them back. What is
-// ordered afterwards reaches the offloader behind that message.
-func (c *storeClient) freed(items []savedPage) *savePagesFree {
-	for i := range items {
-		c.unused[items[i].pool].Add(1)
-	}
-	return &savePagesFree{items}
-}
 
 // Abort does nothing: the pages go with the engine.
 func (*savePagesFree) Abort(error) {}
@@ -74,8 +65,8 @@ func (*savePagesFree) Abort(error) {}
 //
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
-func newSaver(client *storeClient, core *offloader.Offloader, pages []windows.HostPages) *saver {
-	s := &saver{config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
+func newSaver(client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader, pages []windows.HostPages) *saver {
+	s := &saver{coordinator: coordinator, config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
 	for p := range pages {
 		n := pages[p].Save
 		for i := range n {
@@ -104,14 +95,19 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 func (s *saver) reclaim() {
 	taken := s.taken
 	s.taken = nil
-	s.release(s.client.freed(taken).items)
+	s.release(taken)
 }
 
-// release takes save pages back that were freed.
+// release takes save pages back that were freed, and tells the coordinator if pages wait for
+// them.
 func (s *saver) release(items []savedPage) {
 	for i := range items {
 		it := &items[i]
 		s.unused[it.pool] = append(s.unused[it.pool], it.page)
+		s.client.unused[it.pool].Add(1)
+	}
+	if s.client.awaited.Swap(false) {
+		s.coordinator.PostUserMessage(&notSaved{})
 	}
 }
 
@@ -194,7 +190,7 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 		if s.Failed {
 			failed := []savedPage{it}
 			a.saver.removeTaken(failed)
-			a.saver.release(a.saver.client.freed(failed).items)
+			a.saver.release(failed)
 			a.saver.dropped++
 			continue
 		}

@@ -81,7 +81,8 @@ const (
 	jobOver
 )
 
-// notSaved tells the coordinator of pages that were to be saved and are not in the store.
+// notSaved tells the coordinator of pages that were to be saved and are not in the store, or
+// without items that there is room again.
 type notSaved struct{ items []protocol.SaveItem }
 
 // Abort does nothing: no caller waits for it.
@@ -232,10 +233,10 @@ func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
 	if len(items) == 0 {
 		return
 	}
-	device, offloader, client := a.device, a.offloader, a.client
+	device, offloader := a.device, a.offloader
 	a.background.run(func(ctx context.Context) {
 		if device.Sync(ctx, after) == nil {
-			offloader.PostUserMessage(client.freed(items))
+			offloader.PostUserMessage(&savePagesFree{items})
 		}
 	})
 }

@@ -41,7 +41,8 @@ type storeClient struct {
 	stuck     atomic.Int64 // calls that have not ended with their time
 
 	encoders chan struct{}  // has a value for each job that is encoded now
-	unused   []atomic.Int32 // how many save pages of each pool are unused, or on their way back
+	unused   []atomic.Int32 // how many save pages of each pool are unused
+	awaited  atomic.Bool    // pages may wait for save pages
 
 	failures int           // one after the other
 	open     bool          // the breaker: the store is not asked
@@ -122,13 +123,14 @@ func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, err
 	})
 }
 
-// Room implements coordinator.SaveGate: there is room in pools with a save page that is not
-// in use, unless the breaker is open.
-func (c *storeClient) Room(room []bool) {
-	refuses := c.refuses()
+// Room implements coordinator.SaveGate: there is room for as many pages as there are save pages
+// that are not in use, unless the breaker is open.
+func (c *storeClient) Room(room []int) (takes bool) {
+	c.awaited.Store(true) // before the counts are read: who adds to them looks at it afterwards
 	for p := range room {
-		room[p] = !refuses && c.unused[p].Load() > 0
+		room[p] = int(c.unused[p].Load())
 	}
+	return !c.refuses()
 }
 
 // Dropped implements coordinator.SaveGate: it counts pages that were not saved.

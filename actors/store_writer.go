@@ -155,7 +155,7 @@ func (w *jobWriter) free(ofObjects bool) {
 		}
 	}
 	if len(items) > 0 {
-		w.offloader.PostUserMessage(w.freed(items))
+		w.offloader.PostUserMessage(&savePagesFree{items})
 	}
 }
 

@@ -158,7 +158,7 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // if the tree records changes, then for the store alone
 	}
-	o.saver = newSaver(e.store, o.core, e.hostPages)
+	o.saver = newSaver(e.store, e.coordinator, o.core, e.hostPages)
 	o.saver.store = box
 	e.takeSavePage = o.saver.take
 	o.core = e.newOffloader()

@@ -192,8 +192,7 @@ func (c *Coordinator) startRound() {
 func (c *Coordinator) next() bool {
 	k := c.kernel
 	// Before anything is evicted that the round before has stored or reused.
-	if c.saving.due() {
-		c.saving.begin()
+	if c.saving.begin() {
 		return true
 	}
 	if len(c.out.symbols) > 0 {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -15,13 +16,14 @@ type StoreConfig struct {
 	Gate        SaveGate          // nil: there is always room
 }
 
-// SaveGate tells whether it is worth looking for pages to save. A store that hangs or fails
-// takes none for seconds, in which each reuse would look for the same pages in vain.
+// SaveGate tells what there is room for on the way to the store.
 type SaveGate interface {
-	// Room sets room[p] if a page of pool p can be saved now.
-	Room(room []bool)
-	// Dropped counts pages that are not saved: there was no room, or with SaveHostEvict they have
-	// left memory by another way than host memory's.
+	// Room sets room[p] to how many pages of pool p can be saved now, and returns false if the
+	// store takes none. What it has no room for waits: NotSaved says that there is room again.
+	Room(room []int) (takes bool)
+	// Dropped counts pages that are not saved: they have left the pool before there was room, the
+	// store takes none, or with SaveHostEvict they have left memory by another way than host
+	// memory's.
 	Dropped(pages int)
 }
 
@@ -44,52 +46,90 @@ type saveMark uint8
 
 const (
 	saveUnknown saveMark = iota
+	saveWaiting          // it is to be saved
 	saveDone             // it has been offered to the store, or came from there
 	saveAbsent           // the pool held no page when it was looked for
 )
 
 // saves notes which pages are to be saved. With no store it notes nothing.
 //
-//	noteEffect, noteReuse ─▶ candidates ─▶ (after the round) saving ─▶ the offloader
+//	noteEffect, noteReuse ─▶ waiting ─▶ (between rounds, with room) saving ─▶ the offloader
 //
-// A mark keeps a page from being offered twice; a pool that loses a block clears it. With
-// SaveOnCommit first has an entry for each of blocks, in the same order, which says the pool;
-// otherwise first is empty, and all pools are looked at.
+// A mark keeps a page from being offered twice; a pool that loses a block clears it.
 type saves struct {
 	config *StoreConfig // nil: no store
-	blocks []protocol.BlockID
-	first  []poolBlock // with SaveOnCommit, what was stored first
-	marks  [][]saveMark
-	room   []bool // of each pool, as the gate has last said
+	// waiting has the blocks of pages to be saved, by pool, the oldest first. An entry whose mark
+	// is not saveWaiting is of a page that the pool has lost.
+	waiting [][]protocol.BlockID
+	marks   [][]saveMark
+	room    []int // in each pool, as the gate has last said
+	refused bool  // the store takes none
 	// forgotten says that the store's actor may have forgotten which blocks it was told.
 	forgotten bool
 }
 
-// poolBlock names the page of a block in a pool.
-type poolBlock struct {
-	pool  messages.PoolID
-	block protocol.BlockID
-}
+// maxWaiting is how many pages of a pool wait for room at most.
+const maxWaiting = 1 << 16
 
 func newSaves(c *Config) *saves {
-	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools)), room: make([]bool, len(c.Pools))}
+	n := len(c.Pools)
+	return &saves{config: c.Store, waiting: make([][]protocol.BlockID, n), marks: make([][]saveMark, n), room: make([]int, n)}
 }
 
-// ask asks the gate for which pools there is room.
-func (s *saves) ask() {
+// ready tells whether there is room for a page that waits, or the store takes none: then none
+// waits any longer.
+func (s *saves) ready() bool {
+	if s.waits() == 0 {
+		return false
+	}
+	takes := true
 	if s.config.Gate != nil {
-		s.config.Gate.Room(s.room)
-		return
+		takes = s.config.Gate.Room(s.room)
 	}
+	found := false
 	for p := range s.room {
-		s.room[p] = true
+		if !takes || s.config.Gate == nil {
+			s.room[p] = maxWaiting
+		}
+		found = found || s.room[p] > 0 && len(s.waiting[p]) > 0
+	}
+	s.refused = !takes
+	return found
+}
+
+// waits is how many pages wait, at most.
+func (s *saves) waits() int {
+	n := 0
+	for p := range s.waiting {
+		n += len(s.waiting[p])
+	}
+	return n
+}
+
+// offer makes a page wait, unless it was offered before.
+func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
+	switch m := s.mark(p, b); {
+	case *m != saveUnknown:
+	case len(s.waiting[p]) == maxWaiting:
+		s.drop(1)
+	default:
+		*m = saveWaiting
+		s.waiting[p] = append(s.waiting[p], b)
 	}
 }
 
-// drop counts pages for which there is no room. Their marks stay saveUnknown, so the next
-// occasion offers them again.
+// clear forgets what is known of a page, which the pool has lost.
+func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
+	m := s.mark(p, b)
+	if *m == saveWaiting {
+		s.drop(1)
+	}
+	*m = saveUnknown
+}
+
+// drop counts pages that are not saved.
 func (s *saves) drop(pages int) {
-	if pages > 0 {
+	if pages > 0 && s.config.Gate != nil {
 		s.config.Gate.Dropped(pages)
 	}
 }
@@ -97,8 +137,8 @@ func (s *saves) drop(pages int) {
 // lose counts pages whose contents have left memory by another way than out of host memory.
 // With SaveHostEvict they were not saved; other policies have offered them before.
 func (s *saves) lose(pages int) {
-	if pages > 0 && s.evicts() && s.config.Gate != nil {
-		s.config.Gate.Dropped(pages)
+	if s.evicts() {
+		s.drop(pages)
 	}
 }
 
@@ -130,8 +170,8 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 // tell what has reached the store's actor.
 func (s *saves) reset() {
 	s.forgotten = true
-	s.blocks, s.first = s.blocks[:0], s.first[:0]
 	for p := range s.marks {
+		s.waiting[p] = s.waiting[p][:0]
 		clear(s.marks[p])
 	}
 }
@@ -151,8 +191,12 @@ func (s *saves) forget(items []protocol.SaveItem) {
 }
 
 // NotSaved tells the coordinator of pages that the store has not got after all: the next
-// admission that reuses their blocks offers them again. It may come at any time.
-func (c *Coordinator) NotSaved(items []protocol.SaveItem) { c.out.saves.forget(items) }
+// admission that reuses their blocks offers them again. Without items it says that there is
+// room for pages that wait. It may come at any time.
+func (c *Coordinator) NotSaved(items []protocol.SaveItem) {
+	c.out.saves.forget(items)
+	c.run()
+}
 
 // noteEffect notes what the tree has changed.
 func (s *saves) noteEffect(e *protocol.Effect) {
@@ -163,18 +207,14 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 	for _, b := range e.Blocks {
 		switch m := s.mark(e.Pool, b); {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
-			// The pool has lost the block. Should contents of that name come back, they are a
-			// new page.
-			*m = saveUnknown
+			// Should contents of that name come back, they are a new page.
+			s.clear(e.Pool, b)
 		case e.Kind == protocol.HostAttach:
 			// These contents have just come from the store.
 			*m = saveDone
-		// Also of contents that come back from host memory, which were stored before. The gate is
-		// asked when the tree has said which of the blocks are whole.
-		case offers && *m == saveUnknown:
-			*m = saveDone
-			s.first = append(s.first, poolBlock{e.Pool, b})
-			s.blocks = append(s.blocks, b)
+		// Also of contents that come back from host memory, which were stored before.
+		case offers:
+			s.offer(e.Pool, b)
 		case e.Kind == protocol.Attach && *m == saveAbsent:
 			*m = saveUnknown
 		}
@@ -189,7 +229,7 @@ func (s *saves) noteMoves(moves []protocol.BlockMove) {
 	}
 	for i := range moves {
 		if moves[i].To == protocol.Nowhere {
-			*s.mark(moves[i].Pool, moves[i].Block) = saveUnknown
+			s.clear(moves[i].Pool, moves[i].Block)
 		}
 	}
 }
@@ -199,34 +239,15 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 	if !s.on() || s.config.Policy != SaveOnReuse {
 		return
 	}
-	asked, dropped := false, 0
 	for _, b := range blocks {
-		candidate, unknown := false, 0
 		for p := range s.marks {
-			if *s.mark(messages.PoolID(p), b) != saveUnknown {
-				continue
-			}
-			// Most blocks that are reused were offered before: then the gate is not asked.
-			if !asked {
-				s.ask()
-				asked = true
-			}
-			unknown++
-			candidate = candidate || s.room[p]
-		}
-		// One page that was not offered makes the block a candidate; choose looks at each of its
-		// pools again.
-		if candidate {
-			s.blocks = append(s.blocks, b)
-		} else {
-			dropped += unknown
+			s.offer(messages.PoolID(p), b)
 		}
 	}
-	s.drop(dropped)
 }
 
-// saving asks for the bytes of what the round before has made a candidate. It serves
-// no request: it goes before the next one, which could evict the pages.
+// saving asks for the bytes of pages that wait, as many as there is room for. It serves no
+// request: it goes before the next one, which could evict the pages.
 //
 //	begin ─▶ locating ─▶ naming ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
 //
@@ -235,6 +256,7 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 type saving struct {
 	*shared
 	stage  string
+	pools  []messages.PoolID // of the pages that are looked for; locate has their blocks
 	locate protocol.Locate
 	names  protocol.NameBlocks
 	record protocol.SavePages
@@ -247,16 +269,31 @@ const (
 	savingOrdering = "ordering" // the offloader orders the copies
 )
 
-// due tells whether there are candidates.
-func (s *saving) due() bool { return len(s.out.saves.blocks) > 0 }
-
-// begin asks the tree for the places and priorities of the candidates.
-func (s *saving) begin() {
-	// The details are the lengths and priorities, by which add decides.
+// begin asks the tree for the places and priorities of pages that there is room for, or of all
+// to count them if the store takes none. It returns false if there are none.
+func (s *saving) begin() bool {
+	all := s.out.saves
+	if !all.ready() {
+		return false
+	}
+	s.pools, s.locate.Blocks = s.pools[:0], s.locate.Blocks[:0]
+	for p, list := range all.waiting {
+		n := min(all.room[p], len(list))
+		for _, b := range list[:n] {
+			if *all.mark(messages.PoolID(p), b) == saveWaiting {
+				s.pools, s.locate.Blocks = append(s.pools, messages.PoolID(p)), append(s.locate.Blocks, b)
+			}
+		}
+		all.waiting[p] = slices.Delete(list, 0, n)
+	}
+	if len(s.pools) == 0 {
+		return false
+	}
+	// The details are the lengths and priorities, by which choose decides.
 	s.locate.Epoch, s.locate.Details = s.kernel.epoch, true
-	s.locate.Blocks = append(s.locate.Blocks[:0], s.out.saves.blocks...)
 	s.stage, s.kernel.active = savingLocating, s
 	s.kernel.toTree(&s.locate)
+	return true
 }
 
 // resume does the stage that follows.
@@ -277,34 +314,31 @@ func (s *saving) resume() {
 func (s *saving) choose() {
 	all := s.out.saves
 	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
-	dropped := 0
-	if all.config.Policy == SaveOnCommit {
-		all.ask()
-	}
-	for i := range s.locate.Blocks {
-		if all.config.Policy == SaveOnCommit {
-			dropped += s.addFirst(i)
-			continue
+	for i, p := range s.pools {
+		b := s.locate.Blocks[i]
+		m, from := all.mark(p, b), s.locate.Pages[p][i]
+		switch {
+		case from == protocol.Nowhere:
+			*m = saveAbsent
+		case !s.worth(int(p), i):
+			*m = saveUnknown // its priority may have risen when the block is reused the next time
+		case all.refused:
+			all.clear(p, b)
+		default:
+			*m = saveDone
+			s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: p, Block: b, From: from})
 		}
-		for p := range s.config.Pools {
-			s.addReused(p, i)
-		}
 	}
-	all.drop(dropped)
-	// Chosen or not, a candidate is looked at once: the round that makes it one again adds it
-	// again.
-	all.blocks, all.first = all.blocks[:0], all.first[:0]
 	if len(s.record.Items) == 0 {
 		s.end()
 		return
 	}
 	s.names.Epoch, s.names.All, s.names.Blocks = s.kernel.epoch, all.forgotten, s.names.Blocks[:0]
 	for i := range s.record.Items {
-		// With SaveOnReuse the pages of one block are next to each other.
-		if b := s.record.Items[i].Block; i == 0 || b != s.record.Items[i-1].Block {
-			s.names.Blocks = append(s.names.Blocks, b)
-		}
+		s.names.Blocks = append(s.names.Blocks, s.record.Items[i].Block)
 	}
+	slices.Sort(s.names.Blocks) // several pools save pages of one block
+	s.names.Blocks = slices.Compact(s.names.Blocks)
 	s.stage = savingNaming
 	s.kernel.toTree(&s.names)
 }
@@ -318,48 +352,12 @@ func (s *saving) order() {
 	s.kernel.toOffloader(&s.record)
 }
 
-// addFirst adds the page of the i-th candidate, which was stored first, in its pool. It
-// returns 1 if the page is dropped because there is no room.
-func (s *saving) addFirst(i int) (dropped int) {
-	all, first := s.out.saves, s.out.saves.first[i]
-	switch {
-	case !s.worth(int(first.pool), i):
-	case all.room[first.pool]:
-		s.add(int(first.pool), i)
-	default:
-		*all.mark(first.pool, first.block) = saveUnknown
-		return 1
-	}
-	return 0
-}
-
-// addReused adds the page of the i-th candidate in a pool unless it was offered before. A page
-// that is not worth saving keeps saveUnknown: its priority may have risen when the block is
-// reused the next time.
-func (s *saving) addReused(p, i int) {
-	m := s.out.saves.mark(messages.PoolID(p), s.locate.Blocks[i])
-	switch {
-	case *m != saveUnknown:
-	case s.locate.Pages[p][i] == protocol.Nowhere:
-		*m = saveAbsent
-	case s.worth(p, i):
-		*m = saveDone
-		s.add(p, i)
-	}
-}
-
-// worth tells whether the page of the i-th candidate in a pool is one to be saved: of a whole
+// worth tells whether the i-th page, which a pool has, is one to be saved: of a whole
 // block, with the priority.
 func (s *saving) worth(p, i int) bool {
 	// A block of an encoder's input is whole, however many of its tokens are padding.
 	whole := s.cross.has(p) || s.locate.Tokens[i] == s.config.TokensPerBlock
-	return s.locate.Pages[p][i] != protocol.Nowhere && whole && s.locate.Priorities[i] >= s.out.saves.config.MinPriority
-}
-
-// add adds the page of the i-th candidate in a pool to those that are to be saved.
-func (s *saving) add(p, i int) {
-	item := protocol.SaveItem{Pool: messages.PoolID(p), Block: s.locate.Blocks[i], From: s.locate.Pages[p][i]}
-	s.record.Items = append(s.record.Items, item)
+	return whole && s.locate.Priorities[i] >= s.out.saves.config.MinPriority
 }
 
 func (s *saving) end() { s.stage, s.kernel.active = "", nil }
@@ -367,14 +365,14 @@ func (s *saving) end() { s.stage, s.kernel.active = "", nil }
 // String names the stage.
 func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 
-// flush serves Flush, whose answer is that of the store's actor: everything that was
-// to be saved has been ordered before, since saving goes before the next request. Only the
-// sequence is looked for here, because the store's actor knows none.
+// flush serves Flush, whose answer is that of the store's actor: everything that was to be
+// saved and had room has been ordered before, since saving goes before the next request. Only
+// the sequence is looked for here, because the store's actor knows none.
 type flush struct{ *shared }
 
 func (t *flush) start(request any) {
 	r := request.(*protocol.Flush)
-	r.Err, r.Saved = nil, 0
+	r.Err, r.Saved, r.Waiting = nil, 0, t.out.saves.waits()
 	if r.Sequence != 0 {
 		if _, refusal := t.sequences.Find(r.Sequence); refusal != nil {
 			r.Err = refusal

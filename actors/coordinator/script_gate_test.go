@@ -9,30 +9,31 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// gate is the SaveGate of a script: it has room for the pages of the first pools, and prints
-// how many pages were not looked for or found no room.
+// gate is the SaveGate of a script: it has room for so many pages of each pool, takes none if
+// that is negative, and prints how many pages were dropped.
 type gate struct {
-	open int // pools
-	out  *trace
+	pages int
+	out   *trace
 }
 
 // Room implements coordinator.SaveGate.
-func (g *gate) Room(room []bool) {
+func (g *gate) Room(room []int) bool {
 	for p := range room {
-		room[p] = p < g.open
+		room[p] = max(0, g.pages)
 	}
+	return g.pages >= 0
 }
 
 // Dropped implements coordinator.SaveGate.
 func (g *gate) Dropped(pages int) { fmt.Fprintf(g.out, "  gate      %d pages dropped\n", pages) }
 
 // saves is the configuration of a store that a script names; nil: there is none. At first
-// there is room for the pages of all pools.
+// there is room for 100 pages of each pool.
 func (s *script) saves(d *datadriven.TestData) *coordinator.StoreConfig {
 	if !d.HasArg("save") {
 		return nil
 	}
-	s.gate = gate{open: 100, out: &s.out}
+	s.gate = gate{pages: 100, out: &s.out}
 	c := &coordinator.StoreConfig{MinPriority: messages.Priority(s.number(d, "least", 0)), Gate: &s.gate}
 	var policy string
 	d.ScanArgs(s.t, "save", &policy)

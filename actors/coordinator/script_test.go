@@ -102,7 +102,8 @@ func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
 	case "lose":
 		s.lose(d)
 	case "gate":
-		s.gate.open = number(s.t, d.CmdArgs[0].Key)
+		s.gate.pages = number(s.t, d.CmdArgs[0].Key)
+		s.SaveRoom()
 	case "write":
 		for _, arg := range d.CmdArgs {
 			s.written[arg.Key] = number(s.t, arg.Vals[0])

@@ -69,6 +69,12 @@ func (e *Engine) Do(request any) {
 	e.drain()
 }
 
+// SaveRoom tells the coordinator that there is room again for pages that are to be saved.
+func (e *Engine) SaveRoom() {
+	e.core.NotSaved(nil)
+	e.drain()
+}
+
 // drain gives answers and failures to the coordinator until there are no more.
 func (e *Engine) drain() {
 	for e.answered > 0 || len(e.failed) > 0 {

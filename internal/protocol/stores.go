@@ -102,5 +102,6 @@ type Flush struct {
 	messages.Request
 	Sequence messages.SequenceID // 0: none
 	Saved    int                 // objects saved since the last Flush
+	Waiting  int                 // pages that had no room yet: another Flush waits for these
 	Err      error
 }
