@@ -18,12 +18,19 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
+// The tokens of a block of demo chat, unless the user says so, and of a chunk of a prompt.
+const (
+	chatBlock = 16
+	chatChunk = 64
+)
+
 // chatFlags are those of demo chat.
 type chatFlags struct {
 	model   string
 	tokens  int
 	compare bool
 	config  runner.Config
+	cache   cacheFlags
 	store   storeFlag
 }
 
@@ -45,7 +52,9 @@ is told: My name is Anna. What is my name?`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			f.store.notes = c.ErrOrStderr()
-			if err := cmp.Or(atLeast("tokens", f.tokens, 1), atLeast("pages", f.config.Pages, 0), atLeast("host-pages", f.config.HostPages, 0)); err != nil {
+			f.config.Chunk = chatChunk
+			if err := cmp.Or(atLeast("tokens", f.tokens, 1), atLeast("pages", f.config.Pages, 0), atLeast("host-pages", f.config.HostPages, 0),
+				f.cache.read(c.Flags(), &f.config, chatBlock)); err != nil {
 				return statusError{err, statusUsage}
 			}
 			talk, err := newTalk(c.Context(), &f)
@@ -62,6 +71,7 @@ is told: My name is Anna. What is my name?`,
 	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
 	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device `pages`; 0: enough for two of the longest chats")
 	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "`pages` in host memory; 0: none")
+	f.cache.add(c.Flags())
 	f.store.add(c.Flags())
 	return c
 }
@@ -81,7 +91,6 @@ func newTalk(ctx context.Context, f *chatFlags) (*talk, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.config.TokensPerBlock, f.config.Chunk = 16, 64
 	closeStore, err := f.store.attach(ctx, &f.config, l.files, l.path)
 	if err != nil {
 		return nil, err

@@ -192,7 +192,7 @@ func (c *seen) abort(t *testing.T, url string, prompt []int) {
 // clients saw, under every name that it exports.
 func TestCountersAreWhatClientsSaw(t *testing.T) {
 	points := &enginetest.Failpoints{}
-	f := &serveFlags{model: "tiny", dtype: "float32", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute}
+	f := &serveFlags{model: "tiny", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute}
 	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 30, 24, 16, 64, 512
 	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
 	f.limits = scheduler.Config{Running: 8, Waiting: 256, StepTokens: 256, Draft: 3}

@@ -27,10 +27,13 @@ func modelCommand() *cobra.Command {
 // cacheTypes are the element types that --dtype takes.
 var cacheTypes = []windows.DType{windows.Float32, windows.Float16, windows.BFloat16, windows.Int8, windows.FP8}
 
+// runBlock are the tokens of a block, unless the user says so.
+const runBlock = 32
+
 func modelRunCommand() *cobra.Command {
 	var config runner.Config
 	var store storeFlag
-	dtype := string(windows.Float32)
+	var cache cacheFlags
 	c := &cobra.Command{
 		Use:   "run FOLDER",
 		Short: "Answer requests with a model, JSON lines on standard input",
@@ -46,11 +49,8 @@ first_logits_position, the first position that was computed.`,
 		Example: `  echo '{"tokens":[5,7,11,13],"new":8}' | demo model run cmd/demo/internal/model/testdata/llama_gqa`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if err := cmp.Or(atLeast("tokens-per-block", config.TokensPerBlock, 1), atLeast("pages", config.Pages, 0),
-				atLeast("host-pages", config.HostPages, 0), atLeast("chunk", config.Chunk, 0)); err != nil {
-				return statusError{err, statusUsage}
-			}
-			if config.DType, err = cacheType(dtype); err != nil {
+			if err := cmp.Or(atLeast("pages", config.Pages, 0), atLeast("host-pages", config.HostPages, 0),
+				atLeast("chunk", config.Chunk, 0), cache.read(c.Flags(), &config, runBlock)); err != nil {
 				return statusError{err, statusUsage}
 			}
 			m, source, err := model.Load(args[0])
@@ -71,14 +71,15 @@ first_logits_position, the first position that was computed.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&config.TokensPerBlock, "tokens-per-block", 32, "`tokens` of a block")
+	f.Int("tokens-per-block", runBlock, "`tokens` of a block")
 	f.IntVar(&config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
 	f.IntVar(&config.HostPages, "host-pages", 0, "`pages` of each pool in host memory; 0: none")
 	f.IntVar(&config.Chunk, "chunk", 0, "`tokens` of a prompt that are computed at a time, a multiple of a block; 0: all")
 	store.add(f)
-	f.BoolVar(&config.NoReuse, "no-reuse", false, "store and reuse nothing")
-	f.StringVar(&dtype, "dtype", dtype, "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
+	f.Bool("no-reuse", false, "store and reuse nothing")
+	f.String("dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
 	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")
+	cache.add(f)
 	return c
 }
 

@@ -8,24 +8,26 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/plan"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/internal/cacheflags"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
 	"github.com/kvactor/kvactor/windows/hfconfig/gguf"
-	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
 // planFlags are the flags of `demo plan`.
 type planFlags struct {
 	memory, hostMemory     plan.Size
 	hostFree               plan.Size
-	dtype, link, indexType string
+	cache                  cacheflags.Flags
+	link, indexType        string
 	tp, seqLen, maxSeqLen  int
 	tokensPerBlock, number int
 	parameters             float64
@@ -72,7 +74,7 @@ Nothing is allocated and no device is needed.`,
 	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
 	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading, of each device (default: none)")
 	flags.Var(&f.hostFree, "host-free", "host memory that is free for all devices (default: not checked)")
-	flags.StringVar(&f.dtype, "dtype", "", "element `type` of the cache (default: the model's)")
+	flags.String("dtype", "", "element `type` of the cache (default: the model's)")
 	flags.StringVar(&f.indexType, "index-dtype", "", "element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
 	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
 	flags.IntVar(&f.seqLen, "seq-len", 0, "`tokens` of a typical sequence, for which memory is split (default: the longest)")
@@ -84,6 +86,13 @@ Nothing is allocated and no device is needed.`,
 	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
 	flags.BoolVar(&f.resources, "resources", false, "say what each layer keeps, in which pool, and why")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
+	f.cache.AddSet(flags)
+	f.cache.Key(flags, "dtype", "dtype")
+	f.cache.Key(flags, "tokens-per-block", "tokens_per_block")
+	f.cache.Key(flags, "seq-len", "expected_seq_len")
+	f.cache.KeyOf(flags, "host-memory", "host_cache_size", func() (string, error) {
+		return strconv.FormatInt(int64(f.hostMemory), 10), nil
+	})
 	return c
 }
 
@@ -111,7 +120,10 @@ func (f *planFlags) check() error {
 }
 
 func planModel(c *cobra.Command, args []string, f *planFlags) error {
-	cache, unread := f.cache(args[1:])
+	if len(args) > 1 {
+		f.cache.File = args[1]
+	}
+	cache, unread := f.cache.Read(windows.DefaultConfig())
 	model, err := f.model(args[0], cache)
 	if err != nil {
 		return cmp.Or(unread, err)
@@ -146,35 +158,6 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 		return encoder.Encode(p)
 	}
 	return p.Print(c.OutOrStdout(), report.Locale())
-}
-
-// cache is the configuration: that of the file, if there is one, with what the
-// flags say.
-func (f *planFlags) cache(files []string) (windows.Config, error) {
-	cache := windows.DefaultConfig()
-	for _, name := range files {
-		file, err := os.Open(name)
-		if err != nil {
-			return cache, err
-		}
-		defer file.Close()
-		if cache, err = kvconfig.ReadYAML(file); err != nil {
-			return cache, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if f.dtype != "" {
-		cache.DType = f.dtype
-	}
-	if f.hostMemory > 0 {
-		cache.HostCacheSize = int64(f.hostMemory)
-	}
-	if f.tokensPerBlock > 0 {
-		cache.TokensPerBlock = f.tokensPerBlock
-	}
-	if f.seqLen > 0 {
-		cache.ExpectedSeqLen = f.seqLen
-	}
-	return cache, nil
 }
 
 // model reads the geometry, of a file or folder if there is one of that name, else of a preset.

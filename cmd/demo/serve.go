@@ -28,7 +28,7 @@ import (
 type serveFlags struct {
 	model, listen string
 	config        runner.Config
-	dtype         string
+	cache         cacheFlags
 	limits        scheduler.Config
 	timeout       time.Duration
 	grace         time.Duration
@@ -37,6 +37,9 @@ type serveFlags struct {
 	store         storeFlag
 	watch         watchFlags
 }
+
+// serveBlock are the tokens of a block, unless the user says so.
+const serveBlock = 16
 
 func serveCommand() *cobra.Command {
 	var f serveFlags
@@ -56,11 +59,19 @@ ZeroMQ for routers, as vLLM does.
 
 Without --model it serves SmolLM2, if it is where demo model get smollm2 says, and
 else a tiny model that comes with the program. It listens on this machine only,
-unless --listen says otherwise; there are no passwords.`,
+unless --listen says otherwise; there are no passwords.
+
+--config takes a file of TensorRT-LLM's options, or its kv_cache_config alone; flags
+come before it. The device's pages are those of --pages, which max_tokens bounds;
+host_cache_size counts unless --host-pages is given.`,
 		Example: `  demo serve
+  demo serve --config options.yaml --set event_buffer_max_size=1024
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cmp.Or(f.check(), f.cache.read(c.Flags(), &f.config, serveBlock)); err != nil {
+				return statusError{err, statusUsage}
+			}
 			s, err := openService(c.Context(), &f, c.ErrOrStderr())
 			if err != nil {
 				return statusError{err, statusUsage}
@@ -73,12 +84,12 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` to listen on; without a host, such as :8080, on this machine only")
 	flags.IntVar(&f.config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
 	flags.IntVar(&f.config.HostPages, "host-pages", 1024, "`pages` of each pool in host memory; 0: none")
-	flags.IntVar(&f.config.TokensPerBlock, "tokens-per-block", 16, "`tokens` of a block")
+	flags.Int("tokens-per-block", serveBlock, "`tokens` of a block")
 	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
 	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
-	flags.BoolVar(&f.config.NoReuse, "no-reuse", false, "store and reuse nothing")
-	flags.StringVar(&f.config.Policy, "policy", windows.PriorityLRU, "eviction `policy`: priority_lru, or forecast where clients take turns with more than the cache holds")
-	flags.StringVar(&f.dtype, "dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
+	flags.Bool("no-reuse", false, "store and reuse nothing")
+	flags.String("policy", windows.PriorityLRU, "eviction `policy`: priority_lru, or forecast where clients take turns with more than the cache holds")
+	flags.String("dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
 	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
 	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")
 	flags.IntVar(&f.limits.StepTokens, "step-tokens", 256, "prompt `tokens` that a step computes")
@@ -87,6 +98,7 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.DurationVar(&f.grace, "grace", 20*time.Second, "`time` that requests have to end after an interrupt")
 	flags.StringSliceVar(&f.origins, "allowed-origins", nil, "`origins` whose pages browsers let read the answers; *: all")
 	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, /invalidate_prefix_cache and /set_weights, by which any client can empty the cache")
+	f.cache.add(flags)
 	f.store.add(flags)
 	f.watch.add(flags)
 	return c
@@ -110,15 +122,13 @@ func (f *serveFlags) check() error {
 	c, l := &f.config, &f.limits
 	if err := cmp.Or(
 		atLeast("pages", c.Pages, 0), atLeast("host-pages", c.HostPages, 0), atLeast("max-len", c.MaxLen, 0),
-		atLeast("tokens-per-block", c.TokensPerBlock, 1), atLeast("chunk", c.Chunk, 1),
+		atLeast("chunk", c.Chunk, 1),
 		atLeast("running", l.Running, 1), atLeast("waiting", l.Waiting, 1),
 		atLeast("step-tokens", l.StepTokens, 1), atLeast("draft", l.Draft, 0),
 	); err != nil {
 		return err
 	}
 	switch {
-	case c.Chunk%c.TokensPerBlock != 0:
-		return fmt.Errorf("--chunk %d is not a multiple of --tokens-per-block %d", c.Chunk, c.TokensPerBlock)
 	case f.timeout <= 0:
 		return fmt.Errorf("--timeout %s is not above 0", f.timeout)
 	case f.grace < 0:
@@ -130,12 +140,6 @@ func (f *serveFlags) check() error {
 // openService opens everything that can be wrong.
 func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *service, err error) {
 	f.store.notes = notes
-	if err := f.check(); err != nil {
-		return nil, err
-	}
-	if f.config.DType, err = cacheType(f.dtype); err != nil {
-		return nil, err
-	}
 	s := &service{flags: f}
 	if s.language, err = openLanguage(f.model); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/internal/cacheflags"
 	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/cmd/kvactord/internal/daemon"
 	"github.com/kvactor/kvactor/events/publish/wire"
@@ -28,8 +29,7 @@ type flags struct {
 	daemon.Config
 	memory, staging string
 	uids            []uint
-	config          string
-	policy          string
+	cache           cacheflags.Flags
 	quotas          []string
 	store           string
 	storeRequired   bool
@@ -46,8 +46,8 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.Listen, "listen", "", "serve a TCP port of the loopback interface as well: `address`, such as 127.0.0.1:7171")
 	set.UintSliceVar(&f.uids, "allow-uid", nil, "users beside one's own whose processes may connect, by `number`")
 	set.IntVar(&f.Engines, "engines", f.Engines, "models that are served at a time; each has an equal part of the memory")
-	set.StringVar(&f.config, "config", "", "`file` with a cache configuration in YAML or JSON, by TensorRT-LLM's names")
-	set.StringVar(&f.policy, "policy", "", "eviction policy: priority_lru or forecast")
+	f.cache.Add(set)
+	set.String("policy", "", "eviction policy: priority_lru or forecast")
 	set.StringArrayVar(&f.quotas, "quota", nil, "`salt=share` of the memory, such as gold=0.5; *=share is that of all other salts")
 	set.StringVar(&f.store, "store", "", "keep pages in a store as well: file:///a/folder, valkey://host:6379")
 	set.BoolVar(&f.storeRequired, "store-required", false, "end if the store cannot be opened; otherwise start without it and find it later")
@@ -61,6 +61,11 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.IntVar(&f.RequestBytes, "request-bytes", f.RequestBytes, "size of the largest request")
 	set.DurationVar(&f.Deadline, "deadline", f.Deadline, "time of a request that names none")
 	set.BoolVar(&f.quiet, "quiet", false, "log warnings and errors only")
+	f.cache.Key(set, "policy", "eviction_policy")
+	f.cache.KeyOf(set, "staging", "host_cache_size", func() (string, error) {
+		bytes, err := parseSize(f.staging)
+		return strconv.FormatInt(bytes, 10), err
+	})
 }
 
 // read makes the configuration. The caller calls closeStore when the daemon has ended.
@@ -87,44 +92,36 @@ func (f *flags) read(ctx context.Context, errs io.Writer) (c daemon.Config, clos
 }
 
 // readCache reads the configuration of the cache; flags come before the file.
-func (f *flags) readCache() error {
-	if f.config != "" {
-		file, err := os.Open(f.config)
-		if err != nil {
-			return fmt.Errorf("--config: %w", err)
-		}
-		defer file.Close()
-		if f.Cache, err = kvconfig.ReadYAML(file); err != nil { // JSON is YAML
-			return fmt.Errorf("--config %s: %w", f.config, err)
-		}
+func (f *flags) readCache() (err error) {
+	if f.Cache, err = f.cache.Read(f.Cache); err != nil {
+		return err
 	}
-	switch f.policy {
-	case "":
+	switch f.Cache.EvictionPolicy {
 	case windows.PriorityLRU, windows.Forecast:
-		f.Cache.EvictionPolicy = f.policy
 	default:
-		return fmt.Errorf("--policy %s: want %s or %s", f.policy, windows.PriorityLRU, windows.Forecast)
+		return fmt.Errorf("--policy %s: want %s or %s", f.Cache.EvictionPolicy, windows.PriorityLRU, windows.Forecast)
 	}
-	if f.staging != "" {
-		var err error
-		if f.Cache.HostCacheSize, err = parseSize(f.staging); err != nil {
-			return fmt.Errorf("--staging: %w", err)
-		}
-	}
+	return f.readQuotas()
+}
+
+// readQuotas adds --quota to those of the file.
+func (f *flags) readQuotas() error {
+	shares := map[string]float64{}
+	maps.Copy(shares, f.Cache.SaltQuotas)
 	for _, text := range f.quotas {
 		at := strings.LastIndexByte(text, '=')
 		share, err := strconv.ParseFloat(text[at+1:], 64)
 		if at < 1 || err != nil {
 			return errors.New("--quota: want salt=share, such as gold=0.5") // the salt is a secret
 		}
-		if text[:at] == "*" {
-			f.Cache.OtherSaltsQuota = share
-			continue
+		if text[:at] != "*" {
+			shares[text[:at]] = share
+		} else if err := kvconfig.Set(&f.Cache, "other_salts_quota", text[at+1:]); err != nil {
+			return fmt.Errorf("--quota: %w", err)
 		}
-		if f.Cache.SaltQuotas == nil {
-			f.Cache.SaltQuotas = map[string]float64{}
-		}
-		f.Cache.SaltQuotas[text[:at]] = share
+	}
+	if len(shares) > 0 {
+		f.Cache.SaltQuotas = shares
 	}
 	return nil
 }

@@ -168,18 +168,14 @@ func crossFraction(r *reading, e entry) {
 	}
 }
 
-// transferMode reads a deprecated option, which is refused whatever its value. The
-// empty string stands for none in Config, therefore it is refused here.
+// transferMode reads a deprecated option, which is refused whatever its value is. In Config the
+// empty string stands for none, and nothing for other types, so these are refused here.
 func transferMode(r *reading, e entry) {
-	v, ok := e.value.(string)
-	switch {
-	case !ok:
-		r.misshape("%s is %s, not a string", e.name, describe(e.value))
-	case v == "":
+	v, _ := e.value.(string)
+	if v == "" {
 		r.say("%s is deprecated", e.name)
-	default:
-		r.config.TransferMode = v
 	}
+	r.config.TransferMode = v
 }
 
 // otherSaltsQuota reads the quota of all other salts. 0 stands for none in Config; a
@@ -209,6 +205,9 @@ func shares(field func(*windows.Config) *map[string]float64) setter {
 			// The first value counts, so that the rest is still checked.
 			if _, twice := parts[part.name]; twice {
 				r.misshape("%s has %s twice", e.name, part.name)
+				continue
+			}
+			if part.value == nil { // as if it were not there
 				continue
 			}
 			// The name in the problem says which part of which field.

@@ -22,7 +22,26 @@ func ReadJSON(r io.Reader) (windows.Config, error) {
 	if err != nil {
 		return windows.DefaultConfig(), err
 	}
-	return build(entries)
+	return build(windows.DefaultConfig(), entries)
+}
+
+// MergeSection reads one JSON object, the section alone, over a configuration. path, such as
+// "cache.", stands before names in errors. Errors are as in ReadJSON.
+func MergeSection(c *windows.Config, path string, r io.Reader) error {
+	entries, err := readJSON(r, configText)
+	if err != nil {
+		return err
+	}
+	return merge(c, path, entries)
+}
+
+// merge reads the entries of the section over a configuration.
+func merge(c *windows.Config, path string, entries []entry) error {
+	r := &reading{config: *c}
+	r.object(path, entries, names)
+	r.contradictions()
+	*c = r.config
+	return r.err()
 }
 
 // readJSON reads one JSON object. what names the text in errors.

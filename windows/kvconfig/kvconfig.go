@@ -3,6 +3,8 @@ package kvconfig
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -57,29 +59,41 @@ func read(r io.Reader, what string) ([]byte, error) {
 	return text, nil
 }
 
-// build makes the configuration of the entries: those of the section if there
-// is one, else all of them.
-func build(entries []entry) (windows.Config, error) {
-	r := &reading{config: windows.DefaultConfig()}
+// build makes the configuration of the entries over another one: those of the section if
+// there is one, else all of them.
+func build(base windows.Config, entries []entry) (windows.Config, error) {
+	r := &reading{config: base}
 	// A text is a whole options file or the section alone; the name of the section tells.
 	if has(entries, section) {
 		r.file(entries)
 	} else {
-		r.entries(entries)
+		r.object("", entries, names)
 	}
 	// After all names have been read: the two names of one field may be far apart.
 	r.contradictions()
 	return r.config, r.err()
 }
 
-// has reports whether a name is among the entries.
-func has(entries []entry, name string) bool {
-	for _, e := range entries {
-		if e.name == name {
-			return true
+// names are all names of the section.
+var names = allNames()
+
+func allNames() map[string]setter {
+	all := maps.Clone(options)
+	for name, set := range fields { // no name is in both
+		all[name] = func(r *reading, e entry) {
+			set(r, e)
+			r.given = append(r.given, given{e.name, name, e.value})
 		}
 	}
-	return false
+	return all
+}
+
+// Names are the names of the fields of windows.Config, in order.
+func Names() []string { return slices.Sorted(maps.Keys(fields)) }
+
+// has reports whether a name is among the entries.
+func has(entries []entry, name string) bool {
+	return slices.ContainsFunc(entries, func(e entry) bool { return e.name == name })
 }
 
 // topLevel are the names that an options file has beside the section with a
@@ -96,7 +110,7 @@ func (r *reading) file(entries []entry) {
 		switch {
 		case e.name != section:
 			// dtype of the file is that of the model, and of the cache within the section.
-			if (fields[e.name] != nil || options[e.name] != nil) && !topLevel[e.name] {
+			if names[e.name] != nil && !topLevel[e.name] {
 				r.say("%s is outside %s", e.name, section)
 			}
 		case read:
@@ -109,34 +123,26 @@ func (r *reading) file(entries []entry) {
 	}
 }
 
-// entries sets the fields. A section within the section is an unknown name.
-func (r *reading) entries(entries []entry) {
-	seen := make(map[string]bool, len(entries))
-	for _, e := range entries {
+// object reads the entries of an object by their names. The path of the object stands before
+// each name in problems, as an author searches for it.
+func (r *reading) object(path string, list []entry, setters map[string]setter) {
+	seen := make(map[string]bool, len(list))
+	for _, e := range list {
+		name := e.name
+		e.name = path + name
 		// JSON leaves open which of two values counts, so neither is preferred in silence.
-		if seen[e.name] {
+		if seen[name] {
 			r.misshape("%s is given twice", e.name)
 			continue
 		}
-		seen[e.name] = true
-		// Names of the engine go first; no name is in both lists.
-		set := fields[e.name]
-		if set == nil {
-			set = options[e.name]
-		}
-		if set == nil {
+		seen[name] = true
+		set, ok := setters[name]
+		switch {
+		case !ok:
 			// A misspelt name that was ignored would leave a default in force.
 			r.say("unknown name %s", e.name)
-			continue
-		}
-		// null asks for the default, which the field has already.
-		if e.value == nil {
-			continue
-		}
-		set(r, e)
-		// Options that set a field of another name record that themselves, see alias.
-		if fields[e.name] != nil {
-			r.given = append(r.given, given{e.name, e.name, e.value})
+		case e.value != nil: // null asks for the default, which the field has already
+			set(r, e)
 		}
 	}
 }
@@ -173,7 +179,7 @@ func (r *reading) section(value any) {
 	switch v := value.(type) {
 	case nil:
 	case []entry:
-		r.entries(v)
+		r.object("", v, names)
 	default:
 		r.misshape("%s is %s, not an object", section, describe(v))
 	}

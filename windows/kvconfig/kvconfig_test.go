@@ -113,7 +113,7 @@ func TestRefused(t *testing.T) {
 		{`{"tokens_per_block":true}`, messages.ErrBadRequest, "tokens_per_block is a boolean, not an integer"},
 		{`{"use_uvm":1}`, messages.ErrBadRequest, "use_uvm is an integer, not a boolean"},
 		{`{"dtype":16}`, messages.ErrBadRequest, "dtype is an integer, not a string"},
-		{`{"transfer_mode":1}`, messages.ErrBadRequest, "transfer_mode is an integer, not a string"},
+		{`{"transfer_mode":1}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
 		{`{"transfer_mode":""}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
 		{`{"free_gpu_memory_fraction":"x"}`, messages.ErrBadRequest, "free_gpu_memory_fraction is a string, not a number"},
 		{`{"cross_kv_cache_fraction":0}`, messages.ErrConfigInvalid, "cross_kv_cache_fraction is for encoder-decoder models only"},
@@ -127,7 +127,7 @@ func TestRefused(t *testing.T) {
 			"max_attention_window has a number with a fraction in it, not an integer; max_attention_window has null in it, not an integer"},
 		{`{"max_attention_window":[9223372036854775808]}`, messages.ErrConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
 		{`{"pool_fractions":0.5}`, messages.ErrBadRequest, "pool_fractions is a number with a fraction, not an object"},
-		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest, "pool_fractions of a is null, not a number; pool_fractions of b is an object, not a number"},
+		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest, "pool_fractions of b is an object, not a number"},
 		{`{"salt_quotas":[0.5]}`, messages.ErrBadRequest, "salt_quotas is a list, not an object"},
 		{`{"salt_quotas":{"a":"half"}}`, messages.ErrBadRequest, "salt_quotas of a is a string, not a number"},
 		{`{"other_salts_quota":0}`, messages.ErrConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
@@ -218,12 +218,12 @@ func TestOptionsOfOthers(t *testing.T) {
 		{`{"mamba_state_config":{"enable_branch_snapshot":false}}`, "mamba_state_config.enable_branch_snapshot false is not supported: branches always get a checkpoint"},
 		{`{"mamba_state_config":{"additional_snapshot_offsets_from_start":[128]}}`, "mamba_state_config.additional_snapshot_offsets_from_start is not supported: " +
 			"checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval"},
-		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: there is no disk tier; contents go to host memory, host_cache_size"},
-		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: there is no disk tier; contents go to host memory, host_cache_size`},
-		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: events are read from the engine, event_buffer_max_size; it has no publisher"},
+		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: a store is attached to the engine: --store file:///a/folder, offloader/stores"},
+		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: a store is attached to the engine: --store file:///a/folder, offloader/stores`},
+		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: a publisher is attached to the engine: --events, events/publish"},
 		{`{"max_gpu_total_bytes":5}`, "max_gpu_total_bytes 5 is not supported: limit the cache by free_gpu_memory_fraction or max_tokens"},
 		{`{"pool_ratio":[0.5,0.5]}`, "pool_ratio is not supported: set pool_fractions, which names the pools"},
-		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: rebalancing is an option of the engine, not of the configuration"},
+		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: pass WithAutoRebalance to the engine"},
 		{`{"block_reuse_config":{"policy":"per_conversation"}}`, "block_reuse_config is not supported: reuse follows enable_block_reuse, without a policy per conversation"},
 		{`{"iteration_stats_interval":"often"}`, "iteration_stats_interval is a string, not an integer"},
 		{`{"max_util_for_resume":[1]}`, "max_util_for_resume is a list, not a number"},
@@ -297,6 +297,53 @@ func TestProblemsOfBothKinds(t *testing.T) {
 	model := windows.Presets()["Llama-3.2-1B"].Model
 	assert.EqualError(t, windows.Join(err, c.Validate(model)),
 		"unknown name nope; tokens_per_block 24 is not a power of two greater than 1")
+}
+
+// TestMerge: what a text leaves out stays as it was.
+func TestMerge(t *testing.T) {
+	c := windows.DefaultConfig()
+	c.TokensPerBlock, c.OffloadAhead = 16, false
+	require.NoError(t, MergeYAML(&c, strings.NewReader("kv_cache_config:\n  max_tokens: 5\nbackend: pytorch\n")))
+	require.NoError(t, MergeSection(&c, "cache.", strings.NewReader(`{"dtype":"fp8","salt_quotas":{"a":0.5,"b":null}}`)))
+	want := windows.DefaultConfig()
+	want.TokensPerBlock, want.OffloadAhead, want.MaxTokens, want.DType = 16, false, 5, "fp8"
+	want.SaltQuotas = map[string]float64{"a": 0.5}
+	assert.Equal(t, want, c)
+
+	// The section is read alone, and names have the path.
+	err := MergeSection(&c, "cache.", strings.NewReader(`{"kv_cache_config":{},"nope":1,"max_tokens":0,"avg_seq_len":1,"expected_seq_len":2}`))
+	require.ErrorIs(t, err, messages.ErrConfigInvalid)
+	assert.EqualError(t, err, "unknown name cache.kv_cache_config; unknown name cache.nope; cache.max_tokens 0 is not 1 or more; "+
+		"cache.avg_seq_len 1 and cache.expected_seq_len 2 are one option with two values")
+	err = MergeSection(&c, "cache.", strings.NewReader(`{"dtype":1}`))
+	require.ErrorIs(t, err, messages.ErrBadRequest)
+	assert.EqualError(t, err, "cache.dtype is an integer, not a string")
+}
+
+// TestSet: a value of a flag is read as one in a file.
+func TestSet(t *testing.T) {
+	c := windows.DefaultConfig()
+	for name, value := range map[string]string{
+		"tokens_per_block": "64", "max_attention_window": "[512, 4096]", "enable_block_reuse": "false", "eviction_policy": "forecast",
+		"salt_quotas": `{"a: b": 0.5}`, "avg_seq_len": "100", "dtype": "",
+	} {
+		require.NoError(t, Set(&c, name, value), name)
+	}
+	want := windows.DefaultConfig()
+	want.TokensPerBlock, want.MaxAttentionWindow, want.EnableBlockReuse = 64, []int{512, 4096}, false
+	want.EvictionPolicy, want.SaltQuotas, want.ExpectedSeqLen = "forecast", map[string]float64{"a: b": 0.5}, 100
+	assert.Equal(t, want, c)
+	for _, tc := range []struct{ name, value, want string }{
+		{"tokens", "64", "unknown name tokens"},
+		{"max_tokens", "many", "max_tokens is a string, not an integer"},
+		{"max_tokens", "0", "max_tokens 0 is not 1 or more"},
+		{"dtype", "fp8: {", "dtype is not YAML: "},
+		{"disk_cache_size", "5", "disk_cache_size 5 is not supported"},
+		{"use_uvm", "false\n---\ntrue", "use_uvm is not YAML: 2 documents instead of one"},
+	} {
+		assert.ErrorContains(t, Set(&c, tc.name, tc.value), tc.want)
+	}
+	assert.Equal(t, want, c, "a value that is refused changes nothing")
 }
 
 // TestFormsAgree: what is valid as JSON means the same as YAML.

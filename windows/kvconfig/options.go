@@ -28,14 +28,17 @@ var options = map[string]setter{
 
 	// Refused with a reason, and with the values that ask for nothing.
 	"block_reuse_config":        refused(anObject, "reuse follows enable_block_reuse, without a policy per conversation"),
-	"disk_cache_path":           refused(aString, "there is no disk tier; contents go to host memory, host_cache_size", ""),
-	"disk_cache_size":           refused(anInteger, "there is no disk tier; contents go to host memory, host_cache_size", int64(0)),
-	"enable_kv_pool_rebalance":  refused(aBoolean, "rebalancing is an option of the engine, not of the configuration", false),
+	"disk_cache_path":           refused(aString, onDisk, ""),
+	"disk_cache_size":           refused(anInteger, onDisk, int64(0)),
+	"enable_kv_pool_rebalance":  refused(aBoolean, "pass WithAutoRebalance to the engine", false),
 	"kv_cache_retention_config": refused(anyKind, "a retention belongs to a request"),
-	"kv_events_config":          refused(anObject, "events are read from the engine, event_buffer_max_size; it has no publisher"),
+	"kv_events_config":          refused(anObject, "a publisher is attached to the engine: --events, events/publish"),
 	"max_gpu_total_bytes":       refused(anInteger, "limit the cache by free_gpu_memory_fraction or max_tokens", int64(0)),
 	"pool_ratio":                refused(aList, "set pool_fractions, which names the pools"),
 }
+
+// onDisk is what keeps pages on a disk.
+const onDisk = "a store is attached to the engine: --store file:///a/folder, offloader/stores"
 
 // kind is a type of values, in the words of an error.
 type kind struct {
@@ -135,28 +138,6 @@ func stateConfig(r *reading, e entry) {
 		return
 	}
 	r.object(e.name+".", list, stateOptions)
-}
-
-// object reads the entries of an object by their names. The path of the object stands before each
-// name in problems, as an author searches for it.
-func (r *reading) object(path string, list []entry, setters map[string]setter) {
-	seen := make(map[string]bool, len(list))
-	for _, e := range list {
-		name := e.name
-		e.name = path + name
-		if seen[name] {
-			r.misshape("%s is given twice", e.name)
-			continue
-		}
-		seen[name] = true
-		set, ok := setters[name]
-		switch {
-		case !ok:
-			r.say("unknown name %s", e.name)
-		case e.value != nil:
-			set(r, e)
-		}
-	}
 }
 
 // stateOptions are the names within mamba_state_config.

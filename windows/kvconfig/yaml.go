@@ -21,11 +21,30 @@ import (
 // mapping. Errors are as in ReadJSON. Aliases, merge keys and tags are refused: nothing here is
 // worth repeating, and a few of them can stand for gigabytes.
 func ReadYAML(r io.Reader) (windows.Config, error) {
+	c := windows.DefaultConfig()
+	err := MergeYAML(&c, r)
+	return c, err
+}
+
+// MergeYAML reads as ReadYAML does, over a configuration in place of the defaults.
+func MergeYAML(c *windows.Config, r io.Reader) error {
 	entries, err := readYAML(r, configText)
 	if err != nil {
-		return windows.DefaultConfig(), err
+		return err
 	}
-	return build(entries)
+	*c, err = build(*c, entries)
+	return err
+}
+
+// Set sets the field of a name of the section, as a flag does. The value is YAML, as it
+// stands behind the name in a file: a number, a word, [512, 32768]. An empty one leaves the field
+// as it is. Errors are as in ReadJSON.
+func Set(c *windows.Config, name, value string) error {
+	v, err := decodeYAML([]byte(value))
+	if err != nil {
+		return refusals.New(messages.ErrBadRequest, "%s is not YAML: %s", name, placed(err))
+	}
+	return merge(c, "", []entry{{name, v}})
 }
 
 // readYAML reads one YAML mapping. what names the text in errors.

@@ -22,7 +22,7 @@ const (
 type openLine struct {
 	model        windows.Model
 	cache        windows.Config
-	problems     []string
+	problems     []error
 	pages        *pagesLine
 	deviceMemory int64
 	seed         int64
@@ -51,14 +51,12 @@ func (o *object) open() openLine {
 		l.model = m.model()
 		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 && l.model.Layers > 1 {
 			// To the configuration a single value is that of all layers.
-			l.problems = append(l.problems, fmt.Sprintf("kv_heads has 1 values for %d layers", l.model.Layers))
+			l.problems = append(l.problems, refusals.New(messages.ErrConfigInvalid, "kv_heads has 1 values for %d layers", l.model.Layers))
 		}
 	} else {
 		o.missing("model")
 	}
-	if c := o.child("cache"); c != nil {
-		l.problems = append(l.problems, c.cache(&l.cache)...)
-	}
+	l.problems = append(l.problems, o.cache(&l.cache))
 	l.pages = o.pages()
 	l.store = o.store()
 	if w := o.optText("weights"); w != nil {
@@ -157,10 +155,7 @@ func (l openLine) setup() (Setup, error) {
 	if s.Cache.ExpectedSeqLen == 0 && s.Cache.PoolFractions == nil {
 		s.Cache.ExpectedSeqLen = l.model.MaxSeqLen // the protocol's default
 	}
-	problems := make([]error, 0, len(l.problems)+2)
-	for _, p := range l.problems {
-		problems = append(problems, refusals.New(messages.ErrConfigInvalid, "%s", p))
-	}
+	problems := slices.Clone(l.problems)
 	pools, err := windows.Pools(l.model, l.cache)
 	problems = append(problems, err)
 	if err == nil && l.model.OnlyStates() {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
 var update = flag.Bool("update", false, "write what is generated into docs/script.md")
@@ -38,7 +38,6 @@ var parts = []struct {
 }{
 	{"model", func(o *object) { o.model() }},
 	{"model.state", func(o *object) { o.layers(); o.int("bytes") }},
-	{"cache", func(o *object) { o.cache(new(windows.Config)) }},
 	{"pages, or pages.POOL", func(o *object) { o.counts() }},
 	{"tokens, if not a list", func(o *object) { o.int("from"); o.int("count") }},
 	{"multimodal[]", func(o *object) { o.text("hash"); o.int("start"); o.int("length") }},
@@ -52,7 +51,7 @@ func names(t *testing.T) []string {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	found := map[string]bool{}
-	asked := regexp.MustCompile(`\.(?:text|optText|int|optInt|intOr|flagOr|optNumber|list|objects|child|take|has|ints|numbers|setInt|setFlag|setText)\("(\w+)"|positive\("(\w+)"`)
+	asked := regexp.MustCompile(`\.(?:text|optText|int|optInt|intOr|flagOr|optNumber|list|objects|child|take|has|ints|numbers)\("(\w+)"`)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -60,7 +59,7 @@ func names(t *testing.T) []string {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range asked.FindAllStringSubmatch(string(text), -1) {
-			found[m[1]+m[2]] = true
+			found[m[1]] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -131,6 +130,7 @@ func reference(t *testing.T) string {
 	for _, p := range parts {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", p.name, quoted(taken(names, p.read)))
 	}
+	fmt.Fprintf(&b, "| `cache` | %s |\n", quoted(kvconfig.Names()))
 	b.WriteString("\n| event | fields |\n| --- | --- |\n")
 	for _, e := range []struct {
 		name string
@@ -164,7 +164,7 @@ func TestReference(t *testing.T) {
 	} else {
 		assert.Equal(t, want, string(text))
 	}
-	for _, name := range names(t) {
+	for _, name := range append(names(t), kvconfig.Names()...) {
 		assert.Contains(t, after, "`"+name+"`", "the page says what the field is")
 	}
 }

@@ -159,6 +159,21 @@ func (o *object) optNumber(name string) *float64 {
 	return &f
 }
 
+// numbers is an object of numbers; nil if there is none.
+func (o *object) numbers(name string) map[string]float64 {
+	child := o.child(name)
+	if child == nil {
+		return nil
+	}
+	out := make(map[string]float64, len(child.fields))
+	for _, f := range child.fields {
+		if n := child.optNumber(f.name); n != nil {
+			out[f.name] = *n
+		}
+	}
+	return out
+}
+
 // list visits the items of a list; false if there is none.
 func (o *object) list(name string, visit func(at string, item raw)) bool {
 	value, ok := o.take(name)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,10 @@ var system = sync.OnceValue(func() *actor.ActorSystem { return actors.NewSystem(
 
 // Config says how a model is run.
 type Config struct {
-	TokensPerBlock int // 0: 32
+	// Cache is the configuration of the cache; nil: the default. Pages and HostPages say what memory
+	// it has, MaxTokens bounds Pages, and with a HostCacheSize HostPages are as many as fit.
+	Cache          *windows.Config
+	TokensPerBlock int // 0: those of Cache
 	// Pages are those of each pool on the device. 0: enough for two of the longest
 	// sequences, and in state pools stateSequences working pages and as many
 	// checkpoints.
@@ -36,8 +40,7 @@ type Config struct {
 	States    windows.PageCounts // of each state pool, instead of the two above; zero: none
 	Chunk     int                // tokens of a prompt that are computed at a time; 0: all
 	NoReuse   bool               // store and match nothing
-	Policy    string             // of eviction; "": that of windows.DefaultConfig
-	DType     windows.DType      // of the cache; "": float32
+	DType     windows.DType      // of the cache; "": that of Cache, float32 if it is auto
 	MaxLen    int                // of a sequence; 0: what the model is made for, at most 8192
 	Workers   int                // that compute; 0: one for each processor
 	Checked   bool               // report every access to pages that nothing orders
@@ -58,8 +61,15 @@ const stateSequences = 16
 
 // setDefaults fills in defaults.
 func (c *Config) setDefaults(m *model.Model) error {
+	if c.Cache == nil {
+		cache := windows.DefaultConfig()
+		c.Cache = &cache
+	}
 	if c.TokensPerBlock == 0 {
-		c.TokensPerBlock = 32
+		c.TokensPerBlock = c.Cache.TokensPerBlock
+	}
+	if c.DType == "" && c.Cache.DType != windows.AutoDType {
+		c.DType = windows.DType(c.Cache.DType)
 	}
 	if c.DType == "" {
 		c.DType = windows.Float32
@@ -89,6 +99,9 @@ func (c *Config) counts(p windows.Pool) windows.PageCounts {
 	default:
 		n.Primary = 2 * ((c.MaxLen-1)/p.TokensPerBlock + 2)
 	}
+	if most := c.Cache.MaxTokens; most > 0 && !state {
+		n.Primary = min(n.Primary, (most-1)/p.TokensPerBlock+1)
+	}
 	return n
 }
 
@@ -117,26 +130,30 @@ func Open(m *model.Model, c Config) (*Runner, error) {
 		return nil, err
 	}
 	geometry, limits := m.Geometry(c.MaxLen, c.DType)
-	cache := windows.DefaultConfig()
-	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EnableBlockReuse = c.TokensPerBlock, limits, !c.NoReuse
-	cache.EvictionPolicy = cmp.Or(c.Policy, cache.EvictionPolicy)
-	if m.Encodes() {
-		cache.CrossKVCacheFraction = 0.5
+	cache, err := c.cache(limits)
+	if err != nil {
+		return nil, err
 	}
-	if c.HostPages > 0 {
-		cache.HostCacheSize = 1 // the exact count is below
+	if m.Encodes() {
+		cache.CrossKVCacheFraction = cmp.Or(cache.CrossKVCacheFraction, 0.5)
 	}
 	if c.Adjust != nil {
 		c.Adjust(&cache)
 	}
-	r := &Runner{Model: m, Config: c}
-	var err error
+	r := &Runner{Model: m}
 	if r.pools, err = windows.Pools(geometry, cache); err != nil {
 		return nil, err
 	}
 	if cross, ok := windows.CrossPool(geometry, cache); ok {
 		r.pools = append(r.pools, cross)
 	}
+	if cache.HostCacheSize > 0 && c.HostPages == 0 {
+		c.HostPages = int(cache.HostCacheSize / pageBytes(r.pools))
+	}
+	if c.HostPages > 0 {
+		cache.HostCacheSize = 1 // the exact count is HostPages
+	}
+	r.Config = c
 	if err := r.start(geometry, cache); err != nil {
 		return nil, err
 	}
@@ -144,6 +161,35 @@ func Open(m *model.Model, c Config) (*Runner, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// cache is the configuration with what the model says. What would compute another model is
+// refused.
+func (c *Config) cache(limits []int) (windows.Config, error) {
+	cache := *c.Cache
+	given := cache.MaxAttentionWindow
+	for layer, limit := range limits {
+		if given != nil && (len(given) == 0 || min(given[layer%len(given)], c.MaxLen) != limit) {
+			return cache, fmt.Errorf("max_attention_window %v: layer %d of the model has %d", given, layer, limit)
+		}
+	}
+	switch {
+	case cache.SinkTokenLength != 0:
+		return cache, fmt.Errorf("sink_token_length %d: the model has no sinks", cache.SinkTokenLength)
+	case !slices.Contains([]string{"", windows.AutoDType, string(windows.Float32)}, cache.MambaSSMCacheDType):
+		return cache, fmt.Errorf("mamba_ssm_cache_dtype %s: states are float32", cache.MambaSSMCacheDType)
+	}
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.DType = c.TokensPerBlock, limits, windows.AutoDType
+	cache.EnableBlockReuse = cache.EnableBlockReuse && !c.NoReuse
+	return cache, nil
+}
+
+// pageBytes is the size of a page of each pool.
+func pageBytes(pools []windows.Pool) (sum int64) {
+	for _, p := range pools {
+		sum += p.PageBytes()
+	}
+	return sum
 }
 
 // start makes the device, the engine and the executor.
