@@ -211,3 +211,17 @@ def test_a_request_whose_load_fails_during_a_reset_is_computed(host):
     host.compute(c, table(1, 10), 0, 160)
     assert host.scheduler.match(make("d", tokens), 0) == 160
     assert host.load(b, table(30, 10, hidden=7)) == 0
+
+
+def test_retention_has_either_name():
+    config = {"token_range_retention_configs": [{"token_start": 0, "priority": 80}]}
+
+    def read(**params):
+        request = make("a", ids(48), kv_transfer_params=params)
+        return Tracked.of(request, Adapters()).namespace.retention
+
+    short = read(retention={"ranges": [{"start": 0, "priority": 80}]})
+    assert short is not None
+    assert short == read(kv_cache_retention_config=config)
+    assert read(retention={}, kv_cache_retention_config=config) is None
+    assert read(kv_cache_retention_config={"transfer_mode": "GDS"}) is None

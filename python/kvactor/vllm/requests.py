@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.logger import init_logger
 
 from kvactor.client import Match
+from kvactor.retention import printable, retention, tensorrt_llm
 from kvactor.types import Item, Prompt, Range, Retention
 from kvactor.vllm.adapters import Adapters
 from kvactor.vllm.once import warn_once
@@ -23,16 +24,12 @@ logger = init_logger(f"vllm.{__name__}")
 EPOCH = "#reset-"
 """Stands between the name of an adapter and that of a reset."""
 
-PARAMETERS = ("session", "retention")
+PARAMETERS = ("session", "retention", "kv_cache_retention_config")
 """What kv_transfer_params may have."""
 
 MAX_UNKNOWN = 16  # unknown parameters of a request that are named
 MAX_NUMBER = 2**128  # of a session whose name is a number; UUIDs are below it
 MAX_TEXT = 1024  # bytes of a salt and of a session
-MAX_RANGES = 1024
-MAX_PRIORITY = 100
-MAX_TOKEN = 2**31 - 1
-MAX_DURATION_MS = 100 * 365 * 24 * 3600 * 1000
 
 
 @dataclass
@@ -151,7 +148,7 @@ def _namespace(request: Request, adapter: str) -> Prompt:
         params = None
     params = params or {}
     for key in [key for key in params if key not in PARAMETERS][:MAX_UNKNOWN]:
-        warn_once(logger, f"kv_transfer_params.{_printable(key)} is unknown; it is ignored")
+        warn_once(logger, f"kv_transfer_params.{printable(key)} is unknown; it is ignored")
     return Prompt(
         (),
         _text(request.cache_salt or "", "cache_salt"),
@@ -200,6 +197,15 @@ def _session(request: Request, params: Mapping[str, Any]) -> str:
         return ""
 
 
+def _read(params: Mapping[str, Any]) -> Retention | None:
+    """The retention by either of its names. Raises ValueError for what is none."""
+    if params.get("retention") is None:
+        return tensorrt_llm(params.get("kv_cache_retention_config"))
+    if params.get("kv_cache_retention_config") is not None:
+        raise ValueError("retention and kv_cache_retention_config are two names of one parameter")
+    return retention(params["retention"])
+
+
 def _retention(request: Request, params: Mapping[str, Any]) -> Retention | None:
     """The retention of a request, or None with a warning if it cannot be read.
 
@@ -207,7 +213,7 @@ def _retention(request: Request, params: Mapping[str, Any]) -> Retention | None:
     becomes a range behind the prompt.
     """
     try:
-        read = retention(params.get("retention"))
+        read = _read(params)
     except ValueError as error:
         warn_once(logger, f"{error}; the request has no retention")
         return None
@@ -219,75 +225,3 @@ def _retention(request: Request, params: Mapping[str, Any]) -> Retention | None:
     if read.decode_priority is not None:
         ranges.append(Range(end, None, read.decode_priority, read.decode_duration_ms))
     return Retention(tuple(ranges)) if ranges else None
-
-
-def retention(value: Any) -> Retention | None:
-    """Reads the retention of kv_transfer_params.
-
-    {"ranges": [{"start": 0, "end": 128, "priority": 80, "duration_ms": 60000}],
-     "decode_priority": 35, "decode_duration_ms": 60000}, each part optional. Ranges are
-    disjoint, priorities 0 to 100. Raises ValueError with the name of what is wrong.
-    """
-    if value is None:
-        return None
-    fields = _fields(value, "retention", ("ranges", "decode_priority", "decode_duration_ms"))
-    listed = fields.get("ranges")
-    if listed is None:
-        listed = ()
-    if not isinstance(listed, list | tuple):
-        raise ValueError("retention.ranges is not a list")
-    if len(listed) > MAX_RANGES:
-        raise ValueError(f"retention.ranges has more than {MAX_RANGES} entries")
-    return Retention(
-        _disjoint([_range(entry, f"retention.ranges[{i}]") for i, entry in enumerate(listed)]),
-        _number(fields, "retention", "decode_priority", MAX_PRIORITY),
-        _number(fields, "retention", "decode_duration_ms", MAX_DURATION_MS, least=1),
-    )
-
-
-def _range(entry: Any, name: str) -> Range:
-    fields = _fields(entry, name, ("start", "end", "priority", "duration_ms"))
-    start = _number(fields, name, "start", MAX_TOKEN)
-    end = _number(fields, name, "end", MAX_TOKEN)
-    priority = _number(fields, name, "priority", MAX_PRIORITY)
-    duration = _number(fields, name, "duration_ms", MAX_DURATION_MS, least=1)
-    if start is None or priority is None:
-        raise ValueError(f"{name} needs a start and a priority")
-    if end is not None and end <= start:
-        raise ValueError(f"{name} is empty")
-    return Range(start, end, priority, duration)
-
-
-def _disjoint(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    found = sorted(ranges, key=lambda r: r.start)
-    for a, b in pairwise(found):
-        if a.end is None or a.end > b.start:
-            raise ValueError("retention.ranges has two that overlap")
-    return tuple(found)
-
-
-def _fields(value: Any, name: str, known: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is not an object")
-    for key in value:
-        if key not in known:
-            raise ValueError(f"{name}.{_printable(key)} is unknown")
-    return value
-
-
-def _printable(key: Any) -> str:
-    """The beginning of a key for a log, in ASCII without control characters."""
-    return ascii(str(key)[:40])[1:-1]
-
-
-def _number(
-    fields: Mapping[str, Any], name: str, key: str, most: int, *, least: int = 0
-) -> int | None:
-    value = fields.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name}.{key} is not a whole number")
-    if not least <= value <= most:
-        raise ValueError(f"{name}.{key} is not {least} to {most}")
-    return value
