@@ -2,7 +2,7 @@ package kvactor
 
 import (
 	"context"
-	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -37,50 +37,23 @@ type Config struct {
 	// Weights names the weights of the model that the engine begins with; SetWeights changes
 	// it. Engines that share a store reuse only what was computed under the same name.
 	Weights string
+	// Parent starts the engine under an actor system of the host's, by its root context, or as
+	// the child of an actor, by that actor's context. With nil the engine has a system of its own,
+	// which Close ends.
+	Parent actor.SpawnerContext
 }
 
-// Option sets a collaborator or a bound of an engine.
-type Option func(*options)
-
-type options struct {
-	parent actor.SpawnerContext
-	logger *slog.Logger
-	below  []actors.Option
-
-	everyRounds int
-	moved       func(Rebalanced)
-}
-
-// WithParent starts the engine under an actor system of the host's, by its root
-// context, or as the child of an actor, by that actor's context. Without it the engine
-// has a system of its own, which Close ends.
-func WithParent(parent actor.SpawnerContext) Option {
-	return func(o *options) { o.parent = parent }
-}
-
-// WithLogger makes the engine, and an actor system of its own, write to a logger. The
-// default is silence.
-func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
-
-// WithAutoRebalance moves device memory between the pools by demand, directly before an
-// Append or an Admit, whenever so many calls have been served. Only pages of sequences in that
-// Append get other numbers, and their tables follow; so any number of goroutines may use the
-// engine, each with its own steps. moved, if not nil, is told of the numbers, for copies of the
-// tables that the host has; it must not call the engine. See actors.WithAutoRebalance.
-func WithAutoRebalance(everyCalls int, moved func(Rebalanced)) Option {
-	return func(o *options) { o.everyRounds, o.moved = everyCalls, moved }
-}
-
-// With passes options of package actors on.
-func With(list ...actors.Option) Option {
-	return func(o *options) { o.below = append(o.below, list...) }
-}
+// Option sets a collaborator or a bound of an engine. Package actors makes them: WithLogger,
+// WithStore, WithClock, WithWaitingRoom, WithAutoRebalance, WithCallObserver and others;
+// package actors/enginetest has more, for tests. An engine of this package tells its sequences of
+// pages that WithAutoRebalance has moved, so its function may be nil.
+type Option = actors.Option
 
 // Engine is a running cache. Its methods may be called from any number of goroutines,
 // but a Sequence is in one call at a time.
 type Engine struct {
 	below  *actors.Engine
-	system *actor.ActorSystem // the engine's own; nil with WithParent
+	system *actor.ActorSystem // the engine's own; nil with Config.Parent
 	ended  sync.Once          // of system
 	pools  []Pool
 	events bool // are kept
@@ -116,32 +89,23 @@ func (e *Engine) leave(s *Sequence) {
 // Close gives it back. ErrConfigInvalid names all fields of the configuration that are
 // wrong, and ErrNotSupported what the engine cannot serve.
 func Open(config Config, list ...Option) (*Engine, error) {
-	var o options
-	for _, set := range list {
-		set(&o)
-	}
 	if c := &config.Cache; config.Pages == nil && c.HostCacheSize > 0 && !c.EnableBlockReuse {
 		return nil, refusals.New(ErrConfigInvalid,
 			"host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", c.HostCacheSize)
 	}
-	e := &Engine{running: map[SequenceID]*Sequence{}}
-	if o.parent == nil {
-		e.system = actors.NewSystem(o.logger)
-		o.parent = e.system.Root
+	e, parent := &Engine{running: map[SequenceID]*Sequence{}}, config.Parent
+	if parent == nil {
+		e.system = actors.NewSystem(actors.LoggerOf(list))
+		parent = e.system.Root
 	}
-	if o.logger != nil {
-		o.below = append(o.below, actors.WithLogger(o.logger))
-	}
-	if o.everyRounds != 0 {
-		o.below = append(o.below, actors.WithAutoRebalance(o.everyRounds, func(r Rebalanced) {
-			e.renumber(r.Moved)
-			if o.moved != nil {
-				o.moved(r)
-			}
-		}))
-	}
+	// The last, so that the tables have followed when the host's function is called.
+	list = append(slices.Clip(list), actors.WithRenumbering(func(r Rebalanced) { e.renumber(r.Moved) }))
 	var err error
-	if e.below, err = actors.Spawn(o.parent, actors.Config(config), o.below...); err != nil {
+	e.below, err = actors.Spawn(parent, actors.Config{
+		Model: config.Model, Cache: config.Cache, Pages: config.Pages, Memory: config.Memory,
+		Device: config.Device, Weights: config.Weights,
+	}, list...)
+	if err != nil {
 		e.endSystem()
 		return nil, err
 	}

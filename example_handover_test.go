@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 )
 
 // A prefill server computes a prompt and a decode server goes on with it. The pages of the
@@ -71,9 +72,9 @@ func ExampleEngine_Export() {
 
 // Two models of one shape have different weights: with their names a hand-over between
 // them is refused.
-func ExampleWithHandover() {
-	source := small(kvactor.WithHandover(kvactor.HandoverConfig{Model: "base"}))
-	receiver := small(kvactor.WithHandover(kvactor.HandoverConfig{Model: "base, fine-tuned"}))
+func ExampleEngine_Import_named() {
+	source := small(actors.WithHandover(actors.HandoverConfig{Model: "base"}))
+	receiver := small(actors.WithHandover(actors.HandoverConfig{Model: "base, fine-tuned"}))
 	defer closeEngine(source)
 	defer closeEngine(receiver)
 	s, err := source.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})

@@ -11,13 +11,6 @@ import (
 // holds. Release ends that.
 type Exported = actors.Exported
 
-// HandoverConfig bounds the hand-overs of an engine and names its model.
-type HandoverConfig = actors.HandoverConfig
-
-// WithHandover bounds the hand-overs of an engine, and names its weights, so that a
-// hand-over between engines with different ones is refused.
-func WithHandover(c HandoverConfig) Option { return With(actors.WithHandover(c)) }
-
 // Imported is a sequence that has come from another engine, and what the source said of it.
 type Imported struct {
 	Sequence   *Sequence

@@ -63,7 +63,7 @@ func TestHostMemory(t *testing.T) {
 					if store {
 						options = append(options, actors.WithStore(actors.StoreConfig{Store: new(stores.Memory), Model: "m"}))
 					}
-					e, err := kvactor.Open(kvactor.Config{Model: share, Cache: cache, Device: device}, kvactor.With(options...))
+					e, err := kvactor.Open(kvactor.Config{Model: share, Cache: cache, Device: device}, options...)
 					require.NoError(t, err)
 					defer shut(t, e)
 					s, err := e.Stats(ctx)

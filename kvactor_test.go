@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -80,7 +81,7 @@ func TestAClosedEngine(t *testing.T) {
 func TestTheLogger(t *testing.T) {
 	var text bytes.Buffer
 	points := &enginetest.Failpoints{}
-	e := open(t, 8, kvactor.WithLogger(slog.New(slog.NewTextHandler(&text, nil))), kvactor.With(enginetest.WithFailpoints(points)))
+	e := open(t, 8, actors.WithLogger(slog.New(slog.NewTextHandler(&text, nil))), enginetest.WithFailpoints(points))
 	require.NoError(t, points.Arm("tree"))
 	_, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1}})
 	require.ErrorIs(t, err, kvactor.ErrInternal)
@@ -88,13 +89,25 @@ func TestTheLogger(t *testing.T) {
 	assert.Contains(t, text.String(), "level=ERROR")
 }
 
+// under starts an engine under an actor system.
+func under(t *testing.T, system *actor.ActorSystem) *kvactor.Engine {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	e, err := kvactor.Open(kvactor.Config{
+		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Device: device, Parent: system.Root,
+	})
+	require.NoError(t, err)
+	return e
+}
+
 // A host with an actor system of its own keeps it.
 func TestUnderASystemOfTheHosts(t *testing.T) {
 	system := actors.NewSystem(nil)
 	defer system.Shutdown()
-	e := open(t, 8, kvactor.WithParent(system.Root))
+	e := under(t, system)
 	shut(t, e)
-	e = open(t, 8, kvactor.WithParent(system.Root))
+	e = under(t, system)
 	assert.NotNil(t, e.Actors().PID())
 	shut(t, e)
 }

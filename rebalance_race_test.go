@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 )
 
@@ -23,7 +24,7 @@ func TestTheAutomaticRebalanceReadsNoRecordOfItsCaller(t *testing.T) {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16, MaxSeqLen: 4096},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 64}, {Primary: 4096}}, Device: device,
-	}, kvactor.WithAutoRebalance(1, nil))
+	}, actors.WithAutoRebalance(1, nil))
 	require.NoError(t, err)
 	var all []*kvactor.Sequence
 	for i := range 4 { // before memory moves away from the pool that needs little

@@ -24,7 +24,7 @@ func scaled(t *testing.T, store stores.Store) *kvactor.Engine {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.FP8, MaxSeqLen: 256},
 		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 16, Secondary: 16}},
-	}, kvactor.With(actors.WithStore(actors.StoreConfig{Store: store, Model: "m", Save: actors.SaveOnCommit})))
+	}, actors.WithStore(actors.StoreConfig{Store: store, Model: "m", Save: actors.SaveOnCommit}))
 	require.NoError(t, err)
 	return e
 }

@@ -192,8 +192,7 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 }
 
 // Refresh reads the page tables of sequences again. Hosts need it only if something else
-// than this package has changed them: requests to Actors, or its WithAutoRebalance passed
-// on by With.
+// than this package has changed them: requests to Actors.
 func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 	ids := make([]SequenceID, len(sequences))
 	for i, s := range sequences {

@@ -196,7 +196,7 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 				States: []kvactor.State{{Layers: []int{1}, Bytes: 256}},
 			},
 			Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 8, Secondary: 2}, {Primary: 2, Secondary: 2}},
-		}, kvactor.With(actors.WithWaitingRoom(1)))
+		}, actors.WithWaitingRoom(1))
 		require.NoError(t, err)
 		defer shut(t, e)
 		prompt := slices.Repeat([]kvactor.Token{7}, 21)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 )
@@ -154,7 +155,7 @@ func (m *tableModel) check(t *rapid.T) {
 // are long; the tables follow, and the host is told.
 func TestTablesFollowTheAutomaticRebalance(t *testing.T) {
 	moved := 0
-	e := open(t, 12, kvactor.WithAutoRebalance(2, func(r kvactor.Rebalanced) {
+	e := open(t, 12, actors.WithAutoRebalance(2, func(r kvactor.Rebalanced) {
 		for _, moves := range r.Moved {
 			moved += len(moves)
 		}
@@ -191,7 +192,7 @@ func TestTablesFollowTheAutomaticRebalance(t *testing.T) {
 // kernels that the engine does not know of.
 func TestTheAutomaticRebalanceMovesOnlyPagesOfItsAppend(t *testing.T) {
 	var moved []int
-	e := open(t, 24, kvactor.WithAutoRebalance(1, func(r kvactor.Rebalanced) {
+	e := open(t, 24, actors.WithAutoRebalance(1, func(r kvactor.Rebalanced) {
 		for _, moves := range r.Moved {
 			moved = append(moved, len(moves))
 		}
@@ -275,7 +276,7 @@ func TestTablesFollowTheEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var options []kvactor.Option
 		if rapid.Bool().Draw(t, "moves by itself") {
-			options = append(options, kvactor.WithAutoRebalance(2, nil))
+			options = append(options, actors.WithAutoRebalance(2, nil))
 		}
 		m := &tableModel{engine: open(t, rapid.IntRange(8, 30).Draw(t, "pages"), options...)}
 		defer func() {

@@ -74,6 +74,20 @@ func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option 
 	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }
 }
 
+// WithRenumbering makes the engine tell of the new numbers of WithAutoRebalance before it tells the
+// function of that option, which may then be nil. Package kvactor follows its sequences' pages so.
+func WithRenumbering(moved func(messages.Rebalanced)) Option {
+	return func(s *settings.Settings) {
+		then := s.OnRebalance
+		s.OnRebalance = func(r messages.Rebalanced) {
+			moved(r)
+			if then != nil {
+				then(r)
+			}
+		}
+	}
+}
+
 // WithWaitingRoom makes admissions that find no pages wait until pages become
 // available, first come first served, instead of being refused. They wait as long
 // as their contexts, and no longer than the engine runs. At most limit calls wait;
@@ -124,6 +138,12 @@ func newSettings(list []Option) (settings.Settings, error) {
 		set(&s)
 	}
 	return s, s.Validate()
+}
+
+// LoggerOf returns the logger that WithLogger sets, for the actor system of a host.
+func LoggerOf(list []Option) *slog.Logger {
+	s, _ := newSettings(list) // whose error is Spawn's
+	return s.Logger
 }
 
 // deadLetters is how long the library counts dead letters before it logs them again. Its

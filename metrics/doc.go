@@ -3,7 +3,7 @@
 // told of each call by the option actors.WithCallObserver.
 //
 //	c := metrics.New(metrics.Options{Model: "llama"})
-//	engine, err := kvactor.Open(config, kvactor.With(actors.WithCallObserver(c.Observe)))
+//	engine, err := kvactor.Open(config, actors.WithCallObserver(c.Observe))
 //	c.Attach(engine, engine.Pools())
 //	prometheus.MustRegister(c)
 //

@@ -123,19 +123,18 @@ func (w *world) open() error {
 
 // options are those of the engine.
 func (w *world) options() []kvactor.Option {
-	list := []actors.Option{
+	options := []kvactor.Option{
 		enginetest.WithFailpoints(&w.points), actors.WithRestartLimit(1<<20, time.Second),
 		actors.WithWaitingRoom(w.room),
 	}
 	if w.store != nil {
-		list = append(list, actors.WithStore(actors.StoreConfig{
+		options = append(options, actors.WithStore(actors.StoreConfig{
 			Store: w.store, Model: "load", Save: actors.SavePolicy(w.seed % 3), SaveBytes: 1 << 20,
 			BreakerFailures: -1,
 		}))
 	}
-	options := []kvactor.Option{kvactor.With(list...)}
 	if w.auto > 0 {
-		options = append(options, kvactor.WithAutoRebalance(w.auto, func(r kvactor.Rebalanced) {
+		options = append(options, actors.WithAutoRebalance(w.auto, func(r kvactor.Rebalanced) {
 			w.count("moved by demand", 1)
 			for _, moved := range r.Moved {
 				w.count("pages moved by demand", len(moved))

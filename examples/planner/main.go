@@ -62,7 +62,7 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 	defer device.Close()
 	var now time.Duration // durations of priorities run by the trace's time
 	clock := actors.WithClock(func() time.Duration { return now })
-	engine, err := kvactor.Open(kvactor.Config{Model: model.Small(), Cache: cache, Pages: counts, Device: device}, kvactor.With(clock))
+	engine, err := kvactor.Open(kvactor.Config{Model: model.Small(), Cache: cache, Pages: counts, Device: device}, clock)
 	if err != nil {
 		return kvactor.Stats{}, nil, err
 	}

@@ -38,7 +38,7 @@ func Example_observability() {
 	ctx := context.Background()
 	config := observed()
 	c := metrics.New(metrics.Options{Model: "llama"})
-	engine, err := kvactor.Open(config, kvactor.With(actors.WithCallObserver(c.Observe)))
+	engine, err := kvactor.Open(config, actors.WithCallObserver(c.Observe))
 	if err != nil {
 		panic(err)
 	}
@@ -84,7 +84,7 @@ func Example_observability() {
 
 // Spans of the calls of an engine.
 func Example_traces() {
-	engine, err := kvactor.Open(observed(), kvactor.With(actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor")))))
+	engine, err := kvactor.Open(observed(), actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
 	fmt.Println(err)
 	_, err = engine.Close(context.Background())
 	fmt.Println(err)

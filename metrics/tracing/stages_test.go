@@ -28,7 +28,7 @@ func TestStagesOfAnEngine(t *testing.T) {
 		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
 		Pages:  []kvactor.PageCounts{{Primary: 8}},
 		Device: device,
-	}, kvactor.With(actors.WithStageObserver(StageObserver(provider.Tracer("kvactor")))))
+	}, actors.WithStageObserver(StageObserver(provider.Tracer("kvactor"))))
 	require.NoError(t, err)
 	ctx, outer := provider.Tracer("host").Start(t.Context(), "request")
 	s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]messages.Token, 40)})

@@ -1,12 +1,12 @@
 // Package tracing makes OpenTelemetry spans of an engine's calls. The engine does not
 // know it: it is told of calls by actors.WithCallObserver, and pays nothing without.
 //
-//	kvactor.With(actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
+//	actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor")))
 //
 // A span has the name of its call, such as kvactor.admit, begins when the call began and
 // ends with its answer. It is a child of the span in the context of the call. With
 //
-//	kvactor.With(actors.WithStageObserver(tracing.StageObserver(otel.Tracer("kvactor"))))
+//	actors.WithStageObserver(tracing.StageObserver(otel.Tracer("kvactor")))
 //
 // the stages of a call (queue, match, wait, take, move, apply) have spans below it.
 package tracing

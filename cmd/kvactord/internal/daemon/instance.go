@@ -85,7 +85,7 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 	}
 	in.engine, err = kvactor.Open(kvactor.Config{
 		Model: g.model, Cache: g.cache, Pages: counts, Memory: memory, Device: in.device,
-	}, kvactor.With(options...))
+	}, options...)
 	if err != nil {
 		return nil, refusal(errors.Join(err, in.device.Close()))
 	}

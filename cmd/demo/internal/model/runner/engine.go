@@ -211,8 +211,9 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 	if r.compute, err = device.NewStream("compute"); err != nil {
 		return err
 	}
-	r.Engine, err = kvactor.Open(kvactor.Config{Model: geometry, Cache: cache, Pages: counts, Device: device},
-		kvactor.WithParent(system().Root), kvactor.With(r.Config.Options...))
+	r.Engine, err = kvactor.Open(kvactor.Config{
+		Model: geometry, Cache: cache, Pages: counts, Device: device, Parent: system().Root,
+	}, r.Config.Options...)
 	if err != nil {
 		return errors.Join(err, r.device.Close())
 	}
