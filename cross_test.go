@@ -35,7 +35,7 @@ func TestInputsOfTheCrossPool(t *testing.T) {
 	assert.Empty(t, in.Pools[1].Slots)
 	assert.Equal(t, 2, in.Pools[1].Stride)
 	cross := in.Pools[1].BlockTables
-	assert.Equal(t, []kvactor.PageID{kvactor.PageID(cross[0]), kvactor.PageID(cross[1])}, s.Admitted().Cross.Table)
+	assert.Equal(t, cross[:2], s.Admitted().Cross.Table)
 	reads, writes := in.Accesses(e)
 	assert.Empty(t, reads)
 	assert.Len(t, writes, 1, "of the decoder")

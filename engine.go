@@ -138,6 +138,19 @@ func (e *Engine) Actors() *actors.Engine { return e.below }
 // Stats has their page counts. The slice is the caller's.
 func (e *Engine) Pools() []Pool { return e.below.Shapes() }
 
+// View locates a part of a layer, by its number in the model: the pool whose pages have it, and where
+// its rows lie in a page. It returns false if no page has it. Of a layer with cross attention, too,
+// it is the part of self attention; Pool.View of the last pool has the other.
+func (e *Engine) View(layer int, part Part) (PoolID, View, bool) {
+	for p := range e.pools {
+		pool := &e.pools[p]
+		if v, ok := pool.View(slices.Index(pool.Layers, layer), part); ok {
+			return PoolID(p), v, true
+		}
+	}
+	return 0, View{}, false
+}
+
 // DevicePools returns the device's handles of the pools, by PoolID, for kernels.
 func (e *Engine) DevicePools() []gpu.Pool { return e.below.DevicePools() }
 

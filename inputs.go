@@ -70,10 +70,10 @@ type Inputs struct {
 
 // PoolInputs are the page tables of a batch in one pool.
 type PoolInputs struct {
-	// BlockTables has a row of Stride blocks for each row of the batch: block b of row
-	// r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window
+	// BlockTables has a row of Stride blocks for each row of the batch, as integers of 32 bits: block
+	// b of row r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window
 	// has passed.
-	BlockTables []int32
+	BlockTables []PageID
 	Stride      int
 	// Slots says for each new token where its keys and values are written: page ×
 	// tokens per block + the token's place in the block, or −1 if it has no page.
@@ -85,7 +85,7 @@ type PoolInputs struct {
 	// those that its window has passed, and LastPageLengths[r] is the number of tokens in the last
 	// of them. Pools without Slots have none.
 	PageIndptr      []int32 // [row+1]
-	PageIndices     []int32
+	PageIndices     []PageID
 	LastPageLengths []int32 // [row]
 }
 
@@ -101,11 +101,11 @@ func (in *Inputs) Reserve(e *Engine, rows, tokens, blocks int) {
 	in.QueryStarts, in.Positions = make([]int32, 0, rows+1), make([]int32, 0, tokens)
 	in.Pools = make([]PoolInputs, len(e.pools))
 	for p := range in.Pools {
-		in.Pools[p] = PoolInputs{BlockTables: make([]int32, 0, rows*blocks)}
+		in.Pools[p] = PoolInputs{BlockTables: make([]PageID, 0, rows*blocks)}
 		if e.pools[p].Kind == windows.KindAttention {
 			in.Pools[p].Slots = make([]int64, 0, tokens)
 			in.Pools[p].PageIndptr, in.Pools[p].LastPageLengths = make([]int32, 0, rows+1), make([]int32, 0, rows)
-			in.Pools[p].PageIndices = make([]int32, 0, rows*blocks)
+			in.Pools[p].PageIndices = make([]PageID, 0, rows*blocks)
 		}
 	}
 }
@@ -228,9 +228,9 @@ func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 			to := int(in.SequenceLengths[row])
 			from := to - int(in.QueryStarts[row+1]-in.QueryStarts[row])
 			for block, page := range in.Pools[p].row(row) {
-				access := gpu.Access{Slot: gpu.Slot{Pool: handles[p], Tier: Primary, Page: PageID(page)}}
+				access := gpu.Access{Slot: gpu.Slot{Pool: handles[p], Tier: Primary, Page: page}}
 				switch {
-				case PageID(page) == NoPage || block*tpb >= to: // the window has passed, or it is for later tokens
+				case page == NoPage || block*tpb >= to: // the window has passed, or it is for later tokens
 				case block < from/tpb:
 					reads = append(reads, access)
 				default:
@@ -243,7 +243,7 @@ func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 }
 
 // row is the block table of a row.
-func (in *PoolInputs) row(row int) []int32 { return in.BlockTables[row*in.Stride : (row+1)*in.Stride] }
+func (in *PoolInputs) row(row int) []PageID { return in.BlockTables[row*in.Stride : (row+1)*in.Stride] }
 
 // fillPool describes the batch in one pool.
 func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
@@ -266,11 +266,9 @@ func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
 	for row := range in.NumRows {
 		q := &queries[in.Queries[row]]
 		table := q.Sequence.table(p, int(in.Beams[row]))
-		for _, page := range table {
-			pool.BlockTables = append(pool.BlockTables, int32(page))
-		}
+		pool.BlockTables = append(pool.BlockTables, table...)
 		for range pool.Stride - len(table) {
-			pool.BlockTables = append(pool.BlockTables, int32(NoPage))
+			pool.BlockTables = append(pool.BlockTables, NoPage)
 		}
 		if shape.Kind == windows.KindAttention {
 			pool.addRow(table, q.Sequence.computed, q.end(), shape.TokensPerBlock)
@@ -288,7 +286,7 @@ func (in *PoolInputs) addRow(table []PageID, from, to, tokensPerBlock int) {
 	}
 	for b, page := range table {
 		if page != NoPage && b*tokensPerBlock < to {
-			in.PageIndices = append(in.PageIndices, int32(page))
+			in.PageIndices = append(in.PageIndices, page)
 		}
 	}
 	in.PageIndptr = append(in.PageIndptr, int32(len(in.PageIndices)))
@@ -298,7 +296,7 @@ func (in *PoolInputs) addRow(table []PageID, from, to, tokensPerBlock int) {
 // pad adds rows without pages and tokens without slots.
 func (in *PoolInputs) pad(rows, tokens int, attention bool) {
 	for range rows * in.Stride {
-		in.BlockTables = append(in.BlockTables, int32(NoPage))
+		in.BlockTables = append(in.BlockTables, NoPage)
 	}
 	if !attention {
 		return

@@ -171,10 +171,10 @@ func TestInputsBehindAWindow(t *testing.T) {
 	var in kvactor.Inputs
 	in.Fill(e, []kvactor.Query{{Sequence: s}})
 	for p, pool := range e.Pools() {
-		var want []int32
+		var want []kvactor.PageID
 		for _, page := range s.Tables()[p][0] {
 			if page != kvactor.NoPage {
-				want = append(want, int32(page))
+				want = append(want, page)
 			}
 		}
 		assert.Equal(t, want, in.Pools[p].PageIndices, pool.Name)
@@ -204,7 +204,7 @@ func TestReservedInputs(t *testing.T) {
 	assert.Equal(t, []int32{0, 1, -1}, in.LocalSlots)
 	assert.Equal(t, 5, pool.Stride)
 	assert.Len(t, pool.BlockTables, 15)
-	assert.EqualValues(t, kvactor.NoPage, pool.BlockTables[14])
+	assert.Equal(t, kvactor.NoPage, pool.BlockTables[14])
 	assert.EqualValues(t, -1, pool.Slots[7])
 	assert.Equal(t, []int32{0, 2, 3, 3}, pool.PageIndptr)
 	assert.Equal(t, []int32{1, 2, 0}, pool.LastPageLengths)

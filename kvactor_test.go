@@ -171,7 +171,7 @@ func TestInputsOfBeams(t *testing.T) {
 		assert.Equal(t, []int32{0, 1, 2}, in.QueryStarts)
 		for p := range in.Pools {
 			tables := s.Tables()[p]
-			assert.Equal(t, []int32{int32(tables[0][0]), int32(tables[1][0])}, in.Pools[p].BlockTables)
+			assert.Equal(t, []kvactor.PageID{tables[0][0], tables[1][0]}, in.Pools[p].BlockTables)
 			assert.Equal(t, []int64{int64(tables[0][0])*4 + 3, int64(tables[1][0])*4 + 3}, in.Pools[p].Slots)
 			assert.NotEqual(t, tables[0][0], tables[1][0])
 		}

@@ -20,6 +20,8 @@ type Sequence struct {
 	prompt   int
 	length   int // tokens of each beam
 	computed int
+	tokens   []Token   // of the prompt; forks share them
+	appended [][]Token // by beam
 	tables   Tables
 	ready    []Ticket
 	until    []int // by ticket: a commit of so many tokens shows that a kernel has waited
@@ -84,6 +86,7 @@ func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 	}
 	s := &Sequence{
 		engine: e, id: a.Sequence, admitted: *a, prompt: length, length: length, computed: a.ReusedTokens, tables: a.Tables,
+		tokens: slices.Clone(r.Tokens[:length]), appended: make([][]Token, max(1, r.BeamWidth)),
 	}
 	s.await(a.Ready, 0)
 	s.admitted.Tables, s.admitted.Ready = nil, nil
@@ -119,6 +122,9 @@ func (s *Sequence) Prompt() int { return s.prompt }
 
 // Len is the number of tokens, the generated ones included.
 func (s *Sequence) Len() int { return s.length }
+
+// Tokens are those of a beam, the prompt's first: a new slice at each call.
+func (s *Sequence) Tokens(beam int) []Token { return slices.Concat(s.tokens, s.appended[beam]) }
 
 // Computed is the number of leading tokens that are reused or committed.
 func (s *Sequence) Computed() int { return s.computed }
@@ -171,6 +177,7 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 		f := *s
 		f.id, f.tables = id, make(Tables, len(s.tables))
 		f.ready, f.until = slices.Clone(s.ready), slices.Clone(s.until)
+		f.appended = [][]Token{slices.Clone(s.appended[0])}
 		for p, beams := range s.tables {
 			f.tables[p] = make([][]PageID, len(beams))
 			for b, table := range beams {
@@ -260,6 +267,20 @@ func (s *Sequence) follow(beams []BeamStep) {
 	}
 }
 
+// extend adds the tokens of a step.
+func (s *Sequence) extend(tokens []Token, beams []BeamStep) {
+	s.length += max(len(tokens), min(1, len(beams)))
+	if len(beams) == 0 {
+		s.appended[0] = append(s.appended[0], tokens...)
+		return
+	}
+	old := s.appended
+	s.appended = make([][]Token, len(beams))
+	for i, b := range beams {
+		s.appended[i] = append(slices.Clone(old[b.Parent]), b.Token)
+	}
+}
+
 // await adds tickets. They stay until a commit of so many tokens, and at least until the next.
 func (s *Sequence) await(tickets []Ticket, until int) {
 	for _, t := range tickets {
@@ -298,6 +319,7 @@ func (s *Sequence) commit(computed int) {
 // shorten drops the last tokens and the blocks that hold none of the others.
 func (s *Sequence) shorten(tokens int) {
 	s.length -= tokens
+	s.appended[0] = s.appended[0][:s.length-s.prompt]
 	s.computed = min(s.computed, s.length)
 	for i := range s.until {
 		s.until[i] = min(s.until[i], s.length)

@@ -61,7 +61,7 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 		s.follow(st.Beams)
 		s.applyPlaced(st.Placed)
 		s.cutStates(1 + st.DraftStates)
-		s.length += max(len(st.Tokens), min(1, len(st.Beams)))
+		s.extend(st.Tokens, st.Beams)
 		s.commit(st.Computed)
 	})
 }

@@ -82,10 +82,7 @@ func (h *host) row(p part, chain []uint64, i int) row {
 	from, to := h.inputs.QueryStarts[i], h.inputs.QueryStarts[i+1]
 	for at := range h.inputs.Pools {
 		in := &h.inputs.Pools[at]
-		table := make([]kvactor.PageID, in.Stride)
-		for b := range table {
-			table[b] = kvactor.PageID(in.BlockTables[i*in.Stride+b])
-		}
+		table := slices.Clone(in.BlockTables[i*in.Stride : (i+1)*in.Stride])
 		var slots []int64
 		if len(in.Slots) > 0 {
 			slots = slices.Clone(in.Slots[from:to])
