@@ -9,7 +9,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// What hosts send and receive is the same as in package messages, which says more.
+// What hosts send and receive are records of package messages. docs/api.md has the fields of all
+// of them.
 
 type (
 	// Token is a token id from 0 to 2³¹−1.
