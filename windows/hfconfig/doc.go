@@ -33,8 +33,9 @@
 // A file that names no element type gets float32, as transformers gives it, and a
 // note in Model.Notes says so; only gpt_oss, whose files never name one, gets
 // bfloat16. A host that knows better sets windows.Config.DType.
-// Weights are not looked at: a quantised file has the cache of the type that it
-// computes with.
+// Weights are not looked at: a quantised file has the cache of the type that it computes with,
+// unless it asks for another one, by kv_cache_scheme or by kv_cache_quant_algo of a
+// hf_quant_config.json beside it. A note says so.
 //
 // # Several devices
 //

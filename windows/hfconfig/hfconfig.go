@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"path/filepath"
@@ -69,7 +70,15 @@ func Open(path string, o Options) (Model, error) {
 	}
 	// Nothing is written, so an error of Close tells nothing.
 	defer file.Close()
-	return Read(file, o)
+	top, err := parse(file)
+	if err != nil {
+		return Model{}, err
+	}
+	beside, err := quantised(filepath.Dir(path))
+	if err != nil {
+		return Model{}, err
+	}
+	return readConfig(top, beside, o)
 }
 
 // Read reads a config.json. The error is a refusal: ErrBadRequest if the text is no
@@ -79,7 +88,7 @@ func Read(r io.Reader, o Options) (Model, error) {
 	if err != nil {
 		return Model{}, err
 	}
-	return readConfig(top, o)
+	return readConfig(top, nil, o)
 }
 
 // ReadHeader reads the metadata of a GGUF header: strings, booleans, int and []any by the
@@ -95,15 +104,14 @@ func ReadHeader(architecture string, values map[string]any, o Options) (Model, e
 	return r.read(c)
 }
 
-// readConfig is Read for an object that is parsed.
-func readConfig(top *config, o Options) (Model, error) {
+// readConfig is Read for objects that are parsed: that of config.json, and that of the
+// quantisation beside it, if there is one.
+func readConfig(top, beside *config, o Options) (Model, error) {
 	c := textPart(top)
 	r := &reading{config: c, table: configs(), kind: kindOf(c, top), options: o}
 	c.defaults = defaults()[r.kind]
 	r.dtype = r.elements(top)
-	if q := top.part("quantization_config"); q != nil && q.has("kv_cache_scheme") {
-		r.note("the file asks for a cache of fewer bits (kv_cache_scheme): it is planned with " + string(r.dtype) + "; set dtype for another")
-	}
+	r.cache = r.cacheType(top, beside)
 	return r.read(top)
 }
 
@@ -194,6 +202,7 @@ type reading struct {
 	// tp is 1 or more: readers divide by it.
 	tp     int
 	dtype  windows.DType
+	cache  windows.DType // of keys and values, if not dtype
 	rules  *family
 	layer  int // that is being read
 	count  int // of layers; 0 until it is known
@@ -207,8 +216,8 @@ type reading struct {
 func (r *reading) note(s string) { r.notes = append(r.notes, s) }
 
 // dtypes are the element types by the names that files use. A file with quantised
-// weights names the type that is computed with, which is that of the cache; caches
-// of fewer bits are the host's choice (windows.Config.DType).
+// weights names the type that is computed with, which is that of the cache unless the file
+// asks for another one: see cacheType.
 var dtypes = map[string]windows.DType{
 	"float32": windows.Float32, "float": windows.Float32, "float16": windows.Float16, "half": windows.Float16, "bfloat16": windows.BFloat16,
 }
@@ -246,7 +255,7 @@ func (r *reading) finish() Model {
 	// The readers have set what is not of single layers: the longest sequence, the encoder.
 	m := r.model
 	m.Layers = len(r.layers)
-	m.DType = r.dtype
+	m.DType = cmp.Or(r.cache, r.dtype)
 	for i, l := range r.layers {
 		if l.heads == 0 && l.state == 0 && l.shares == 0 {
 			m.NoCache = append(m.NoCache, i)
