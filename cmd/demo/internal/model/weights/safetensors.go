@@ -6,21 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sort"
+	"maps"
+	"slices"
 )
 
 // Set is the tensors of a model by name.
 type Set map[string]*Tensor
 
 // Names gives all names in order.
-func (s Set) Names() []string {
-	names := make([]string, 0, len(s))
-	for name := range s {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
-}
+func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
 var errTruncated = errors.New("the file ends too early")
 
@@ -47,33 +41,37 @@ func parseSafetensors(file []byte) (Set, error) {
 		return nil, errTruncated
 	}
 	var header map[string]json.RawMessage
-	if err := json.Unmarshal(file[8:8+n], &header); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+	if json.Unmarshal(file[8:8+n], &header) != nil {
+		return nil, errors.New("the header is not a JSON object")
 	}
-	bytes, set := file[8+n:], Set{}
-	for name, text := range header {
+	bytes, set, end := file[8+n:], Set{}, 0
+	for _, name := range slices.Sorted(maps.Keys(header)) {
 		if name == "__metadata__" {
 			continue
 		}
-		t, err := safetensor(name, text, bytes)
+		t, last, err := safetensor(name, header[name], bytes)
 		if err != nil {
 			return nil, err
 		}
-		set[name] = t
+		set[name], end = t, max(end, last)
+	}
+	if end < len(bytes) {
+		return nil, fmt.Errorf("%d bytes are behind the last tensor", len(bytes)-end)
 	}
 	return set, nil
 }
 
-func safetensor(name string, text json.RawMessage, bytes []byte) (*Tensor, error) {
+// safetensor reads a tensor, and where its bytes end.
+func safetensor(name string, text json.RawMessage, bytes []byte) (t *Tensor, end int, err error) {
 	var h struct {
 		DType   string `json:"dtype"`
 		Shape   []int  `json:"shape"`
 		Offsets [2]int `json:"data_offsets"`
 	}
-	if err := json.Unmarshal(text, &h); err != nil {
-		return nil, fmt.Errorf("tensor %s: %w", name, err)
+	if json.Unmarshal(text, &h) != nil {
+		return nil, 0, fmt.Errorf("tensor %s: its header has not a dtype, a shape and data_offsets", name)
 	}
-	t := &Tensor{Name: name, Shape: h.Shape}
+	t = &Tensor{Name: name, Shape: h.Shape}
 	switch h.DType {
 	case "F32":
 		t.Type = F32
@@ -82,11 +80,15 @@ func safetensor(name string, text json.RawMessage, bytes []byte) (*Tensor, error
 	case "BF16":
 		t.Type = BF16
 	default:
-		return nil, fmt.Errorf("tensor %s: dtype %q is not one of F32, F16, BF16", name, h.DType)
+		return nil, 0, fmt.Errorf("tensor %s: dtype %q is not one of F32, F16, BF16", name, h.DType)
 	}
-	if h.Offsets[0] < 0 || h.Offsets[1] < h.Offsets[0] || h.Offsets[1] > len(bytes) {
-		return nil, fmt.Errorf("tensor %s: bytes %v: %w", name, h.Offsets, errTruncated)
+	begin, end := h.Offsets[0], h.Offsets[1]
+	switch {
+	case begin < 0 || end < begin:
+		return nil, 0, fmt.Errorf("tensor %s: data_offsets %v are no range", name, h.Offsets)
+	case end > len(bytes):
+		return nil, 0, fmt.Errorf("tensor %s: bytes %v: %w", name, h.Offsets, errTruncated)
 	}
-	t.bytes = bytes[h.Offsets[0]:h.Offsets[1]]
-	return t, t.check()
+	t.bytes = bytes[begin:end]
+	return t, end, t.check()
 }

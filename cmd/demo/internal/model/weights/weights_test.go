@@ -239,6 +239,9 @@ func TestSafetensors(t *testing.T) {
 	for want, entry := range map[string]map[string]any{
 		`dtype "I64"`:             of("I64", []int{1}, 0, 8),
 		"the file ends too early": of("F32", []int{4}, 0, 16),
+		"4 bytes are behind":      of("F32", []int{1}, 0, 4),
+		"[-4 0] are no range":     of("F32", []int{1}, -4, 0),
+		"has not a dtype":         {"dtype": 5},
 		"bytes for shape [2]":     of("F32", []int{2}, 0, 4),
 		"shape [-1]":              of("F32", []int{-1}, 0, 4),
 		"shape [65536 65536]":     of("F32", []int{65536, 65536}, 0, 4),
