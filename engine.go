@@ -2,6 +2,7 @@ package kvactor
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -89,9 +90,8 @@ func (e *Engine) leave(s *Sequence) {
 // Close gives it back. ErrConfigInvalid names all fields of the configuration that are
 // wrong, and ErrNotSupported what the engine cannot serve.
 func Open(config Config, list ...Option) (*Engine, error) {
-	if c := &config.Cache; config.Pages == nil && c.HostCacheSize > 0 && !c.EnableBlockReuse {
-		return nil, refusals.New(ErrConfigInvalid,
-			"host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", c.HostCacheSize)
+	if err := config.useless(); err != nil {
+		return nil, err
 	}
 	e, parent := &Engine{running: map[SequenceID]*Sequence{}}, config.Parent
 	if parent == nil {
@@ -111,6 +111,24 @@ func Open(config Config, list ...Option) (*Engine, error) {
 	}
 	e.pools, e.events = e.below.Shapes(), config.Cache.EventBufferMaxSize > 0
 	return e, nil
+}
+
+// useless refuses what cannot do what it asks for.
+func (c *Config) useless() error {
+	cache := &c.Cache
+	switch {
+	case cache.EvictionPolicy == "" && !reflect.ValueOf(*cache).IsZero():
+		return refusals.New(ErrConfigInvalid, "a cache configuration with some fields alone: start from DefaultCache, in which all are set")
+	case c.Pages != nil || cache.HostCacheSize == 0:
+		return nil
+	case !cache.EnableBlockReuse:
+		return refusals.New(ErrConfigInvalid,
+			"host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", cache.HostCacheSize)
+	case !cache.OnboardBlocks:
+		return refusals.New(ErrConfigInvalid,
+			"host_cache_size %d without onboard_blocks: nothing would come back, so nothing is offloaded", cache.HostCacheSize)
+	}
+	return nil
 }
 
 func (e *Engine) endSystem() {

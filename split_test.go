@@ -124,17 +124,26 @@ func TestWarningsOnLongPrompts(t *testing.T) {
 	}
 }
 
-// Host memory that nothing could use is refused.
-func TestHostMemoryWithoutReuse(t *testing.T) {
-	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
-	require.NoError(t, err)
-	cache := kvactor.DefaultCache()
-	cache.EnableBlockReuse, cache.HostCacheSize = false, 1<<20
-	_, err = kvactor.Open(kvactor.Config{
-		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
-		Cache:  cache,
-		Device: device,
-	})
-	require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
-	assert.ErrorContains(t, err, "host_cache_size 1048576 without enable_block_reuse")
+// Host memory that nothing could use is refused, and so is a configuration of some fields.
+func TestUselessConfigurations(t *testing.T) {
+	for want, change := range map[string]func(*kvactor.CacheConfig){
+		"host_cache_size 1048576 without enable_block_reuse": func(c *kvactor.CacheConfig) { c.EnableBlockReuse = false },
+		"host_cache_size 1048576 without onboard_blocks":     func(c *kvactor.CacheConfig) { c.OnboardBlocks = false },
+		"with some fields alone: start from DefaultCache": func(c *kvactor.CacheConfig) {
+			*c = kvactor.CacheConfig{TokensPerBlock: 16, EnableBlockReuse: true}
+		},
+	} {
+		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+		require.NoError(t, err)
+		cache := kvactor.DefaultCache()
+		cache.HostCacheSize = 1 << 20
+		change(&cache)
+		_, err = kvactor.Open(kvactor.Config{
+			Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+			Cache:  cache,
+			Device: device,
+		})
+		require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
+		assert.ErrorContains(t, err, want)
+	}
 }
