@@ -27,12 +27,12 @@ func TestServeReadsAnOptionsFile(t *testing.T) {
 	file := written(t, "options.yaml", options)
 	_, stop, errs := startServe(t, "--config", file, "--max-len", "512")
 	assert.Zero(t, stop(), errs.text())
-	// 1000 tokens are 8 blocks, of host memory too, though more would fit.
-	assert.Contains(t, errs.text(), "pool wfullh2: 8 pages of 32.0 KiB on the device, 8 in host memory")
+	// 1000 tokens are 8 blocks, and a MiB has 16 pages of each pool.
+	assert.Contains(t, errs.text(), "pool wfullh2: 8 pages of 32.0 KiB on the device, 16 in host memory")
 	_, stop, errs = startServe(t, "--config", file, "--max-len", "512", "--tokens-per-block", "32", "--host-pages", "5",
 		"--set", "max_tokens=64", "--set", "dtype=auto")
 	assert.Zero(t, stop(), errs.text())
-	assert.Contains(t, errs.text(), "pool wfullh2: 2 pages of 32.0 KiB on the device, 2 in host memory")
+	assert.Contains(t, errs.text(), "pool wfullh2: 2 pages of 32.0 KiB on the device, 5 in host memory")
 }
 
 // demo chat and demo model run take the same flags.
