@@ -3,9 +3,11 @@ package host_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -159,4 +161,29 @@ func TestFilesKeepTheirSize(t *testing.T) {
 	require.Error(t, e.Host.Truncate(1<<30))
 	require.NoError(t, e.Close())
 	require.NoError(t, e.Close())
+}
+
+// Pools of large pages of the system and more ask for such pages, in both kinds of memory.
+func TestHugePagesAreAskedFor(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		spec := gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 1, HostPages: 1024, Shared: shared}
+		r := newRig(t, host.Config{}, spec)
+		at := address(r.HostBytes(r.pool, 0))
+		maps, err := os.ReadFile("/proc/self/smaps")
+		require.NoError(t, err)
+		var within, found bool
+		for line := range strings.Lines(string(maps)) {
+			var from, to uint64
+			if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+				within = from <= at && at < to
+			}
+			if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && within {
+				assert.Contains(t, strings.Fields(flags), "hg", "shared: %v", shared)
+				found = true
+			}
+		}
+		if !found {
+			t.Skip("the system does not tell the flags of memory")
+		}
+	}
 }

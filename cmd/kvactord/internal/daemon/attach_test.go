@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"os"
@@ -47,6 +48,19 @@ var endings = map[string]func(t *testing.T, c *client){
 		_, err := c.Conn().Write([]byte{0, 0, 0, 0x7f})
 		require.NoError(t, err)
 	},
+	"a frame that does not end": func(t *testing.T, c *client) {
+		_, err := c.Conn().Write([]byte{200, 0, 0, 0, 8})
+		require.NoError(t, err)
+	},
+	"answers that nobody reads": func(t *testing.T, c *client) {
+		stats := frameOf(t, &wire.Request{Op: &wire.Request_Stats{Stats: &wire.StatsRequest{}}})
+		_, err := c.Conn().Write(bytes.Repeat(stats, 2000))
+		require.NoError(t, err)
+		eventually(t, "the session ends", func() bool {
+			conn, err := wire.DialAttached(c.Conn().RemoteAddr().String(), c.Opened.Key)
+			return err != nil || conn.Close() != nil
+		})
+	},
 }
 
 // What a session has claimed or writes is not reused until the client has closed, too.
@@ -54,6 +68,7 @@ func TestPagesStayUntilTheClientCloses(t *testing.T) {
 	for name, end := range endings {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, func(c *Config) { c.MemoryBytes = 1 << 20 })
+			s.d.frameTime = 200 * time.Millisecond
 			a, b := s.open(opening()), s.open(opening())
 			tokens := tokensFrom(1, 4*blockTokens+1)
 			a.store(prompt(tokens[:4*blockTokens]), tokens[:4*blockTokens])

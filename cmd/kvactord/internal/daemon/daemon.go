@@ -28,6 +28,7 @@ type Daemon struct {
 	ctx        context.Context // of requests: ends answerTime after the daemon has begun to stop
 	cancel     context.CancelFunc
 	answerTime time.Duration
+	frameTime  time.Duration
 
 	mu       sync.Mutex
 	stopping bool
@@ -44,7 +45,8 @@ func Open(c Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}), answerTime: answerTime,
+		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}),
+		answerTime: answerTime, frameTime: frameTime,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.engines = newEngines(&d.config)

@@ -119,7 +119,7 @@ func (s *session) read(r *bufio.Reader) (*wire.Request, error) {
 	if _, err := r.Peek(1); err != nil {
 		return nil, err
 	}
-	s.deadline(frameTime)
+	s.deadline(s.daemon.frameTime)
 	var err error
 	if s.frame, err = wire.Read(r, s.frame, limit); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (s *session) write(m proto.Message) error {
 	if s.reply, err = wire.Append(s.reply[:0], m); err != nil {
 		return err
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(frameTime))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.daemon.frameTime))
 	_, err = s.conn.Write(s.reply)
 	if cap(s.reply) > keptBytes {
 		s.reply = nil
