@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
+prometheus_client = pytest.importorskip("prometheus_client")
 
 from vllm.v1.outputs import KVConnectorOutput  # noqa: E402
 
@@ -18,6 +20,7 @@ from kvactor import wire  # noqa: E402
 from kvactor.link import Link  # noqa: E402
 from kvactor.types import Group, Kind  # noqa: E402
 from kvactor.vllm.geometry import CacheGroup  # noqa: E402
+from kvactor.vllm.metrics import GAUGE, PromMetrics, TransferStats  # noqa: E402
 from kvactor.vllm.requests import retention  # noqa: E402
 from kvactor.vllm.scheduler import SchedulerSide  # noqa: E402
 from kvactor.vllm.worker import WorkerSide  # noqa: E402
@@ -453,3 +456,46 @@ def test_a_reset_releases_what_is_written_when_it_has_ended(host):
     host.scheduler.match(make("b", ids(9)), 0)
     host.step()
     assert host.link.session.stats()["Pools"][0]["Primary"]["Used"] <= 8  # of b's claim
+
+
+def test_a_preempted_request_loads_what_it_has_computed(host):
+    tokens = ids(161)
+    a = make("a", tokens)
+    host.scheduler.match(a, 0)
+    host.compute(a, table(1, 10), 0, 96)
+    into = table(30, 10, hidden=3)
+    assert host.load(a, into) == 96
+    for name in FULL.layers:
+        for n, block in enumerate(into[0][:6]):
+            assert (host.tensors[name][block] == content(a, name, n)).all()
+    host.compute(a, into, 96, 160)
+    host.scheduler.finished(a)
+    assert host.scheduler.match(make("b", tokens), 0) == 160
+
+
+def test_a_request_preempted_while_a_step_saves_is_computed(host):
+    a = make("a", ids(161))
+    host.scheduler.match(a, 0)
+    new = SimpleNamespace(req_id="a", num_computed_tokens=0)
+    work = host.plan([new], {"a": 96}, table(1, 10))
+    assert host.scheduler.match(a, 0) == 0
+    host.work(work)
+    assert host.load(a, table(30, 10, hidden=3)) == 96
+
+
+def test_counts_are_on_the_page_of_vllm():
+    registry = prometheus_client.CollectorRegistry()
+    kinds = (prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
+    types = {kind: partial(kind, registry=registry) for kind in kinds}
+    config = SimpleNamespace(kv_transfer_config=None)
+    found = PromMetrics(config, types, ["engine"], {0: ["0"], 1: ["1"]})
+    stats = TransferStats()
+    for _ in range(2):
+        stats.add("matches", 3)
+        stats.data[GAUGE] = 1
+        found.observe(stats.take().data, 1)
+    page = prometheus_client.generate_latest(registry).decode()
+    assert 'vllm:kvactor_matches_total{engine="1"} 6.0' in page
+    assert 'vllm:kvactor_matches_total{engine="0"} 0.0' in page
+    assert 'vllm:kvactor_connected{engine="1"} 1.0' in page
+    assert stats.take() is None
