@@ -107,7 +107,8 @@ class Channel:
             raise ProtocolError(f"a request of {len(body)} bytes, at most {self.limit}")
         try:
             self._socket.settimeout(self.deadline)
-            self._socket.sendall(struct.pack("<I", len(body)) + body)
+            self._socket.sendall(struct.pack("<I", len(body)))  # apart: a body may be large
+            self._socket.sendall(body)
         except OSError as error:
             raise UnreachableError(_reason(error)) from error
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -39,7 +40,7 @@ func Read(r io.Reader, buffer []byte, limit int) ([]byte, error) {
 	for left := int(n); left > 0; {
 		part := min(left, max(cap(buffer)-len(buffer), growBytes))
 		at := len(buffer)
-		buffer = append(buffer, make([]byte, part)...)
+		buffer = slices.Grow(buffer, part)[:at+part]
 		if _, err := io.ReadFull(r, buffer[at:]); err != nil {
 			return buffer[:0], noEnd(err)
 		}

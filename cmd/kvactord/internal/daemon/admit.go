@@ -45,7 +45,7 @@ func (s *session) matches(ctx context.Context, list []*wire.Match) []*wire.Match
 	var a admissions
 	for i, m := range list {
 		out[i] = &wire.Matched{}
-		prefix, wrong := s.readPrompt(m.GetPrompt())
+		prefix, wrong := readPrompt(m.GetPrompt())
 		if wrong == nil {
 			wrong = s.full(len(a.batch))
 		}
@@ -159,7 +159,7 @@ func (s *session) reserveTail(ctx context.Context, out *wire.Reserved, r kvactor
 
 // readReserve reads a reservation; stored: there is nothing to be written.
 func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kvactor.AdmitRequest, stored bool, _ *wire.Error) {
-	prefix, wrong := s.readPrompt(r.GetPrompt())
+	prefix, wrong := readPrompt(r.GetPrompt())
 	if wrong == nil {
 		wrong = s.whole(len(prefix.Tokens))
 	}
@@ -173,8 +173,7 @@ func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kva
 	// An admission reuses all tokens but the last. One token more tells whether the last block
 	// is stored, too.
 	more := prefix
-	s.tokens = append(s.tokens, 0)
-	more.Tokens = s.tokens[len(s.tokens)-len(prefix.Tokens)-1:]
+	more.Tokens = append(slices.Clip(prefix.Tokens), 0)
 	found, err := s.in.engine.Lookup(ctx, more)
 	request = kvactor.AdmitRequest{
 		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,

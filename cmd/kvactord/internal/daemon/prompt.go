@@ -2,8 +2,8 @@ package daemon
 
 import (
 	"encoding/binary"
-	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
@@ -12,34 +12,30 @@ import (
 // tokenBytes is the size of a token and of a page number on the wire.
 const tokenBytes = 4
 
-// readTokens adds packed tokens to a list.
-func readTokens(list []kvactor.Token, packed []byte) ([]kvactor.Token, *wire.Error) {
+// readTokens reads packed tokens. They take the place of their bytes in the message.
+func readTokens(packed []byte) ([]kvactor.Token, *wire.Error) {
 	if len(packed) == 0 || len(packed)%tokenBytes != 0 {
-		return list, badf("%d bytes are no tokens of %d bytes each", len(packed), tokenBytes)
+		return nil, badf("%d bytes are no tokens of %d bytes each", len(packed), tokenBytes)
 	}
-	start, n := len(list), len(packed)/tokenBytes
-	list = slices.Grow(list, n)[:start+n]
-	for i := range n {
-		t := kvactor.Token(binary.LittleEndian.Uint32(packed[i*tokenBytes:]))
-		if t < 0 {
-			return list[:start], badf("the token at position %d is over 2^31-1", i) // no token in a message
+	tokens := unsafe.Slice((*kvactor.Token)(unsafe.Pointer(&packed[0])), len(packed)/tokenBytes)
+	for i := range tokens {
+		tokens[i] = kvactor.Token(binary.LittleEndian.Uint32(packed[i*tokenBytes:]))
+		if tokens[i] < 0 {
+			return nil, badf("the token at position %d is over 2^31-1", i) // no token in a message
 		}
-		list[start+i] = t
 	}
-	return list, nil
+	return tokens, nil
 }
 
-// readPrompt reads a prompt. Its tokens are added to the scratch memory, which the engine reads
-// until its call returns.
-func (s *session) readPrompt(p *wire.Prompt) (kvactor.Prefix, *wire.Error) {
-	start := len(s.tokens)
-	var wrong *wire.Error
-	if s.tokens, wrong = readTokens(s.tokens, p.GetTokens()); wrong != nil {
+// readPrompt reads a prompt.
+func readPrompt(p *wire.Prompt) (kvactor.Prefix, *wire.Error) {
+	tokens, wrong := readTokens(p.GetTokens())
+	if wrong != nil {
 		return kvactor.Prefix{}, wrong
 	}
 	prefix := kvactor.Prefix{
 		Namespace: kvactor.Namespace{Salt: p.GetSalt(), LoRA: p.GetAdapter(), HasLoRA: p != nil && p.Adapter != nil},
-		Tokens:    s.tokens[start:len(s.tokens):len(s.tokens)],
+		Tokens:    tokens,
 	}
 	for i, item := range p.GetItems() {
 		m := kvactor.MultimodalItem{Start: int(item.GetStart()), Length: int(item.GetLength())}
@@ -92,12 +88,12 @@ func readPriority(x *wire.RetentionRange) (kvactor.Priority, time.Duration, *wir
 }
 
 // readSelector reads what is to be forgotten.
-func (s *session) readSelector(x *wire.Selector) (kvactor.Selector, *wire.Error) {
+func readSelector(x *wire.Selector) (kvactor.Selector, *wire.Error) {
 	out := kvactor.Selector{Session: x.GetSession(), Salt: x.GetSalt(), LoRA: x.GetAdapter(), HasLoRA: x.Adapter != nil}
 	if x.GetPrefix() == nil {
 		return out, nil
 	}
-	prefix, wrong := s.readPrompt(x.GetPrefix())
+	prefix, wrong := readPrompt(x.GetPrefix())
 	out.Prefix = &prefix
 	return out, wrong
 }

@@ -33,7 +33,6 @@ type session struct {
 	handles map[uint64]*handle
 	reader  kvactor.ReaderID // of events; 0: none yet
 
-	tokens       []kvactor.Token // of the request being served
 	frame, reply []byte
 }
 
@@ -201,7 +200,6 @@ func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 		out.Error, out.Op = wrong, &wire.Response_Open{Open: opened}
 		return out, wrong != nil
 	}
-	s.tokens = s.tokens[:0]
 	switch op := r.GetOp().(type) {
 	case *wire.Request_Step:
 		if out.Error = s.checkStep(op.Step); out.Error == nil {
@@ -221,9 +219,6 @@ func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 		return out, true
 	default:
 		out.Error = badf("the request asks for nothing")
-	}
-	if cap(s.tokens)*tokenBytes > keptBytes {
-		s.tokens = nil
 	}
 	return out, s.in.broken.Load()
 }

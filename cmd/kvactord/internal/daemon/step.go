@@ -140,15 +140,18 @@ func (s *session) extends(ctx context.Context, list []*wire.Extend) []*wire.Exte
 	for i, x := range list {
 		out[i] = &wire.Extended{}
 		h, wrong := s.writeOf(x.GetHandle())
-		start := len(s.tokens)
+		var tokens []kvactor.Token
 		if wrong == nil {
-			wrong = s.readBlocks(x.GetTokens())
+			tokens, wrong = readTokens(x.GetTokens())
+		}
+		if wrong == nil {
+			wrong = s.whole(len(tokens))
 		}
 		if wrong == nil && h.unfinished() {
 			wrong = badf("%d of %d tokens are written: extend when all are", h.sequence.Computed(), h.sequence.Len())
 		}
 		if wrong == nil {
-			wrong = b.add(i, h, kvactor.Step{Tokens: s.tokens[start:len(s.tokens):len(s.tokens)]})
+			wrong = b.add(i, h, kvactor.Step{Tokens: tokens})
 		}
 		out[i].Error = wrong
 	}
@@ -176,14 +179,6 @@ func (s *session) extends(ctx context.Context, list []*wire.Extend) []*wire.Exte
 	return out
 }
 
-// readBlocks reads tokens of whole blocks.
-func (s *session) readBlocks(packed []byte) (wrong *wire.Error) {
-	if s.tokens, wrong = readTokens(s.tokens, packed); wrong != nil {
-		return wrong
-	}
-	return s.whole(len(packed) / tokenBytes)
-}
-
 // whole refuses a number of tokens that is not one of whole blocks.
 func (s *session) whole(tokens int) *wire.Error {
 	if block := s.in.geometry.cache.TokensPerBlock; tokens%block != 0 {
@@ -193,7 +188,7 @@ func (s *session) whole(tokens int) *wire.Error {
 }
 
 func (s *session) lookup(ctx context.Context, p *wire.Prompt) *wire.Found {
-	prefix, wrong := s.readPrompt(p)
+	prefix, wrong := readPrompt(p)
 	if wrong != nil {
 		return &wire.Found{Error: wrong}
 	}
@@ -207,7 +202,7 @@ func (s *session) lookup(ctx context.Context, p *wire.Prompt) *wire.Found {
 
 // prefetch brings what the store has, and what is in host memory only.
 func (s *session) prefetch(ctx context.Context, p *wire.Prompt) *wire.Prefetched {
-	prefix, wrong := s.readPrompt(p)
+	prefix, wrong := readPrompt(p)
 	if wrong != nil {
 		return &wire.Prefetched{Error: wrong}
 	}
@@ -225,7 +220,7 @@ func (s *session) prefetch(ctx context.Context, p *wire.Prompt) *wire.Prefetched
 }
 
 func (s *session) pin(ctx context.Context, p *wire.Prompt) *wire.Pinned {
-	prefix, wrong := s.readPrompt(p)
+	prefix, wrong := readPrompt(p)
 	if wrong == nil {
 		wrong = s.full(0)
 	}
@@ -252,7 +247,7 @@ func (s *session) unpin(ctx context.Context, n uint64) *wire.Done {
 }
 
 func (s *session) invalidate(ctx context.Context, x *wire.Selector) *wire.Invalidated {
-	selector, wrong := s.readSelector(x)
+	selector, wrong := readSelector(x)
 	if wrong != nil {
 		return &wire.Invalidated{Error: wrong}
 	}
