@@ -25,12 +25,14 @@ import (
 func TestFlagsAndFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "cache.yaml")
-	text := "eviction_policy: forecast\nhost_cache_size: 1048576\nsalt_quotas: {silver: 0.25, gold: 0.75}\n"
+	text := "eviction_policy: forecast\nhost_cache_size: 1048576\n" +
+		"salt_quotas: {silver: 0.25, gold: 0.75}\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	read := func(args ...string) *flags {
 		f, set := &flags{}, pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.add(set)
-		require.NoError(t, set.Parse(append(args, "--socket", dir+"/s", "--memory", "8MiB", "--config", file)))
+		args = append(args, "--socket", dir+"/s", "--memory", "8MiB", "--config", file)
+		require.NoError(t, set.Parse(args))
 		_, closeStore, err := f.read(t.Context(), io.Discard)
 		require.NoError(t, err)
 		require.NoError(t, closeStore())
@@ -43,8 +45,9 @@ func TestFlagsAndFile(t *testing.T) {
 	assert.Equal(t, map[string]float64{"silver": 0.25, "gold": 0.75}, f.Cache.SaltQuotas)
 	assert.Nil(t, f.Store)
 	assert.Empty(t, f.Listen)
-	f = read("--policy", "priority_lru", "--staging", "2MiB", "--quota", "gold=0.5", "--quota", "*=0.125",
-		"--store", "file://"+dir+"/store", "--save", "evict", "--aliases", "vllm,trtllm", "--allow-uid", "7")
+	f = read("--policy", "priority_lru", "--staging", "2MiB", "--quota", "gold=0.5",
+		"--quota", "*=0.125", "--store", "file://"+dir+"/store", "--save", "evict",
+		"--aliases", "vllm,trtllm", "--allow-uid", "7")
 	assert.Equal(t, windows.PriorityLRU, f.Cache.EvictionPolicy)
 	assert.EqualValues(t, 2<<20, f.Cache.HostCacheSize)
 	assert.Equal(t, map[string]float64{"silver": 0.25, "gold": 0.5}, f.Cache.SaltQuotas)

@@ -53,7 +53,8 @@ func TestSoak(t *testing.T) {
 	within(t, "all is given back", func() bool { return statsOf(t, watcher).GetSessions() == 1 })
 	within(t, "all files are closed", func() bool { return d.sample(t).files <= before.files })
 	assert.Contains(t, statsOf(t, watcher).GetJson(), `"Used":0`)
-	t.Logf("%d sessions, %d at a time, %d steps, refused: %v", s.opened, sessions, s.steps, s.refused)
+	t.Logf("%d sessions, %d at a time, %d steps", s.opened, sessions, s.steps)
+	t.Logf("refused: %v", s.refused)
 	for i, x := range samples {
 		t.Logf("after %v: %d files, %d KiB", length*time.Duration(i+1)/soakSamples, x.files, x.kib)
 	}
@@ -288,8 +289,9 @@ func (x *soaked) check(p soakPrompt, m *wire.Matched) {
 	}
 	for b, page := range found {
 		want, bytes := p.contents(b), x.pages.of(page)
-		if got := string(bytes[:len(want)]); got != want || string(bytes[len(bytes)-len(want):]) != want {
-			x.fail("block %d has %q, not %q", b, got, want)
+		first, last := string(bytes[:len(want)]), string(bytes[len(bytes)-len(want):])
+		if first != want || last != want {
+			x.fail("block %d has %q and %q, not %q", b, first, last, want)
 		}
 	}
 }

@@ -166,7 +166,8 @@ func TestFilesKeepTheirSize(t *testing.T) {
 // Pools of large pages of the system and more ask for such pages, in both kinds of memory.
 func TestHugePagesAreAskedFor(t *testing.T) {
 	for _, shared := range []bool{false, true} {
-		spec := gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 1, HostPages: 1024, Shared: shared}
+		spec := sharedSpec
+		spec.HostPages, spec.Shared = 1024, shared
 		r := newRig(t, host.Config{}, spec)
 		at := address(r.HostBytes(r.pool, 0))
 		maps, err := os.ReadFile("/proc/self/smaps")

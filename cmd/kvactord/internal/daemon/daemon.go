@@ -45,8 +45,8 @@ func Open(c Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{}, quiet: make(chan struct{}),
-		answerTime: answerTime, frameTime: frameTime,
+		config: c, conns: map[net.Conn]bool{}, keys: map[string]*session{},
+		quiet: make(chan struct{}), answerTime: answerTime, frameTime: frameTime,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.engines = newEngines(&d.config)
