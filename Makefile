@@ -24,10 +24,9 @@ test: ## all tests
 race: ## all tests with the race detector and the invariants of the cores
 	go test -race -short -tags invariants ./...
 
-isolation: ## no actor touches what another holds: a goroutine for each, then poisoned records
-	go test -race -short -tags isolated ./actors ./actors/internal/survival ./actors/internal/hazards
-	go test -short -tags 'poison invariants' ./actors/... ./bench/sim
-	go test -short -tags 'isolated poison invariants' ./actors/internal/encoderdecoder
+isolation: ## no actor touches what another holds: a goroutine for each, under the race detector
+	go test -race -short -tags isolated ./actors ./actors/internal/survival ./actors/internal/hazards \
+		./actors/internal/encoderdecoder
 
 fuzz: ## one fuzz target: make fuzz PKG=./events FUZZ=FuzzLog TIME=30s
 	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) -fuzzminimizetime=$(SHRINK) $(PKG)

@@ -11,27 +11,25 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 )
 
-// workers are the goroutines that run the actors of an engine: one for what is
-// beyond the budgets of the callers, or one for each actor.
+// workers are the goroutines that run the actors of an engine: the first for what is
+// beyond the budgets of the callers, and one for each actor that has its own.
 type workers struct {
 	mu   sync.Mutex
 	list []*mailbox.Worker
 }
 
-// props are those of one more actor. Inline actors share the worker that runs what is
-// beyond the budgets of their senders; with own each actor has a worker and runs
-// nowhere else.
+// props are those of one more actor. Inline actors share the first worker; with own the
+// actor has a worker and runs nowhere else.
 func (w *workers) props(own bool, options ...mailbox.Option) []actor.PropsOption {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if own || len(w.list) == 0 {
 		w.list = append(w.list, mailbox.NewWorker())
 	}
-	last := w.list[len(w.list)-1]
 	if own {
-		return mailbox.Queued(last, options...)
+		return mailbox.Queued(w.list[len(w.list)-1], options...)
 	}
-	return mailbox.Inline(last, options...)
+	return mailbox.Inline(w.list[0], options...)
 }
 
 // close ends the goroutines when their actors have stopped.
@@ -43,8 +41,8 @@ func (w *workers) close() {
 	}
 }
 
-// background is what runs beside the actors because it may take long: waits for
-// the device, and the naming of a reader's events.
+// background is what runs beside the actors because it may take long, such as waits for
+// the device.
 type background struct {
 	ctx    context.Context // ends with the engine
 	cancel context.CancelFunc

@@ -20,7 +20,7 @@ import (
 // newTree makes an empty tree. It has room for as many blocks as the largest pool
 // has pages; more are made when they are stored.
 //
-// Changes are recorded for a store that names blocks which have just left the tree, too.
+// Changes are recorded for a store, too.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
@@ -30,7 +30,7 @@ func (e *Engine) newTree() *tree.Tree {
 	}
 	return tree.New(tree.Config{
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store.follows(), Host: e.hasHost(),
+		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store != nil, Host: e.hasHost(),
 		Follow: e.config.Cache.EvictionPolicy == windows.Forecast,
 	})
 }
@@ -70,7 +70,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		Quotas:      e.config.Cache.Quotas(),
 		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.settings.SkipWait,
 	}
-	if e.store.follows() {
+	if e.store.evicts() {
 		c.TakeSavePage, c.MinSavePriority = e.takeSavePage, e.store.config.MinPriority
 	}
 	if !e.config.Cache.OnboardBlocks {

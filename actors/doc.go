@@ -39,8 +39,7 @@
 // But for what the tree reports to the event log and to the store's actor, and what the
 // offloader gives to the store's actor to be written, only the coordinator
 // sends messages that change the state of another actor, so there are no races between
-// actors to repair: no retry, no stale reference, no lock. The requests of readers of events
-// go by way of the tree, behind what it reports.
+// actors to repair: no retry, no stale reference, no lock.
 //
 // # What is lent, and for how long
 //
@@ -60,11 +59,7 @@
 //	  such a record             coordinator     for reading only   may share them
 //	  Effects, Victims: slices  the actor that  the coordinator,   the next record that the
 //	  that an answer refers to  answered        pools, offloader   actor gets
-//	events of a change          the tree        —                  given away to the events
-//	                                                               actor; token buffers come
-//	                                                               back in a message
-//	a reader's batch            events actor    the task that      the task has sent its
-//	                                            hashes it          message
+//	events of a change          the tree        the events actor   it comes back by a channel
 //	Config.Memory               the host        the device, for    Close has returned no
 //	                                            pages and copies   error
 //
@@ -78,12 +73,9 @@
 // fence to each actor: a message that comes back behind everything that was sent
 // before it. When all fences are back no record is lent, and the recovery begins.
 //
-// Two builds hold this. With the tag isolated each actor has a goroutine of its own,
-// so that the race detector sees an actor that touches what another one holds: while
-// actors run on the goroutines of their callers, it cannot. With the tag poison a
-// lent record is made unreadable to its owner, the receiver works on a copy, and what
-// has been given back becomes garbage (actors/internal/lent). `make isolation` runs
-// the stress of both.
+// With the build tag isolated each actor has a goroutine of its own, so that the race
+// detector sees an actor that touches what another one holds: while actors run on the
+// goroutines of their callers, it cannot. `make isolation` runs the stress tests so.
 //
 // # Rounds
 //
@@ -139,8 +131,7 @@
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
-//	store        the keys of the blocks in the tree, which are not saved before they
-//	             leave the tree and come back
+//	store        pages that it was given and had not passed on, which are not saved
 //	events       events, and a reader's batch that could not be hashed; a snapshot
 //	             brings a mirror up to date
 //
@@ -168,7 +159,7 @@
 // by Do with records that are used again. An admission costs a comparison of the
 // prompt's tokens with what is stored, and constant work a page; a decode step
 // touches only the pools that it takes pages from. A call copies what it has changed
-// into the event log; a goroutine of its own makes the events of that, when there is
-// enough or a reader asks, and hashes the batch that a reader gets. The calls in flight
+// into the event log, whose actor has a goroutine of its own and hashes the batch that a
+// reader gets. So does the store's, which hashes the names of pages. The calls in flight
 // are bounded (WithMaxInFlight), and with them every queue.
 package actors

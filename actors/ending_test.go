@@ -178,7 +178,11 @@ func TestAParentIsStoppedInARound(t *testing.T) {
 		spawned := make(chan *rig, 1)
 		parent := system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, ok := ctx.Message().(*actor.Started); ok {
-				spawned <- newRig(t, setup{parent: ctx, pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}})
+				spawned <- newRig(t, setup{
+					parent: ctx, pages: []windows.PageCounts{{Primary: 8, Secondary: 8}},
+					// A page that was copied ahead needs no copy when it is evicted, and nothing would stall.
+					change: func(c *windows.Config) { c.OffloadAhead = false },
+				})
 			}
 		}))
 		r := <-spawned

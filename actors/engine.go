@@ -14,7 +14,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
-	"github.com/kvactor/kvactor/actors/internal/lent"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
@@ -315,8 +314,7 @@ func (e *Engine) Do(ctx context.Context, request messages.Request) error {
 
 // serve is Do without its observers.
 //
-// lent.Copy and lent.Restore do nothing but in builds with the tag poison. The refusal
-// comes after the gate: the engine may have ended while the call waited there.
+// The refusal comes after the gate: the engine may have ended while the call waited there.
 func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -331,13 +329,10 @@ func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) 
 	if err := e.refusal(); err != nil {
 		return err
 	}
-	served := lent.Copy(request)
-	c := newCall(e, served)
+	c := newCall(e, request)
 	c.stages = s
 	e.coordinator.PostUserMessage(c)
-	err := c.wait(ctx)
-	lent.Restore(request, served)
-	return err
+	return c.wait(ctx)
 }
 
 // Submit starts a request and returns at once; done
@@ -360,19 +355,11 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 		e.gate.release()
 		return err
 	}
-	served := lent.Copy(request)
 	o, is := observe(context.Background(), e, request)
 	if is {
 		done = o.before(done)
 	}
-	if lent.Enabled {
-		told := done
-		done = func(err error) {
-			lent.Restore(request, served)
-			told(err)
-		}
-	}
-	e.coordinator.PostUserMessage(&call{request: served, engine: e, done: done, stages: o.stages})
+	e.coordinator.PostUserMessage(&call{request: request, engine: e, done: done, stages: o.stages})
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/actors/internal/handover"
-	"github.com/kvactor/kvactor/actors/internal/lent"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -367,12 +366,9 @@ func (x *exchange) do(ctx context.Context, request any) error {
 	if !e.serves() {
 		return e.refusal()
 	}
-	served := lent.Copy(request)
-	c := newCall(e, served)
+	c := newCall(e, request)
 	e.coordinator.PostUserMessage(c)
-	err := c.wait(ctx)
-	lent.Restore(request, served)
-	return err
+	return c.wait(ctx)
 }
 
 // discard ends a sequence of the hand-over's own, whatever has become of its context.

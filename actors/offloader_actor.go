@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -151,14 +150,10 @@ func (a *offloaderActor) move(m *protocol.Move) {
 	a.saveCopied(a.core.Saves(), last)
 }
 
-// panicWithin does a part of a round and panics: either not all is decided, or not
-// all that is decided is submitted.
+// panicWithin decides a round, submits a part of it and panics.
 func (a *offloaderActor) panicWithin(m *protocol.Move, parts int) {
-	if parts%2 == 0 {
-		failpoint.PanicAfter("offloader", func() { a.core.Begin(cutMove(m, parts/2)) })
-	}
 	a.core.Begin(m)
-	for range parts / 2 {
+	for range parts {
 		if s := a.core.Next(); s != nil {
 			a.core.Submitted(a.streams.submit(s))
 		}
@@ -294,18 +289,4 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 		a.core.Adopt(id, m.Kept[p])
 		m.Counts = append(m.Counts, a.core.Counts(id))
 	}
-}
-
-// cutMove returns the first parts of a Move: what is done before the panic that a
-// failpoint asks for.
-func cutMove(m *protocol.Move, parts int) *protocol.Move {
-	c, n := *m, parts
-	c.Effects, c.Pools = upTo(m.Effects, &n), slices.Clone(m.Pools)
-	for p := range c.Pools {
-		q := &c.Pools[p]
-		q.Pins, q.Unpins, q.Touches = upTo(q.Pins, &n), upTo(q.Unpins, &n), upTo(q.Touches, &n)
-		q.Victims, q.Copies, q.Onboards = upTo(q.Victims, &n), upTo(q.Copies, &n), upTo(q.Onboards, &n)
-	}
-	c.Marks, c.Queries = upTo(m.Marks, &n), nil
-	return &c
 }

@@ -3,7 +3,6 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -50,20 +49,14 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	a.changing = true
 	switch m := message.(type) {
 	case *protocol.PoolWork:
-		if n, breaks := a.point.Within(); breaks {
-			failpoint.PanicAfter("pool", func() { a.core.Do(cutWork(m, n)) })
-		}
-		a.core.Do(m)
+		a.point.Change("pool", func() { a.core.Do(m) })
 		if a.sampler != nil {
 			a.sampler.done(m)
 		}
 	// The memory itself is resized later, by the offloader, when all that uses it has passed.
 	case *protocol.ResizePool:
 		a.forgetSamples()
-		resizePool(a.core, m)
-		if _, breaks := a.point.Within(); breaks {
-			failpoint.Panic("pool")
-		}
+		a.point.Change("pool", func() { resizePool(a.core, m) })
 	case *protocol.RebuildPool:
 		a.forgetSamples()
 		a.rebuild(m)
@@ -132,18 +125,4 @@ func resizePool(p *pool.Pool, m *protocol.ResizePool) {
 	for _, move := range r.Moves {
 		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
-}
-
-// cutWork returns the first operations of a batch, and the one after them with half of
-// its pages: what is done before the panic that a failpoint asks for.
-func cutWork(m *protocol.PoolWork, parts int) *protocol.PoolWork {
-	c := *m
-	c.Ops = slices.Clone(upTo(m.Ops, &parts))
-	if k := len(c.Ops); k < len(m.Ops) && m.Ops[k].Kind != protocol.Take {
-		half := m.Ops[k]
-		half.Pages = half.Pages[:len(half.Pages)/2]
-		half.Blocks = half.Blocks[:min(len(half.Blocks), len(half.Pages))]
-		c.Ops = append(c.Ops, half)
-	}
-	return &c
 }

@@ -7,9 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
-	"github.com/kvactor/kvactor/actors/internal/lent"
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -27,11 +25,9 @@ type port struct {
 	tree      *mailbox.Mailbox
 	pools     []*mailbox.Mailbox
 	offloader *mailbox.Mailbox
-	readers   *mailbox.Mailbox // takes requests of readers: the tree's, or the events actor's if events are off
 	store     *mailbox.Mailbox // nil: there is no store, and no request for it
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	out       []any            // records that actors have: only these are answers when they come
-	ledger    lent.Ledger      // of the same records, in builds with the tag poison
 	last      time.Duration    // the last time that the clock returned
 	staged    *stages          // of the call that is served; nil: no one asks
 }
@@ -43,7 +39,7 @@ func (p *port) Tree(message any) {
 	if p.staged != nil {
 		p.staged.begin(stageOfTree(message))
 	}
-	p.lend("tree", p.tree, message)
+	p.lend(p.tree, message)
 }
 
 // Pool lends a record to a pool.
@@ -51,7 +47,7 @@ func (p *port) Pool(id messages.PoolID, message any) {
 	if work, ok := message.(*protocol.PoolWork); ok && p.staged != nil {
 		p.staged.begin(stageOfPool(work))
 	}
-	p.lend(p.engine.pools[id].Name, p.pools[id], message)
+	p.lend(p.pools[id], message)
 }
 
 // Offloader lends a record to the offloader.
@@ -59,18 +55,17 @@ func (p *port) Offloader(message any) {
 	if p.staged != nil {
 		p.staged.begin(inspect.StageMove)
 	}
-	p.lend("offloader", p.offloader, message)
+	p.lend(p.offloader, message)
 }
 
-// Events gives a request to the events actor, which answers it itself. The request goes by way of
-// the tree, which sends the number of events before it that the log has not been told of.
+// Events gives a request to the events actor, which answers it itself.
 //
 // The coordinator's round ends with it. A reader of events may wait for a hash of many
 // blocks, and other requests must not wait with it.
 func (p *port) Events(request, sender any, keys []*protocol.Changes) {
 	p.staged = nil
 	p.point.Step("coordinator")
-	p.readers.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
+	p.engine.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
 }
 
 // Store gives a request to the store's actor, which answers it itself.
@@ -81,11 +76,10 @@ func (p *port) Store(request, sender any) {
 }
 
 // lend sends a record to an actor, which owns it until it sends it back.
-func (p *port) lend(receiver string, to *mailbox.Mailbox, record any) {
+func (p *port) lend(to *mailbox.Mailbox, record any) {
 	p.point.Step("coordinator")
-	sent := p.ledger.Lend(receiver, record)
-	p.out = append(p.out, sent) // before the message: the receiver may answer at once
-	to.PostUserMessage(sent)
+	p.out = append(p.out, record) // before the message: the receiver may answer at once
+	to.PostUserMessage(record)
 }
 
 // returned ends the loan of a record and tells whether there was one. A record that was not
@@ -98,7 +92,6 @@ func (p *port) returned(answer any) bool {
 			last := len(p.out) - 1
 			p.out[i] = p.out[last]
 			p.out = p.out[:last]
-			p.ledger.Return(answer)
 			return true
 		}
 	}
@@ -110,7 +103,6 @@ func (p *port) returned(answer any) bool {
 func (p *port) recall() {
 	clear(p.out)
 	p.out = p.out[:0]
-	p.ledger.Recall()
 }
 
 // fence is sent to an actor and comes back behind everything that the actor was
@@ -230,7 +222,7 @@ func (e *Engine) returnRequest(to *actor.PID, request any, cause error) {
 	}
 }
 
-// forward is a request that the events actor answers itself.
+// forward is a request that the events actor or the store's answers itself.
 //
 // It is the receiver's until that has answered. aborted keeps a failed actor from
 // answering twice: Abort has answered already.
@@ -238,11 +230,9 @@ type forward struct {
 	request, sender any
 	keys            []*protocol.Changes // of the tree, for a snapshot
 	port            *port
-	draft           *events.Draft // of a reader of events; nil: not taken, or refused
-	refused         error         // why the log has no draft for it
-	number          uint64        // of a flush: the last job that it waits for
-	aborted         bool          // while it waited: the actor failed over it
-	parked          bool          // a flush waits, and its caller may give up
+	number          uint64 // of a flush: the last job that it waits for
+	aborted         bool   // while it waited: the actor failed over it
+	parked          bool   // a flush waits, and its caller may give up
 }
 
 // park allows the caller of a flush to give up; false if it has. An actor cannot.

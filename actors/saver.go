@@ -54,8 +54,8 @@ type savedPage struct {
 	page  messages.PageID
 }
 
-// savePagesFree gives save pages back that have been read. It is sent by tasks of the store's actor. Only the offloader's actor changes
-// the lists of save pages, so they need no lock.
+// savePagesFree gives save pages back that have been read. It is sent by tasks of the store's
+// actor: only the offloader's actor changes the lists of save pages, so they need no lock.
 type savePagesFree struct{ items []savedPage }
 
 // Abort does nothing: the pages go with the engine.
@@ -65,8 +65,13 @@ func (*savePagesFree) Abort(error) {}
 //
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
-func newSaver(client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader, pages []windows.HostPages) *saver {
-	s := &saver{coordinator: coordinator, config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
+func newSaver(
+	client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader, pages []windows.HostPages,
+) *saver {
+	s := &saver{
+		coordinator: coordinator, config: client.config, client: client,
+		unused: make([][]messages.PageID, len(pages)),
+	}
 	for p := range pages {
 		n := pages[p].Save
 		for i := range n {

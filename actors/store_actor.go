@@ -15,9 +15,16 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// storeActor writes pages to the store, behind everything else: tasks name them by what the
-// tree has told of their blocks, encode and write them. Nothing waits for it but a Flush. It
-// often runs on the goroutine of a request, so it only passes work on.
+// storeActor writes pages to the store, behind everything else: it names them by what the
+// tree has told of their blocks, and tasks encode and write them. Nothing waits for it but a
+// Flush. It has a goroutine of its own, because names are hashes over tokens.
+//
+//	the tree ──blocksChanged──▶ index
+//	                             ▼ names
+//	the offloader ──savedPages─▶ saveJob ─▶ queue ─▶ jobWriter
+//
+// A block number names another block later. What makes a name right is the order in which the
+// messages come.
 //
 // What it does is best effort, since a page that is not saved is computed again: every
 // bound drops pages and none makes a sender wait. What is on its way is bounded by the save
@@ -32,13 +39,9 @@ type storeActor struct {
 	pools       []gpu.Pool
 	point       failpoint.Point
 
-	index    *blockkeys.Index // of the naming task while there is one
-	unnamed  []any            // *blocksChanged and *saveJob in the order in which they came
-	nameless int              // jobs in unnamed
-	naming   bool             // a task has the index
-
-	queue   []*saveJob // that are named and wait for their turn
-	running int        // jobs of stage jobWriting
+	index   *blockkeys.Index
+	queue   []*saveJob // that wait for their turn
+	running int        // jobs that a jobWriter has, which gives the save pages back
 	last    uint64
 	open    map[uint64]*saveJob // jobs that are not over, by number
 	saved   int                 // objects since the last flush
@@ -50,36 +53,20 @@ type storeActor struct {
 
 // saveJob is what one call of the store saves: a round, or a part of one.
 //
-// The actor makes it, lends it to one task after the other, and gets it back when the task is
-// over. items, named and keys are parallel.
+// The actor makes it, lends it to a task, and gets it back when the task is over. items, named
+// and keys are parallel.
 type saveJob struct {
 	number uint64
-	stage  jobStage
 	items  []savedPage
 	ticket messages.Ticket       // when it has passed, the save pages can be read
 	named  []blockkeys.Described // of the pages
 	keys   []stores.Key          // of the pages
 	saved  int
 	lost   map[stores.Key]bool // what the store has not taken
-	// partial are pages of blocks that are stored in part, unknown others that cannot be named,
-	// until the actor has given their save pages back.
-	partial, unknown []savedPage
 }
 
 // Abort does nothing: no caller waits for it.
 func (*saveJob) Abort(error) {}
-
-// jobStage says who has a job and its save pages.
-type jobStage uint8
-
-// The stages, in their order.
-const (
-	jobUnnamed jobStage = iota // waits in storeActor.unnamed
-	jobNaming                  // the naming task has it
-	jobQueued                  // waits in storeActor.queue
-	jobWriting                 // a jobWriter has it, which gives the save pages back
-	jobOver
-)
 
 // notSaved tells the coordinator of pages that were to be saved and are not in the store, or
 // without items that there is room again.
@@ -88,8 +75,11 @@ type notSaved struct{ items []protocol.SaveItem }
 // Abort does nothing: no caller waits for it.
 func (*notSaved) Abort(error) {}
 
-// blocksChanged tells the store's actor what blocks are, or what has entered and left the tree.
-type blocksChanged struct{ changes *protocol.Changes } // nil: the tree is empty
+// blocksChanged tells the store's actor what has entered and left the tree.
+type blocksChanged struct {
+	changes *protocol.Changes
+	all     bool // what has entered is all that is there
+}
 
 // Abort does nothing: no caller waits for it.
 func (*blocksChanged) Abort(error) {}
@@ -122,11 +112,10 @@ func (a *storeActor) receive(message any) {
 	a.point.Step("store")
 	switch m := message.(type) {
 	case *blocksChanged:
-		if a.unnamed = append(a.unnamed, m); len(a.unnamed) >= maxUnnamed {
-			a.name()
+		if m.all {
+			a.index = a.emptyIndex()
 		}
-	case *namer:
-		a.named(m)
+		a.index.Apply(m.changes)
 	case *savedPages:
 		a.accept(m)
 	case *saveJob:
@@ -143,25 +132,20 @@ func (a *storeActor) restart() {
 	switch m := a.current.(type) {
 	case *savedPages:
 		a.drop(m.items, m.ticket)
-	case *namer:
-		// Of its jobs some may be queued already.
-		a.naming = false
-		for _, w := range m.work {
-			if job, ok := w.(*saveJob); ok && job.stage == jobNaming {
-				a.abandon(job)
-			}
-		}
 	case *saveJob:
 		a.end(m)
 	}
 	a.current = nil
-	// A message may have been lost: what comes behind it names blocks that may be others.
-	a.unnamed = append(a.unnamed, &blocksChanged{})
-	if a.nameless > 0 {
-		a.name()
-	}
+	// A message may have been lost, and what comes behind it names blocks that may be others. The
+	// recovery has the tree tell all again.
+	a.index = a.emptyIndex()
 	a.next()
 	a.answerFlushes()
+}
+
+// emptyIndex makes the index of an empty tree, or of one of which nothing was told.
+func (a *storeActor) emptyIndex() *blockkeys.Index {
+	return blockkeys.New(a.client.fingerprint, a.client.geometry.Pools[0].TokensPerBlock)
 }
 
 // jobBytes is how many bytes of pages a job has at most, unless one page has more. It is
@@ -169,41 +153,49 @@ func (a *storeActor) restart() {
 // another one is written.
 const jobBytes = 16 << 20
 
-// accept makes jobs of pages, and has them named behind what the tree has told so far. It
-// takes each page out of the message when a job has it.
+// accept names pages by what the tree has told so far, and makes jobs of them. It takes each
+// page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
 	a.client.Dropped(m.dropped)
 	var job *saveJob
 	size := int64(0)
 	for len(m.items) > 0 {
 		a.point.Step("store")
-		bytes := a.client.pageBytes(int(m.items[0].pool))
+		it := m.items[0]
+		d, ok := a.index.Describe(it.block)
+		m.items = m.items[1:]
+		if !ok {
+			a.unnamed(it, m.ticket)
+			continue
+		}
+		d.Block.Pool = it.pool
+		bytes := a.client.pageBytes(int(it.pool))
 		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
 			job, size = a.newJob(m.ticket), 0
 		}
 		size += bytes
-		job.items, m.items = append(job.items, m.items[0]), m.items[1:]
+		job.items, job.named = append(job.items, it), append(job.named, d)
 	}
-	if a.nameless > 0 {
-		a.name()
-	}
+	a.next()
 }
 
-// newJob adds an empty job to those that are to be named.
+// unnamed gives back the save page of a block that has no name. One that is stored in part is no
+// loss: it is saved when it is whole.
+func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
+	if !a.index.Partial(it.block) {
+		a.client.dropped.Add(1)
+	}
+	a.giveBack([]savedPage{it}, after)
+	a.tell([]savedPage{it})
+}
+
+// newJob adds an empty job to the queue.
 func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 	a.last++
 	job := &saveJob{number: a.last, ticket: ticket}
 	a.open[job.number] = job
-	a.unnamed = append(a.unnamed, job)
-	a.nameless++
+	a.queue = append(a.queue, job)
 	return job
-}
-
-// abandon ends a job without writing it.
-func (a *storeActor) abandon(job *saveJob) {
-	a.drop(slices.Concat(job.partial, job.unknown, job.items), job.ticket)
-	job.items, job.partial, job.unknown = nil, nil, nil
-	a.end(job)
 }
 
 // drop gives save pages back that nothing is written of, and counts them.
@@ -247,7 +239,6 @@ func (a *storeActor) next() {
 		job := a.queue[0]
 		a.queue = append(a.queue[:0], a.queue[1:]...)
 		a.running++
-		job.stage = jobWriting
 		a.start(job)
 	}
 }
@@ -285,11 +276,10 @@ func (a *storeActor) finished(job *saveJob) {
 
 // end counts a job as over, once.
 func (a *storeActor) end(job *saveJob) {
-	if job.stage == jobWriting {
+	if a.open[job.number] != nil {
 		a.running--
 		a.saved += job.saved
 	}
-	job.stage = jobOver
 	delete(a.open, job.number)
 }
 

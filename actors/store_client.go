@@ -70,9 +70,8 @@ func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	}
 }
 
-// follows tells whether the store's actor gets all changes of the tree: there is a store, and
-// it gets pages whose blocks have left the tree.
-func (c *storeClient) follows() bool { return c != nil && c.config.Save == SaveHostEvict }
+// evicts tells whether there is a store that gets what host memory drops.
+func (c *storeClient) evicts() bool { return c != nil && c.config.Save == SaveHostEvict }
 
 // pageBytes is the size of a page in an object: the shares of all ranks.
 func (c *storeClient) pageBytes(pool int) int64 {

@@ -26,7 +26,6 @@ type supervisor struct {
 	restarts restarts
 	points   *failpoint.Set
 	tree     *treeActor
-	events   *eventsActor
 	keeper   *storeActor // nil: there is no store
 }
 
@@ -88,7 +87,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p := &port{engine: e}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p, engine: e}
 	p.point = &c.point
-	t := &treeActor{core: e.newTree(), renew: e.newTree}
+	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published, publishedRecords)}
 	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams, background: &e.background}
 	// No page can be read any more, so nothing that the engine could still answer would be of
 	// use. A call under way is answered as if its copies had been refused.
@@ -103,7 +102,8 @@ func (s *supervisor) start(ctx actor.Context) error {
 		return err
 	}
 	// The events actor and the store's before the tree, which is given their mailboxes.
-	if e.events, err = s.log(ctx); err != nil {
+	log := &eventsActor{core: e.newEvents()}
+	if _, e.events, err = s.alone(ctx, "events", log, &log.point); err != nil {
 		return err
 	}
 	t.coordinator, t.events, o.coordinator = e.coordinator, e.events, e.coordinator
@@ -114,12 +114,6 @@ func (s *supervisor) start(ctx actor.Context) error {
 	}
 	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
 		return err
-	}
-	if s.events != nil {
-		s.events.tree = p.tree
-	}
-	if p.readers = p.tree; t.events == nil {
-		p.readers = e.events
 	}
 	if _, p.offloader, err = s.child(ctx, "offloader", o, &o.point); err != nil {
 		return err
@@ -149,12 +143,15 @@ func (s *supervisor) start(ctx actor.Context) error {
 // is lost.
 func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
 	e := s.engine
-	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]*saveJob{}, coordinator: e.coordinator}
+	a := &storeActor{
+		client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools,
+		open: map[uint64]*saveJob{}, coordinator: e.coordinator,
+	}
 	a.index = a.emptyIndex()
 	s.keeper = a
-	_, box, err := s.child(ctx, "store", a, &a.point)
+	_, box, err := s.alone(ctx, "store", a, &a.point)
 	a.self = box
-	t.store, t.follows = box, e.store.follows()
+	t.store = box
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // if the tree records changes, then for the store alone
 	}
@@ -168,21 +165,25 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	return box, err
 }
 
-// log spawns the events actor.
-//
-// Its mailbox is set after the spawn and before any request, as nothing is published until
-// the tree has changed.
-func (s *supervisor) log(ctx actor.Context) (*mailbox.Mailbox, error) {
-	a := &eventsActor{core: s.engine.newEvents(), background: &s.engine.background}
-	s.events = a
-	_, box, err := s.child(ctx, "events", a, &a.point)
-	a.self = box
-	return box, err
+// child spawns one actor that runs on the goroutines of its senders.
+func (s *supervisor) child(
+	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point,
+) (*actor.PID, *mailbox.Mailbox, error) {
+	return s.spawn(ctx, name, a, point, s.engine.settings.OwnGoroutines)
 }
 
-// child spawns one actor with the mailbox and dispatcher of package mailbox. The
+// alone spawns an actor that has a goroutine of its own.
+func (s *supervisor) alone(
+	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point,
+) (*actor.PID, *mailbox.Mailbox, error) {
+	return s.spawn(ctx, name, a, point, true)
+}
+
+// spawn spawns one actor with the mailbox and dispatcher of package mailbox. The
 // shell outlives restarts; it is what knows the state.
-func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point *failpoint.Point) (*actor.PID, *mailbox.Mailbox, error) {
+func (s *supervisor) spawn(
+	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point, own bool,
+) (*actor.PID, *mailbox.Mailbox, error) {
 	lost := func(message any, sender *actor.PID, err error) {
 		if errors.Is(err, mailbox.ErrStopped) {
 			s.engine.fail(fmt.Errorf("%s: %w", name, err))
@@ -194,7 +195,7 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 	s.points.Add(name, point)
 	// The producer returns the same shell after each restart: its state is what recovery
 	// starts from.
-	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
+	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(own, mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)
@@ -202,12 +203,12 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 	return pid, mailbox.Of(s.engine.system, pid), nil
 }
 
-// props says who runs one more actor.
-func (e *Engine) props(options ...mailbox.Option) []actor.PropsOption {
+// props says who runs one more actor; with own it is a goroutine that runs no other.
+func (e *Engine) props(own bool, options ...mailbox.Option) []actor.PropsOption {
 	if e.settings.Scheduler != nil {
 		return mailbox.Queued(e.settings.Scheduler, options...)
 	}
-	return e.workers.props(e.settings.OwnGoroutines, options...)
+	return e.workers.props(own, options...)
 }
 
 // HandleFailure restarts the actor that failed and makes the coordinator rebuild

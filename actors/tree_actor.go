@@ -18,42 +18,14 @@ type treeActor struct {
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox // nil: events are off
+	returned    chan *published  // that have come back from the events actor
 	store       *mailbox.Mailbox // nil: there is no store
-	// follows says that the store's actor gets all changes, and not only what NameBlocks asks
-	// for: SaveHostEvict saves pages whose blocks leave the tree in the same round.
-	follows bool
-	point   failpoint.Point
+	point       failpoint.Point
 	// changing is set while a change is under way. It stays set after a panic: then
 	// no part of the core can be trusted, and only a ListLocations that empties the
 	// tree is served.
 	changing bool
-	news     *published // that has come back, to be sent again
-	// snapshots counts those that the tree has made. An answer of the log to a record from
-	// before the last one says nothing of what the log needs now.
-	snapshots int
 }
-
-// published sends changes to the events actor, which sends the message back when
-// it has read them. Lost counts events that cannot be told and came before: the
-// tree has lost all it held.
-//
-//	tree ── changes ──▶ events actor                     no reader reads
-//	     ◀─ counted ───                                  the tree counts events from here on
-//	coordinator ── read ─▶ tree ── number ─▶ events actor
-//	                            ── read ───▶             behind the number
-//	tree ── Snapshot ─▶ coordinator ── keys ─▶ tree ── keys ─▶ events actor
-//	     ── changes ──▶                                  behind the keys, and listed again
-type published struct {
-	changes *protocol.Changes // nil: none
-	lost    int
-	// The events actor sets counted when the log would only count the events of more changes,
-	// until a snapshot. snapshots is how many the tree had made when it sent the message.
-	counted   bool
-	snapshots int
-}
-
-// Abort does nothing: no caller waits for the record.
-func (*published) Abort(error) {}
 
 // Receive serves one message and sends it back. The record is the coordinator's: it is
 // lent from the message until the answer, and the core keeps no part of it.
@@ -62,19 +34,6 @@ func (a *treeActor) Receive(ctx actor.Context) {
 	// Also of a broken tree: the coordinator waits for the fences of all actors.
 	case *fence:
 		a.coordinator.PostUserMessage(m)
-	// Of a broken tree too: its events are counted up to the failure, and the reader need not
-	// wait for the recovery.
-	case *forward:
-		a.publishCount()
-		a.events.PostUserMessage(m)
-	// The events actor has read the changes; the core fills the same record again.
-	case *published:
-		a.core.ReturnChanges(m.changes)
-		// The store's actor needs the changes, whoever reads events.
-		if m.counted && m.snapshots == a.snapshots && !a.follows {
-			a.core.CountChanges()
-		}
-		a.news = m
 	default:
 		if !library(m) {
 			a.receive(m)
@@ -94,32 +53,15 @@ func (a *treeActor) receive(message any) {
 		a.core.Match(m)
 	case *protocol.Apply:
 		a.changing = true // before the first change, so that a panic in it is seen
-		// A failpoint of a test does a part of the change, so that recovery sees a tree
-		// that has broken off.
-		if n, breaks := a.point.Within(); breaks {
-			failpoint.PanicAfter("tree", func() { a.core.Apply(cutApply(m, n)) })
-		}
-		a.core.Apply(m)
+		a.point.Change("tree", func() { a.core.Apply(m) })
 		a.publish() // before the answer: a reader that asks behind it finds the events
 	case *protocol.Forget:
 		a.changing = true
-		a.core.Forget(m)
-		if _, breaks := a.point.Within(); breaks {
-			failpoint.Panic("tree")
-		}
+		a.point.Change("tree", func() { a.core.Forget(m) })
 		a.publish()
 	case *protocol.Locate:
 		a.core.Locate(m)
-	case *protocol.NameBlocks:
-		a.core.NameBlocks(m)
-		if a.store != nil {
-			a.store.PostUserMessage(&blocksChanged{changes: m.Named})
-		}
-		m.Named = nil // the store's actor has it
 	case *protocol.Snapshot:
-		// Before snapshots grows: the events actor answers the number, and may answer late.
-		a.publishCount()
-		a.snapshots++
 		a.core.Snapshot(m)
 	case *protocol.Contents:
 		a.core.Contents(m)
@@ -144,73 +86,49 @@ func (a *treeActor) receive(message any) {
 // the tree is broken.
 func (a *treeActor) listLocations(m *protocol.ListLocations) {
 	if m.EmptyTree {
-		a.publishCount()
 		a.changing = true
 		a.core = a.renew()
 		// A broken tree cannot list the keys that are gone: readers see a gap.
 		if a.events != nil {
 			a.events.PostUserMessage(&published{lost: 1})
 		}
-		if a.store != nil {
-			a.store.PostUserMessage(&blocksChanged{})
-		}
 	}
 	a.core.ListLocations(m)
+	// The actor that has failed may be the store's, which has forgotten all.
+	if a.store != nil {
+		all := &protocol.Snapshot{}
+		a.core.Snapshot(all)
+		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(all.Keys), all: true})
+	}
 }
 
-// publish sends what the tree has changed, if it records that.
-//
-// Nothing is sent while the tree only counts: no reader needs the number of events before it asks,
-// and a step pays for no message.
+// publishedRecords is how many records the tree keeps for its next changes.
+const publishedRecords = 16
+
+// publish sends what the tree has changed, if it records that, in a record that the events
+// actor has given back, if there is one. The records come back by a channel and not as messages:
+// those would run the tree on the goroutine of the events actor.
 func (a *treeActor) publish() {
-	if !a.core.CountsChanges() {
-		a.send()
-	}
-}
-
-// publishCount sends how many events a tree that only counts has not told of. It comes before all
-// that depends on the numbers of events: requests of readers, a snapshot, and a gap.
-func (a *treeActor) publishCount() {
-	if a.core.CountsChanges() {
-		a.send()
-	}
-}
-
-// send sends the changes, or their number, since the last ones that were sent.
-func (a *treeActor) send() {
 	c := a.core.TakeChanges()
 	if c == nil {
 		return
 	}
 	// The store's actor gets a copy: one record cannot be lent to two actors, and the core
 	// must not wait for the slower of them.
-	if a.follows {
+	if a.store != nil {
 		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(c)})
 	}
 	if a.events == nil {
 		a.core.ReturnChanges(c)
 		return
 	}
-	m := a.news
-	if a.news = nil; m == nil {
+	var m *published
+	select {
+	case m = <-a.returned:
+		a.core.ReturnChanges(m.changes)
+	default:
 		m = &published{}
 	}
-	*m = published{changes: c, snapshots: a.snapshots}
+	*m = published{changes: c, returned: a.returned}
 	a.events.PostUserMessage(m)
-}
-
-// cutApply returns the first parts of an Apply: what is done before the panic that a
-// failpoint asks for.
-func cutApply(m *protocol.Apply, parts int) *protocol.Apply {
-	c, n := *m, parts
-	c.Moves, c.Takeovers, c.Claims = upTo(m.Moves, &n), upTo(m.Takeovers, &n), upTo(m.Claims, &n)
-	c.Stores, c.ReleasedSymbols = upTo(m.Stores, &n), upTo(m.ReleasedSymbols, &n)
-	return &c
-}
-
-// upTo returns the first n of a list, or all, and takes their number from n.
-func upTo[T any](list []T, n *int) []T {
-	k := min(*n, len(list))
-	*n -= k
-	return list[:k]
 }

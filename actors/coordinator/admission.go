@@ -8,7 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// admission serves Admit: a batch of prompts becomes running sequences.
+// admission serves Admit: a batch of prompts becomes running sequences. It also serves
+// Prefetch, see prefetch.go.
 //
 //	            ┌────────────────────────────────────────────────────────┐
 //	            ▼                                                        │ retry
@@ -63,8 +64,10 @@ type admission struct {
 	batch   *promptBatch
 	taking  promptTaking // of the batch
 	request *messages.Admit
-	stage   string
-	next    int // the prompt to be decided about
+	// prefetch is the request if it is none of an admission.
+	prefetch *messages.Prefetch
+	stage    string
+	next     int // the prompt to be decided about
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
 	lost     []protocol.Effect // host contents that failed transfers have lost
@@ -87,9 +90,13 @@ const (
 
 // start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start(request any) {
-	a.request, a.stage = request.(*messages.Admit), ""
+	a.lost, a.retrying, a.parked, a.stage = a.lost[:0], false, false, ""
+	if a.prefetch, _ = request.(*messages.Prefetch); a.prefetch != nil {
+		a.startPrefetch(a.prefetch)
+		return
+	}
+	a.request = request.(*messages.Admit)
 	a.batch.reset(false)
-	a.lost, a.retrying, a.parked = a.lost[:0], false, false
 	a.request.Results = a.batch.addPrompts(a.request.Requests, a.request.Results)
 	a.match()
 }
@@ -182,10 +189,10 @@ func (a *admission) decide() {
 
 // capacity is the refusal of a prompt that lacks pages. While another
 // batch waits for pages, this one lacks them, whatever is there: a large one must
-// not be starved by small ones.
+// not be starved by small ones. A prefetch holds nothing that could starve any.
 func (a *admission) capacity(it *prompt) *messages.Refusal {
 	// A batch that was taken out of the admission queue was the first there.
-	if a.waiting.len() > 0 && !a.kernel.round.parked {
+	if a.waiting.len() > 0 && !a.kernel.round.parked && a.prefetch == nil {
 		return a.batch.refuseAll(it)
 	}
 	return a.batch.checkCapacity(it)
@@ -193,7 +200,10 @@ func (a *admission) capacity(it *prompt) *messages.Refusal {
 
 // refuse refuses the prompt that is decided about, and goes on with the next.
 func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
-	a.pressure.noteRefusal(refusal)
+	// A prefetch does not count as demand for memory: no request has waited for it.
+	if a.prefetch == nil {
+		a.pressure.noteRefusal(refusal)
+	}
 	// The prompt is done: when its claims are back, the next one is decided about.
 	a.next++
 	a.batch.refuse(it, refusal)
@@ -205,7 +215,7 @@ func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
 // lacks pages: nothing of the batch has been admitted, the prompt would fit if
 // no one else held a page, and the admission queue has a place.
 func (a *admission) mayPark(it *prompt) bool {
-	if a.waiting.limit == 0 || a.retrying {
+	if a.waiting.limit == 0 || a.retrying || a.prefetch != nil {
 		return false
 	}
 	for i := range a.batch.items[:a.next] {
@@ -246,7 +256,8 @@ func (a *admission) moved() {
 	}
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
-		if !it.served() {
+		// A prefetch changes neither session nor retention of a block: it claims none.
+		if !it.served() || a.prefetch != nil {
 			continue
 		}
 		// Tickets belong to the record of this message, which the next message reuses.
@@ -305,6 +316,8 @@ func (a *admission) complete() {
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
 		switch {
+		case a.prefetch != nil:
+			a.dropPrefetched()
 		case it.refused == nil:
 			a.taking.touchSource(i)
 			a.addBeams(it)
@@ -366,6 +379,11 @@ func (a *admission) dropAll(it *prompt) {
 // answer fills in the answers of all prompts but those whose transfers failed:
 // these are admitted again.
 func (a *admission) answer() {
+	if a.prefetch != nil {
+		a.batch.end()
+		a.end()
+		return
+	}
 	failed := false
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
@@ -432,8 +450,12 @@ func (a *admission) check() error {
 
 // String names the stage.
 func (a *admission) String() string {
-	if a.stage == admissionClaiming {
-		return fmt.Sprintf("admission: claiming: %v", a.batch.stage)
+	name := "admission"
+	if a.prefetch != nil {
+		name = "prefetch"
 	}
-	return fmt.Sprintf("admission: %v", a.stage)
+	if a.stage == admissionClaiming {
+		return fmt.Sprintf("%s: claiming: %v", name, a.batch.stage)
+	}
+	return fmt.Sprintf("%s: %v", name, a.stage)
 }

@@ -58,11 +58,11 @@ func New(config Config, port Port) *Coordinator {
 		recovery:  &recovery{shared: parts},
 	}
 	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts}, &readEvents{parts}
-	taking := promptTaking{prompts}
+	admitting := &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}}
 	parts.kernel.unknown = &unknown{parts}
 	// No other place chooses what serves a request.
 	parts.kernel.serving = map[reflect.Type]transaction{
-		reflect.TypeFor[*messages.Admit]():            &admission{shared: parts, batch: prompts, taking: taking},
+		reflect.TypeFor[*messages.Admit]():            admitting,
 		reflect.TypeFor[*messages.Commit]():           &commit{shared: parts, batch: steps, committing: committing},
 		reflect.TypeFor[*messages.Append]():           &extension{shared: parts, batch: steps, committing: committing},
 		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
@@ -70,7 +70,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
 		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
 		reflect.TypeFor[*messages.Lookup]():           &lookup{shared: parts, batch: prompts},
-		reflect.TypeFor[*messages.Prefetch]():         &prefetch{shared: parts, batch: prompts, taking: taking},
+		reflect.TypeFor[*messages.Prefetch]():         admitting,
 		reflect.TypeFor[*messages.PinPrefix]():        &pin{shared: parts, batch: prompts},
 		reflect.TypeFor[*messages.UnpinPrefix]():      &unpin{shared: parts},
 		reflect.TypeFor[*messages.Invalidate]():       forgetting,

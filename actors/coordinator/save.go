@@ -64,8 +64,6 @@ type saves struct {
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
 	refused bool  // the store takes none
-	// forgotten says that the store's actor may have forgotten which blocks it was told.
-	forgotten bool
 }
 
 // maxWaiting is how many pages of a pool wait for room at most.
@@ -169,7 +167,6 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 // reset forgets everything: after a failure pages may be offered once more, and no one can
 // tell what has reached the store's actor.
 func (s *saves) reset() {
-	s.forgotten = true
 	for p := range s.marks {
 		s.waiting[p] = s.waiting[p][:0]
 		clear(s.marks[p])
@@ -249,7 +246,7 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 // saving asks for the bytes of pages that wait, as many as there is room for. It serves no
 // request: it goes before the next one, which could evict the pages.
 //
-//	begin ─▶ locating ─▶ naming ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
+//	begin ─▶ locating ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
 //
 // It is no transaction, since no caller waits for it. A failure drops the candidates: what was
 // not saved is missing in the store, and nothing else depends on it.
@@ -258,14 +255,12 @@ type saving struct {
 	stage  string
 	pools  []messages.PoolID // of the pages that are looked for; locate has their blocks
 	locate protocol.Locate
-	names  protocol.NameBlocks
 	record protocol.SavePages
 }
 
 // The stages.
 const (
 	savingLocating = "locating" // the tree says where the pages are
-	savingNaming   = "naming"   // the tree tells the store's actor what the blocks are
 	savingOrdering = "ordering" // the offloader orders the copies
 )
 
@@ -301,16 +296,13 @@ func (s *saving) resume() {
 	switch s.stage {
 	case savingLocating:
 		s.choose()
-	case savingNaming:
-		s.order()
 	case savingOrdering:
 		s.out.saves.forget(s.record.Lost)
 		s.end()
 	}
 }
 
-// choose lists the pages that are to be saved, and has their blocks told to the store's
-// actor: nothing is asked of the tree about blocks that are never saved.
+// choose asks the offloader for the bytes of the pages that are to be saved.
 func (s *saving) choose() {
 	all := s.out.saves
 	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
@@ -333,19 +325,6 @@ func (s *saving) choose() {
 		s.end()
 		return
 	}
-	s.names.Epoch, s.names.All, s.names.Blocks = s.kernel.epoch, all.forgotten, s.names.Blocks[:0]
-	for i := range s.record.Items {
-		s.names.Blocks = append(s.names.Blocks, s.record.Items[i].Block)
-	}
-	slices.Sort(s.names.Blocks) // several pools save pages of one block
-	s.names.Blocks = slices.Compact(s.names.Blocks)
-	s.stage = savingNaming
-	s.kernel.toTree(&s.names)
-}
-
-// order asks the offloader for the bytes. The store's actor has been told of the blocks.
-func (s *saving) order() {
-	s.out.saves.forgotten = false
 	// The copies read device pages, so who writes to those next has to ask what they wait for.
 	s.out.move.ordered = true
 	s.stage = savingOrdering

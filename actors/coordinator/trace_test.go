@@ -29,8 +29,6 @@ func (t *trace) record(to string, message any) {
 		fmt.Fprintf(t, "forget: %d blocks, %d effects", m.Blocks, len(m.Effects))
 	case *protocol.Locate:
 		fmt.Fprintf(t, "locate %v: %s", m.Blocks, locations(m.Pages))
-	case *protocol.NameBlocks:
-		fmt.Fprintf(t, "name %v: told %v", m.Blocks, m.Named.Blocks)
 	case *protocol.SavePages:
 		t.WriteString("save")
 		for _, it := range m.Items {

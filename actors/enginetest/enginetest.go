@@ -23,9 +23,9 @@ type Failpoints struct{ set failpoint.Set }
 // of that name.
 func (f *Failpoints) Arm(actor string) error { return f.set.Arm(actor) }
 
-// ArmWithin makes an actor panic in the middle of its next change, when so many parts of it are done:
-// messages for the coordinator, items of a batch for the others. A change that has fewer parts is done
-// as usual. Errors are those of Arm.
+// ArmWithin makes an actor panic in its next change, when so many parts of it are done: messages
+// for the coordinator, submissions for the offloader. The others panic before the change if
+// parts is even, and behind it if it is odd. Errors are those of Arm.
 func (f *Failpoints) ArmWithin(actor string, parts int) error { return f.set.ArmWithin(actor, parts) }
 
 // WithFailpoints allows f to make actors of the engine panic.

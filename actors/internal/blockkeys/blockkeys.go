@@ -11,8 +11,7 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// Index knows the blocks that it was told of, by changes of the tree: all that enter the tree,
-// or those that are to be saved with the blocks before them.
+// Index knows the blocks that are in the tree, as the tree has told.
 // It is a core: one goroutine at a time, no lock. The store's actor has one, and forgets it
 // when it fails: an index that begins later than the tree does not know the blocks before.
 type Index struct {
@@ -21,24 +20,9 @@ type Index struct {
 	tokensPerBlock int
 	// entries grows with the largest id; the tree gives ids of blocks that have left out again.
 	entries []entry // by BlockID
-	keeps   Tokens
-	// entered are the blocks that Trim has to look at.
-	entered []protocol.BlockID
 	// spaces has what the keys of a namespace begin with, which costs a hash or an HMAC.
 	spaces map[messages.Namespace]*stores.Space
 }
-
-// Tokens says how long an index has the tokens of blocks, which are most of its memory.
-type Tokens uint8
-
-// The terms.
-const (
-	// UntilTrim: up to a call of Trim. The index is told of blocks again when they are saved
-	// again, and is not told when they leave.
-	UntilTrim Tokens = iota
-	// InTree: as long as the changes have the block in the tree.
-	InTree
-)
 
 // entry is one block, if it is known.
 // tokens and covers are parts of the slices of the change that brought the block, so that
@@ -63,8 +47,10 @@ type Described struct {
 }
 
 // New returns the index of an empty tree.
-func New(f stores.Fingerprint, tokensPerBlock int, keeps Tokens) *Index {
-	return &Index{fingerprint: f, tokensPerBlock: tokensPerBlock, keeps: keeps, spaces: map[messages.Namespace]*stores.Space{}}
+func New(f stores.Fingerprint, tokensPerBlock int) *Index {
+	return &Index{
+		fingerprint: f, tokensPerBlock: tokensPerBlock, spaces: map[messages.Namespace]*stores.Space{},
+	}
 }
 
 // Copy copies from changes what an index needs, so that the record can be used again.
@@ -134,24 +120,6 @@ func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers
 		x.entries[b] = e
 		parent = b
 	}
-	if x.keeps == UntilTrim {
-		x.entered = append(x.entered, blocks...)
-	}
-}
-
-// Trim drops the tokens of blocks that have keys, which is enough to name the blocks behind
-// them. What Describe has returned stays valid.
-func (x *Index) Trim() {
-	n := 0
-	for _, b := range x.entered {
-		if e := &x.entries[b]; e.hasKey {
-			e.tokens, e.covers = nil, nil
-			continue
-		}
-		x.entered[n] = b
-		n++
-	}
-	x.entered = x.entered[:n]
 }
 
 // leave removes consecutive blocks of a prefix.
@@ -179,7 +147,7 @@ func (x *Index) Partial(b protocol.BlockID) bool {
 }
 
 // Describe returns what an object says of a block. ok is false for a block that is
-// unknown or stored in part, or whose tokens Trim has dropped.
+// unknown or stored in part.
 // The cost is one hash for each block of the prefix that has no key yet, so all saves of a
 // prefix together hash each of its blocks once.
 func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {

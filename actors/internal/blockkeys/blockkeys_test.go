@@ -36,7 +36,7 @@ func TestKeysFollowThePrefix(t *testing.T) {
 	second := space.Next(first, []messages.Token{3, 4}, nil)
 	third := space.Next(second, []messages.Token{5, 6}, nil)
 	for _, order := range [][]protocol.BlockID{{7, 3, 9}, {9, 3, 7}, {3, 9, 7}} {
-		x := blockkeys.New(fingerprint, 2, blockkeys.InTree)
+		x := blockkeys.New(fingerprint, 2)
 		x.Apply(blockkeys.Copy(entered(protocol.NoBlock, salted, []protocol.BlockID{7, 3}, 1, 2, 3, 4)))
 		x.Apply(blockkeys.Copy(entered(3, messages.Namespace{}, []protocol.BlockID{9}, 5, 6)))
 		for _, b := range order {
@@ -55,7 +55,7 @@ func TestKeysFollowThePrefix(t *testing.T) {
 // Blocks that have left, that are stored in part or that were never there have no key,
 // and an id that is used again names the new block.
 func TestBlocksLeave(t *testing.T) {
-	x := blockkeys.New(fingerprint, 2, blockkeys.InTree)
+	x := blockkeys.New(fingerprint, 2)
 	x.Apply(entered(protocol.NoBlock, messages.Namespace{}, []protocol.BlockID{0, 1}, 1, 2, 3, 4))
 	x.Apply(entered(1, messages.Namespace{}, []protocol.BlockID{2}, 5))
 	for _, b := range []protocol.BlockID{2, 3} {
@@ -77,7 +77,7 @@ func TestBlocksLeave(t *testing.T) {
 // An index that begins when the tree is not empty, as after a failure, has no key for what
 // stands behind blocks that it does not know, and follows what leaves.
 func TestBlocksBehindUnknownOnes(t *testing.T) {
-	x := blockkeys.New(fingerprint, 2, blockkeys.InTree)
+	x := blockkeys.New(fingerprint, 2)
 	x.Apply(entered(protocol.NoBlock, messages.Namespace{}, []protocol.BlockID{0, 1}, 1, 2, 3, 4))
 	x.Apply(entered(9, messages.Namespace{}, []protocol.BlockID{3}, 5, 6))
 	_, ok := x.Describe(3)
@@ -95,7 +95,7 @@ func TestBlocksBehindUnknownOnes(t *testing.T) {
 
 // An item covers tokens of some blocks of a change only.
 func TestItems(t *testing.T) {
-	x := blockkeys.New(fingerprint, 2, blockkeys.InTree)
+	x := blockkeys.New(fingerprint, 2)
 	c := entered(protocol.NoBlock, messages.Namespace{}, []protocol.BlockID{0, 1}, 1, 2, 3, 4)
 	cover := messages.Cover{Covered: true, Hash: [32]byte{1}}
 	c.List[1].Covered, c.Covers = true, []messages.Cover{{}, {}, {}, cover}
@@ -104,37 +104,4 @@ func TestItems(t *testing.T) {
 	assert.Nil(t, plain.Block.Covers)
 	covered, _ := x.Describe(1)
 	assert.Equal(t, []messages.Cover{{}, cover}, covered.Block.Covers)
-}
-
-// An index that is told of blocks when they are to be saved drops their tokens with Trim, and
-// names the blocks behind them by their keys. Blocks without a key keep their tokens, and one
-// that is told again has them again.
-func TestTokensUntilTrim(t *testing.T) {
-	x := blockkeys.New(fingerprint, 2, blockkeys.UntilTrim)
-	all := blockkeys.New(fingerprint, 2, blockkeys.InTree)
-	tell := func(c *protocol.Changes) { x.Apply(c); all.Apply(c) }
-	first := entered(protocol.NoBlock, messages.Namespace{Salt: "s"}, []protocol.BlockID{7, 3}, 1, 2, 3, 4)
-	tell(first)
-	x.Trim()
-	named, ok := x.Describe(7)
-	require.True(t, ok, "no key yet: the tokens stay")
-	x.Trim()
-	assert.Equal(t, []messages.Token{1, 2}, named.Block.Tokens)
-	_, ok = x.Describe(7)
-	assert.False(t, ok)
-
-	tell(entered(3, messages.Namespace{}, []protocol.BlockID{9}, 5, 6))
-	got, ok := x.Describe(9)
-	require.True(t, ok)
-	want, _ := all.Describe(9)
-	assert.Equal(t, want, got)
-	x.Trim()
-
-	tell(first)
-	for _, b := range []protocol.BlockID{3, 7} {
-		got, ok = x.Describe(b)
-		require.True(t, ok)
-		want, _ = all.Describe(b)
-		assert.Equal(t, want, got)
-	}
 }

@@ -41,6 +41,19 @@ func (p *Point) Hit(actor string) {
 	}
 }
 
+// Change makes a change. If it is to break off, it panics instead: before the change with an
+// even number of parts, behind it with an odd one. What is left half done would look no
+// different to a recovery, which uses neither.
+func (p *Point) Change(actor string, change func()) {
+	parts, breaks := p.Within()
+	if !breaks || parts%2 == 1 {
+		change()
+	}
+	if breaks {
+		Panic(actor)
+	}
+}
+
 // Within tells whether a change that begins now is to break off, and after how
 // many of its parts; it disarms the point.
 func (p *Point) Within() (parts int, breaks bool) {
@@ -64,13 +77,6 @@ func (p *Point) Disarm() { p.state.Store(off) }
 
 // Panic panics as an armed point does.
 func Panic(actor string) { panic(fmt.Sprintf("%s: panic on request", actor)) }
-
-// PanicAfter runs a part of a change and panics as an armed point does, also if the part
-// panics itself: alone it may break a relation that the checks of a test build hold to.
-func PanicAfter(actor string, part func()) {
-	defer Panic(actor)
-	part()
-}
 
 // Set knows the failpoints of one engine by the names of their actors. The zero
 // Set is empty; the engine that it is given to fills it. All methods may be called
@@ -96,9 +102,9 @@ func (s *Set) Add(actor string, p *Point) {
 // Arm makes an actor panic at its next message.
 func (s *Set) Arm(actor string) error { return s.set(actor, next) }
 
-// ArmWithin makes an actor panic in the middle of its next change, when so many
-// parts of it are done: messages for the coordinator, items of a batch for the
-// others. A change that has fewer parts is done as usual.
+// ArmWithin makes an actor panic in its next change, when so many parts of it are done:
+// messages for the coordinator, submissions for the offloader. For the others see Change. A
+// change of the coordinator that has fewer parts is done as usual.
 func (s *Set) ArmWithin(actor string, parts int) error {
 	return s.set(actor, int64(max(0, parts))+inside)
 }

@@ -53,17 +53,22 @@ func TestArmWithin(t *testing.T) {
 	p.Step("coordinator")
 }
 
-// A part of a change may break what the checks of a test build hold to: the panic that was
-// asked for replaces theirs.
-func TestPanicAfterAPartThatPanics(t *testing.T) {
-	done := false
-	require.PanicsWithValue(t, "tree: panic on request", func() {
-		failpoint.PanicAfter("tree", func() { done = true })
-	})
-	require.True(t, done)
-	require.PanicsWithValue(t, "tree: panic on request", func() {
-		failpoint.PanicAfter("tree", func() { panic("tree: two blocks are at one page") })
-	})
+// A change is made once, and one that breaks off panics before it or behind it.
+func TestChange(t *testing.T) {
+	var s failpoint.Set
+	var p failpoint.Point
+	s.Add("tree", &p)
+	done := 0
+	change := func() { done++ }
+	p.Change("tree", change)
+	require.Equal(t, 1, done)
+	for parts, want := range []int{1, 2} {
+		require.NoError(t, s.ArmWithin("tree", parts))
+		require.PanicsWithValue(t, "tree: panic on request", func() { p.Change("tree", change) })
+		require.Equal(t, want, done)
+	}
+	p.Change("tree", change)
+	require.Equal(t, 3, done)
 }
 
 func TestUnknownActors(t *testing.T) {
