@@ -6,13 +6,8 @@ import "github.com/kvactor/kvactor/internal/protocol"
 // lost. Nothing in the record is needed afterwards. While no reader comes back, the changes are
 // only counted.
 func (l *Log) Append(c *protocol.Changes) {
-	if !l.Enabled() || len(c.List) == 0 && c.Counted == 0 {
+	if !l.Enabled() || len(c.List) == 0 {
 		return
-	}
-	// The tree counts only for a log that does so itself. Another log has missed changes: what
-	// it knows is wrong from here on.
-	if c.Counted > 0 && !l.blind {
-		l.forgetUnread()
 	}
 	if l.blind {
 		// Blocks that leave make no event, and cost no reader a pool's creation.

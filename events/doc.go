@@ -54,10 +54,8 @@
 //
 // A reader that has missed the buffer four times over, and 65,536 events, is absent. When all
 // readers are, the log forgets what it has kept and its copy of the tokens in the tree, and
-// only counts events. CountsOnly tells its caller, so that the tree may count
-// as well: it then makes no records of changes, but the number of their events. A reader that
-// comes back is told how many events it has lost, as it would be
-// anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
+// only counts events. A reader that comes back is told how many events it has lost, as it
+// would be anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
 // events again. A reader that is opened meanwhile gets events from the next snapshot on,
 // its own or another reader's.
 //

@@ -27,7 +27,6 @@ type history struct {
 	order  []kvevents.ReaderID       // of next
 	blind  bool                      // the log does not know the blocks
 	absent int                       // readers that are further behind are absent
-	counts bool                      // the tree counts events for a log that does so itself
 }
 
 // append tells the log what has happened, and notes what readers should hear.
@@ -37,9 +36,6 @@ func (m *history) append(want ...kvevents.Event) {
 		m.all = append(m.all, e)
 	}
 	changed := len(m.changes.List) > 0
-	if m.counts && m.blind {
-		m.changes = protocol.Changes{Counted: m.changes.Events()}
-	}
 	m.forest.log(m.log)
 	// A blind log can tell of nothing but a pool's creation.
 	if m.blind && len(want) > 0 && want[0].Type != kvevents.EventCreated {
@@ -301,9 +297,6 @@ func (m *history) close(t *rapid.T) {
 	m.order = slices.DeleteFunc(m.order, func(o kvevents.ReaderID) bool { return o == id })
 }
 
-// count begins to count, or ends it.
-func (m *history) count(*rapid.T) { m.counts = !m.counts }
-
 func (m *history) check(t *rapid.T) {
 	require.NoError(t, m.log.Check())
 	require.EqualValues(t, len(m.all), m.log.Next())
@@ -317,7 +310,7 @@ func logAgainstHistory(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){
 		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
 		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,
-		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "count": m.count, "close": m.close, "": m.check,
+		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "close": m.close, "": m.check,
 	})
 	m.nothingStays(t)
 }

@@ -87,10 +87,6 @@ func New(c Config) *Log {
 // Enabled tells whether events are on; if they are off no changes are needed.
 func (l *Log) Enabled() bool { return l.limit > 0 }
 
-// CountsOnly tells whether the log only counts events, up to the next snapshot: it needs no
-// lists of changes until then, but the number of their events.
-func (l *Log) CountsOnly() bool { return l.blind }
-
 // Next returns the id that the next event will have.
 func (l *Log) Next() uint64 { return l.next }
 

@@ -203,34 +203,6 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
-// A log that is told of events by their number alone, although it keeps events, has missed
-// changes: it counts, and every reader loses what it has not had.
-func TestALogThatHasMissedChanges(t *testing.T) {
-	l, f := newLog(8), &forest{}
-	f.one(1)
-	f.log(l)
-	assert.False(t, l.CountsOnly())
-	require.Len(t, take(t, l, FirstReader).Events, 1)
-	f.one(2)
-	f.log(l)
-	missed := f.one(3)
-	l.Append(&protocol.Changes{Counted: f.changes.Events()})
-	f.changes.Reset()
-	assert.True(t, l.CountsOnly())
-	assert.EqualValues(t, 3, l.Next())
-	require.NoError(t, l.Check())
-	batch := take(t, l, FirstReader)
-	assert.EqualValues(t, 2, batch.Lost)
-	assert.Empty(t, batch.Events)
-	assert.Len(t, snapshot(t, l, FirstReader, f.keys()).Events, 3)
-	assert.False(t, l.CountsOnly())
-	f.tell(protocol.Change{Kind: protocol.BlocksRemoved}, missed)
-	f.log(l)
-	batch = take(t, l, FirstReader)
-	assert.Equal(t, []uint64{3}, ids(batch.Events))
-	assert.Equal(t, []kvevents.Hash{missed.name()}, batch.Events[0].Hashes)
-}
-
 // A poll costs what it brings, however many events a reader that never asks has kept.
 func TestATakeMakesRoomForItsOwnEvents(t *testing.T) {
 	l, f := newLog(64), &forest{}

@@ -29,7 +29,6 @@ type block struct {
 	// expireNow.
 	priority messages.Priority
 	worth    worth
-	told     telling // to the receiver of NameBlocks
 }
 
 // arena holds the blocks, and all that lies in arrays by block. A pointer into blocks is

@@ -36,22 +36,12 @@ func addChange(r *protocol.Changes, kind protocol.ChangeKind) *protocol.Change {
 	return c
 }
 
-// listed tells whether the event log gets lists of changes, and not only their number.
-func (t *reporter) listed() bool { return t.recording && !t.log.counting }
-
 // record adds a change of pool p to those that the event log gets: joined to the event
-// before, or an event of its own. The change is nil, and only its event counted, while
-// changes are not listed.
+// before, or an event of its own.
 func (t *reporter) record(kind protocol.ChangeKind, p int, joined bool) *protocol.Change {
 	j := &t.log
 	if !joined {
 		j.event = event{kind, messages.PoolID(p)}
-	}
-	if j.counting {
-		if !joined {
-			j.changes.Counted++
-		}
-		return nil
 	}
 	c := addChange(j.changes, kind)
 	c.Pool, c.Joined = messages.PoolID(p), joined
@@ -67,7 +57,7 @@ func (t *reporter) joins(kind protocol.ChangeKind, p int) bool {
 // recordEntered records that consecutive blocks, which have just been made, are in the
 // tree: whole ones, or one that is stored in part.
 func (t *reporter) recordEntered(ids []protocol.BlockID) {
-	if t.listed() && len(ids) > 0 {
+	if t.recording && len(ids) > 0 {
 		t.enter(t.log.changes, ids)
 	}
 }
@@ -104,7 +94,7 @@ func (t *reporter) enter(c *protocol.Changes, ids []protocol.BlockID) {
 // recordLeft records that a block is not in the tree any more. The change ends what the id
 // means to the log; it comes before the id is given again.
 func (t *reporter) recordLeft(b protocol.BlockID) {
-	if !t.listed() {
+	if !t.recording {
 		return
 	}
 	parent := t.arena.blocks[b].parent
@@ -129,7 +119,7 @@ func (t *reporter) recordStored(b protocol.BlockID, p int) {
 	t.log.stored = b
 	_, tier, _ := t.arena.locations[p][b].Page() // the host's if it came from a store
 	priority := t.arena.blocks[b].priority
-	if joined && !t.log.counting {
+	if joined {
 		list := t.log.changes.List
 		if last := &list[len(list)-1]; last.Kind == protocol.BlocksStored &&
 			last.Tier == tier && last.Priority == priority {
@@ -137,9 +127,8 @@ func (t *reporter) recordStored(b protocol.BlockID, p int) {
 			return
 		}
 	}
-	if c := t.record(protocol.BlocksStored, p, joined); c != nil {
-		c.Last, c.Count, c.Tier, c.Priority = b, 1, tier, priority
-	}
+	c := t.record(protocol.BlocksStored, p, joined)
+	c.Last, c.Count, c.Tier, c.Priority = b, 1, tier, priority
 }
 
 // recordRemoved records that pool p does not hold b any more. Blocks that follow
@@ -149,7 +138,7 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 		return
 	}
 	joined := t.joins(protocol.BlocksRemoved, p)
-	if joined && !t.log.counting {
+	if joined {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
@@ -159,9 +148,8 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 			return
 		}
 	}
-	if c := t.record(protocol.BlocksRemoved, p, joined); c != nil {
-		c.Last, c.Count = b, 1
-	}
+	c := t.record(protocol.BlocksRemoved, p, joined)
+	c.Last, c.Count = b, 1
 }
 
 // recordEvicted records that pool p does not hold n consecutive blocks any more, b and
@@ -171,9 +159,8 @@ func (t *reporter) recordEvicted(b protocol.BlockID, n, p int) {
 	if !t.recording {
 		return
 	}
-	if c := t.record(protocol.BlocksRemoved, p, t.joins(protocol.BlocksRemoved, p)); c != nil {
-		c.Last, c.Count, c.Backwards = b, int32(n), n > 1
-	}
+	c := t.record(protocol.BlocksRemoved, p, t.joins(protocol.BlocksRemoved, p))
+	c.Last, c.Count, c.Backwards = b, int32(n), n > 1
 }
 
 // recordTier records that pool p keeps b in the other tier from now on.
@@ -181,9 +168,8 @@ func (t *reporter) recordTier(b protocol.BlockID, p int, to messages.Tier) {
 	if !t.recording {
 		return
 	}
-	if c := t.record(protocol.TierChanged, p, false); c != nil {
-		c.Last, c.Count, c.Tier = b, 1, to
-	}
+	c := t.record(protocol.TierChanged, p, false)
+	c.Last, c.Count, c.Tier = b, 1, to
 }
 
 // recordPriority records for pool p that the priority of b was old.
@@ -191,9 +177,8 @@ func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priori
 	if !t.recording {
 		return
 	}
-	if c := t.record(protocol.PriorityChanged, p, false); c != nil {
-		c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.arena.blocks[b].priority, old
-	}
+	c := t.record(protocol.PriorityChanged, p, false)
+	c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.arena.blocks[b].priority, old
 }
 
 // keys adds the keys of a run in pool p: one event for each part of it without holes, in

@@ -86,14 +86,12 @@ func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
 }
 
 // Snapshot answers all blocks of the tree, parents before children, and behind
-// those of a run every key of theirs; nothing if events are not recorded. What changes
-// after it is recorded again, if it was only counted.
+// those of a run every key of theirs; nothing if events are not recorded.
 func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	s.Keys = &protocol.Changes{}
 	if !t.recording {
 		return
 	}
-	t.log.counting = false
 	for run := range t.arena.walkRuns() {
 		// The record is a new one. Changes that have not been taken yet are not
 		// touched, and they are older than the snapshot.

@@ -117,8 +117,7 @@
 // hold them, in a protocol.Changes that TakeChanges returns: plain values, with a
 // copy of the tokens of new blocks. The event log makes names and events of them, the
 // store's actor keys; the tree knows of none of these. The record comes back by
-// ReturnChanges and is filled again. While no reader of events reads, CountChanges makes a
-// record that has only their number, until a Snapshot tells readers all blocks once more.
+// ReturnChanges and is filled again.
 //
 // # Invariants
 //

@@ -28,10 +28,7 @@ type journal struct {
 
 	changes *protocol.Changes   // of the keys, since they were taken last
 	spare   []*protocol.Changes // empty
-	// counting is set while only the number of the changes is needed: the event log
-	// counts events for readers that do not read. changes has no lists then.
-	counting bool
-	event    event // the last one, if the message under way may add to it; else noEvent
+	event   event               // the last one, if the message under way may add to it; else noEvent
 	// stored is the last block of the last change of kind BlocksStored. While event is
 	// noEvent it may be the id of another block, and is not read.
 	stored protocol.BlockID

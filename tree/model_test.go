@@ -33,9 +33,8 @@ type model struct {
 	running []*runner
 	work    protocol.Apply
 	asked   protocol.Match
-	late    *late     // reads the events in the mirrors' place
-	rare    *rare     // does so too
-	told    *receiver // asks what blocks are
+	late    *late // reads the events in the mirrors' place
+	rare    *rare // does so too
 }
 
 func newModel(t *rapid.T) *model {
@@ -65,7 +64,6 @@ func newModel(t *rapid.T) *model {
 	if !events {
 		m.mirrors.events = nil
 	}
-	m.told = &receiver{t: t, tree: m.tree, blocks: map[protocol.BlockID]toldBlock{}}
 	return m
 }
 
@@ -157,7 +155,6 @@ func (m *model) checkAll() {
 		m.mirrors.listen(m.mirrors.told(), keys)
 	}
 	m.mirrors.agree(&m.oracle, keys)
-	m.told.ask()
 }
 
 // Lookup asks and changes nothing.
@@ -358,7 +355,7 @@ func (m *model) Forget(*rapid.T) {
 	require.Equal(m, dropped, f.Blocks)
 	changes := m.tree.log.changes.List
 	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
-	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.listed(), cleared)
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.recording, cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
 	m.checkAll()

@@ -109,12 +109,6 @@ func rareProperty(t *rapid.T) {
 			}
 			r.drafts = nil
 		},
-		// As a shell does when the log has failed, or its readers are absent.
-		"count": func(*rapid.T) {
-			if r.log.CountsOnly() {
-				m.tree.CountChanges()
-			}
-		},
 		"fail": func(*rapid.T) {
 			if m.int(0, 3, "fails") == 0 {
 				r.log = events.Resume(r.log, m.int(1, 3, "events lost"))

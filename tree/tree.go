@@ -161,7 +161,7 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 // is nil if nothing has changed, and if events are not recorded.
 func (t *Tree) TakeChanges() *protocol.Changes {
 	c := t.log.changes
-	if len(c.List) == 0 && c.Counted == 0 {
+	if len(c.List) == 0 {
 		return nil
 	}
 	// An event must not be continued in the next record: the log may have made it by
@@ -183,14 +183,6 @@ func (t *Tree) ReturnChanges(c *protocol.Changes) {
 		t.log.spare = append(t.log.spare, c)
 	}
 }
-
-// CountChanges makes the tree count the events of what changes from now on, instead of
-// recording changes, up to the next Snapshot. The event log asks for it while it would only
-// count them itself: the record of a step costs as much as copying the tokens of new blocks.
-func (t *Tree) CountChanges() { t.log.counting = true }
-
-// CountsChanges tells whether the tree only counts the events of its changes.
-func (t *Tree) CountsChanges() bool { return t.log.counting }
 
 // verify panics with everything wrong, and the picture, in builds with the tag
 // invariants.

@@ -142,8 +142,6 @@ func (e *Engine) Tree(message any) {
 		e.Cores.Tree.Forget(m)
 	case *protocol.Locate:
 		e.Cores.Tree.Locate(m)
-	case *protocol.NameBlocks:
-		e.Cores.Tree.NameBlocks(m)
 	case *protocol.Snapshot:
 		e.Cores.Tree.Snapshot(m)
 	case *protocol.Contents:

@@ -20,10 +20,6 @@ type Changes struct {
 	Tokens     []messages.Token     // Tokens of each change, as the host passed them
 	Covers     []messages.Cover     // as many for each change that is Covered
 	Namespaces []messages.Namespace // one for each change without a Parent
-
-	// Counted is how many events readers would have got of changes that were not listed,
-	// because no reader needs them. Those after it cannot be told without a snapshot.
-	Counted int
 }
 
 // ChangeKind says what has happened to the blocks of a Change.
@@ -68,19 +64,18 @@ func (c *Change) MakesEvent() bool { return c.Kind >= BlocksStored && !c.Joined 
 func (c *Changes) Add(o *Changes) {
 	c.List, c.Blocks, c.Tokens = append(c.List, o.List...), append(c.Blocks, o.Blocks...), append(c.Tokens, o.Tokens...)
 	c.Covers, c.Namespaces = append(c.Covers, o.Covers...), append(c.Namespaces, o.Namespaces...)
-	c.Counted += o.Counted
 }
 
 // Reset empties the record for the next changes.
 func (c *Changes) Reset() {
 	c.List, c.Blocks, c.Tokens = c.List[:0], c.Blocks[:0], c.Tokens[:0]
 	clear(c.Namespaces) // their strings may be garbage
-	c.Covers, c.Namespaces, c.Counted = c.Covers[:0], c.Namespaces[:0], 0
+	c.Covers, c.Namespaces = c.Covers[:0], c.Namespaces[:0]
 }
 
-// Events counts the events that readers get of the changes, or would have got.
+// Events counts the events that readers get of the changes.
 func (c *Changes) Events() int {
-	n := c.Counted
+	n := 0
 	for i := range c.List {
 		if c.List[i].MakesEvent() {
 			n++

@@ -4,17 +4,6 @@ import "github.com/kvactor/kvactor/messages"
 
 // The messages of this file save pages to a store and fetch them from it.
 
-// NameBlocks asks the tree what blocks are that are to be saved, and the blocks before them
-// in their prefixes. The answer goes to the store's actor, which keeps what it was told.
-type NameBlocks struct {
-	Header
-	Blocks []BlockID // in the tree
-	// All asks for all blocks of the prefixes: the store's actor has forgotten what it was
-	// told. Otherwise the tree leaves out the blocks before Blocks that it has told already.
-	All   bool
-	Named *Changes // answered: changes of kind BlocksEntered, of the receiver from then on
-}
-
 // SavePages asks the offloader for the bytes of pages, which it gives to the store's
 // actor. The offloader answers when the copies are ordered, not when they are over.
 type SavePages struct {
