@@ -437,17 +437,6 @@ func (a *admission) end() {
 	}
 }
 
-// check verifies that a batch has prompts as long as something is under way for it.
-func (a *admission) check() error {
-	if a.next > len(a.batch.items) {
-		return fmt.Errorf("admission: prompt %d of %d is decided about", a.next, len(a.batch.items))
-	}
-	if a.stage == "" {
-		return nil
-	}
-	return a.batch.check()
-}
-
 // String names the stage.
 func (a *admission) String() string {
 	name := "admission"

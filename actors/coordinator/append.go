@@ -368,16 +368,6 @@ func (e *extension) undo() {
 	e.undoTables()
 }
 
-// tickets are those of the kernels that the request names.
-func (e *extension) tickets() (named []messages.Ticket) {
-	for i := range e.request.Steps {
-		named = append(named, e.request.Steps[i].After)
-	}
-	return named
-}
-
-func (e *extension) check() error { return e.batch.check() }
-
 // String names the stage.
 func (e *extension) String() string {
 	if e.stage == extensionCommitting {

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -327,17 +326,3 @@ func (b *promptBatch) claimAgain() {
 // end ends the sequence of a batch of one prompt. Lookups and prefetches open the sequence for
 // its tokens and tables; no host has its id.
 func (b *promptBatch) end() { b.sequences.End(b.items[0].sequence) }
-
-// check verifies that there is a match for every part of every prompt, and that the
-// sequences of the prompts have not ended.
-func (b *promptBatch) check() error {
-	for i := range b.items {
-		if it := &b.items[i]; max(it.self, it.cross) >= len(b.match.Items) || max(it.self, it.cross) < 0 {
-			return fmt.Errorf("batch: prompt %d has matches %d and %d of %d", i, it.self, it.cross, len(b.match.Items))
-		}
-		if it := &b.items[i]; it.sequence != nil && !it.sequence.Running() {
-			return fmt.Errorf("batch: prompt %d is of sequence %v, which has ended", i, it.sequence.ID())
-		}
-	}
-	return nil
-}

@@ -48,6 +48,7 @@ func (c *commit) start(request any) {
 		// between, the recovery finds what the request has touched.
 		it := b.add(s, result)
 		it.computed, it.after = request.Computed, request.After
+		s.Usage.SetAfter(it.after)
 		// By default a commit is a part of the request before it on its sequence: pages that it
 		// drops get that use. So it makes no difference to what is evicted first whether a host
 		// commits in one piece or in several.
@@ -152,18 +153,6 @@ func unstored(op *protocol.PoolOp) []messages.PageID {
 // is offered a second time when the host repeats the commit, and the tree keeps the block that
 // it has.
 func (c *commit) undo() { c.batch.shareOffered() }
-
-// tickets are those of the kernels that the request names. A recovery waits for them before it
-// relies on pages that those kernels write.
-func (c *commit) tickets() (named []messages.Ticket) {
-	for i := range c.request.Steps {
-		named = append(named, c.request.Steps[i].After)
-	}
-	return named
-}
-
-// check verifies that each sequence has one step.
-func (c *commit) check() error { return c.batch.check() }
 
 // String names the stage.
 func (c *commit) String() string { return fmt.Sprintf("commit: %v", c.committing.stage) }

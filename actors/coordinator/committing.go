@@ -151,7 +151,6 @@ func (c *commitStages) follow() {
 // commits nothing new: it may have written drafts.
 func (c *commitStages) markKernel(it *step) {
 	s := it.sequence
-	s.Usage.SetAfter(it.after)
 	c.out.move.ordered = true
 	first := int(s.Computed()) / c.config.TokensPerBlock
 	for p := range c.self.end {

@@ -238,10 +238,6 @@ func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
 // the coordinator's own state only; audit compares that with what the other actors have.
 func (c *Coordinator) Check() error {
 	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}
-	// Only a task that waits: the scratch state of the others is left from their last request.
-	if t, ok := c.kernel.active.(interface{ check() error }); ok {
-		problems = append(problems, t.check())
-	}
 	// In a round the queue may be one batch short, or about to be tried.
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())

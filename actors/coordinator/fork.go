@@ -276,21 +276,5 @@ func (f *fork) resume() {
 	}
 }
 
-// check verifies that the forks which the answer names run. Before forkClaiming no fork has
-// been made, and there is nothing to compare.
-func (f *fork) check() error {
-	if f.stage != forkClaiming {
-		return nil
-	}
-	for i := range f.request.Results {
-		for _, id := range f.request.Results[i].Forks {
-			if _, refusal := f.sequences.Find(id); refusal != nil {
-				return fmt.Errorf("fork: %w", refusal)
-			}
-		}
-	}
-	return nil
-}
-
 // String names the stage.
 func (f *fork) String() string { return fmt.Sprintf("fork: %v", f.stage) }

@@ -10,9 +10,8 @@ import (
 // lookup serves Lookup: it says what an admission of a prompt would reuse, and
 // changes nothing.
 //
-//	start ─▶ matching ─▶ claiming ─▶ (decide, as an admission would) ─▶ unclaiming ─▶ answer
-//	            │        see batch.go
-//	            └─▶ answer, when the pools could not change it
+//	start ─▶ claiming ─▶ (decide, as an admission would) ─▶ unclaiming ─▶ answer
+//	         see batch.go
 //
 // Its sequence has the tokens and tables as long as the request is served. No host gets its id.
 type lookup struct {
@@ -27,8 +26,7 @@ type lookup struct {
 
 // The stages.
 const (
-	lookupMatching   = "matching"   // the tree finds the prefix
-	lookupClaiming   = "claiming"   // pools claim it and say who holds the source
+	lookupClaiming   = "claiming"   // the prefix is being matched and claimed
 	lookupUnclaiming = "unclaiming" // pools take all claims back
 )
 
@@ -45,7 +43,7 @@ func (l *lookup) start(request any) {
 		l.kernel.reply()
 		return
 	}
-	l.stage = lookupMatching
+	l.stage = lookupClaiming
 	// Without block reuse nothing is stored, so nothing is found.
 	if l.batch.send(); l.batch.stage == batchReady {
 		l.end()
@@ -55,17 +53,6 @@ func (l *lookup) start(request any) {
 // resume does the stage that follows.
 func (l *lookup) resume() {
 	switch l.stage {
-	case lookupMatching:
-		dropPartialInputs(&l.batch.match)
-		// The usual case: one message to the tree, and none to the pools.
-		if l.foundAtOnce() {
-			attentionProbe{l.batch}.note(0)
-			l.count()
-			l.end()
-			return
-		}
-		l.stage = lookupClaiming
-		l.batch.resume()
 	case lookupClaiming:
 		if l.batch.resume() {
 			l.decide()
@@ -74,28 +61,6 @@ func (l *lookup) resume() {
 		l.out.pools.received()
 		l.end()
 	}
-}
-
-// foundAtOnce tells whether the pools could not change the answer: there is no
-// source of partial reuse, or a free page everywhere that its copy could be written
-// to.
-func (l *lookup) foundAtOnce() bool {
-	// Whole blocks are claimed whatever the pools say.
-	if !l.batch.hasSource(0) && !l.batch.copiesCheckpoint(0) && !(attentionProbe{l.batch}).probes(0) {
-		return true
-	}
-	// Whether a takeover is allowed depends on who holds the source.
-	if !l.config.CopyOnPartial {
-		return false
-	}
-	// A free page in every pool: the copy of the source has its page whatever is evictable, so
-	// the pools need not be asked.
-	for p := range l.config.Pools {
-		if l.counts.device[p].Free == 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // decide counts what an admission would reuse and gives the claims back. An
@@ -181,9 +146,6 @@ func (l *lookup) end() {
 	l.batch.end()
 	l.kernel.reply()
 }
-
-// check verifies the batch, the only thing that a lookup holds between its stages.
-func (l *lookup) check() error { return l.batch.check() }
 
 // String names the stage.
 func (l *lookup) String() string {

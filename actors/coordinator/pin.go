@@ -179,9 +179,6 @@ func (n *pin) openPin() {
 	n.kernel.reply()
 }
 
-// check verifies the batch, which has the prefix up to the answer.
-func (n *pin) check() error { return n.batch.check() }
-
 // String names the stage.
 func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
 

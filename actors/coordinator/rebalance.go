@@ -338,8 +338,5 @@ func (r *rebalance) undo() {
 	}
 }
 
-// tickets are those that must have passed before the memory of a pool may go.
-func (r *rebalance) tickets() []messages.Ticket { return r.waits }
-
 // String names the stage.
 func (r *rebalance) String() string { return fmt.Sprintf("rebalance: %v", r.stage) }

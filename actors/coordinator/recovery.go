@@ -112,8 +112,15 @@ func (r *recovery) undoRound(f Failure) {
 		t.undo()
 	}
 	r.sequences.EndOpenedBy(stamp)
-	if t, ok := t.(interface{ tickets() []messages.Ticket }); ok {
-		r.waits = append(r.waits, slices.DeleteFunc(t.tickets(), messages.Ticket.IsZero)...)
+	// Pages are relied on when the kernels have passed that hosts have named, those of this
+	// request included, and memory shrinks when those of the rebalance have.
+	r.sequences.Each(func(s *sequence.Sequence) {
+		if after := s.Usage.After(); !after.IsZero() {
+			r.waits = append(r.waits, after)
+		}
+	})
+	if t, ok := t.(*rebalance); ok {
+		r.waits = append(r.waits, t.waits...)
 	}
 	round.transaction = nil
 }

@@ -22,8 +22,8 @@ import (
 //
 // A page caches one block. Pages that may cache something already are asked about
 // first: those of trailing partial blocks, and all pages of forks, since one that
-// was rewound may have offered less of the same page. Forks whose trailing blocks
-// lie in one page go one after the other, in waves: the first offered block stays.
+// was rewound may have offered less of the same page. Forks may hold one page, so they go
+// one after the other, in waves: the first offered block stays.
 //
 // items[:from] are stored and dropped, items[from:to] are the wave under way, and items[to:]
 // wait. All of the sequences run until the answer, so after a failure in any wave the host
@@ -127,6 +127,7 @@ func (r *release) add(it releaseItem) {
 	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
 	it.sequence.Stamps.Touch(r.kernel.stamp)
+	it.sequence.Usage.SetAfter(it.request.After)
 	it.sequence.Usage.SetUse(r.uses.next())
 }
 
@@ -163,15 +164,13 @@ func (r *release) resume() {
 // current is the items of the wave that is under way.
 func (r *release) current() []releaseItem { return r.items[r.from:r.to] }
 
-// wave begins the items up to the first that shares its trailing block with one of
-// the same wave. Its first item has none before it, so a wave is empty only if no items are
-// left, and the waves end.
+// wave begins the next item and those behind it up to one whose pages are inspected.
 func (r *release) wave() {
 	r.from = r.to
 	r.out.pools.reset()
 	asked := false
 	// All pools are asked about all sequences of the wave at once.
-	for ; r.to < len(r.items) && !r.sharesTrailing(r.to); r.to++ {
+	for ; r.to < len(r.items) && (r.to == r.from || r.items[r.to].offered == nil); r.to++ {
 		it := &r.items[r.to]
 		last := it.to / r.config.TokensPerBlock
 		for p := range r.self.end {
@@ -193,35 +192,6 @@ func (r *release) wave() {
 	}
 	r.stage = releaseInspecting
 	r.out.pools.send()
-}
-
-// sharesTrailing tells whether the page of an item's trailing block is also held by
-// an earlier item of the wave, or the other way round. Which of the two comes first makes no
-// difference: in one wave both could offer the page.
-func (r *release) sharesTrailing(i int) bool {
-	for j := r.from; j < i; j++ {
-		if r.trails(&r.items[i], &r.items[j]) || r.trails(&r.items[j], &r.items[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// trails tells whether the page of an item's trailing block is held by another.
-func (r *release) trails(it, other *releaseItem) bool {
-	if !it.inspect {
-		return false
-	}
-	last := it.to / r.config.TokensPerBlock
-	// Cross pools hold whole inputs and have no trailing block.
-	for p := range r.self.end {
-		table := other.sequence.Table(p)
-		// One pool is enough: the pages of a block are offered to the tree together.
-		if page := it.sequence.Table(p)[last]; last < len(table) && page != messages.NoPage && table[last] == page {
-			return true
-		}
-	}
-	return false
 }
 
 // inspected leaves out, pool by pool, what lies in pages that cache a block already.
@@ -403,22 +373,6 @@ func (r *release) undo() {
 			s.MarkShared()
 		}
 	}
-}
-
-// tickets are those of the kernels that the request names.
-func (r *release) tickets() (named []messages.Ticket) {
-	for i := range r.request.Steps {
-		named = append(named, r.request.Steps[i].After)
-	}
-	return named
-}
-
-// check verifies that the waves follow each other.
-func (r *release) check() error {
-	if r.from > r.to || r.to > len(r.items) {
-		return fmt.Errorf("release: the wave [%d, %d) of %d sequences", r.from, r.to, len(r.items))
-	}
-	return nil
 }
 
 // String names the stage.

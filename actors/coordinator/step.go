@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
-
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -211,19 +209,6 @@ func (b *stepBatch) shareOffered() {
 			it.sequence.MarkShared()
 		}
 	}
-}
-
-// check verifies that each sequence has one step.
-func (b *stepBatch) check() error {
-	seen := map[*sequence.Sequence]bool{}
-	for i := range b.items {
-		s := b.items[i].sequence
-		if seen[s] {
-			return fmt.Errorf("step: sequence %v has two parts", s.ID())
-		}
-		seen[s] = true
-	}
-	return nil
 }
 
 // validate checks one step against its sequence.
