@@ -99,7 +99,8 @@ func Open(config Config, list ...Option) (*Engine, error) {
 		parent = e.system.Root
 	}
 	// The last, so that the tables have followed when the host's function is called.
-	list = append(slices.Clip(list), actors.WithRenumbering(func(r Rebalanced) { e.renumber(r.Moved) }))
+	follow := actors.WithRenumbering(func(r Rebalanced) { e.renumber(r.Moved) })
+	list = append(slices.Clip(list), follow)
 	var err error
 	e.below, err = actors.Spawn(parent, actors.Config{
 		Model: config.Model, Cache: config.Cache, Pages: config.Pages, Memory: config.Memory,
@@ -118,15 +119,16 @@ func (c *Config) useless() error {
 	cache := &c.Cache
 	switch {
 	case cache.EvictionPolicy == "" && !reflect.ValueOf(*cache).IsZero():
-		return refusals.New(ErrConfigInvalid, "a cache configuration with some fields alone: start from DefaultCache, in which all are set")
+		return refusals.New(ErrConfigInvalid, "a cache configuration with some fields alone: "+
+			"start from DefaultCache, in which all are set")
 	case c.Pages != nil || cache.HostCacheSize == 0:
 		return nil
 	case !cache.EnableBlockReuse:
-		return refusals.New(ErrConfigInvalid,
-			"host_cache_size %d without enable_block_reuse: nothing is stored, so nothing is offloaded", cache.HostCacheSize)
+		return refusals.New(ErrConfigInvalid, "host_cache_size %d without enable_block_reuse: "+
+			"nothing is stored, so nothing is offloaded", cache.HostCacheSize)
 	case !cache.OnboardBlocks:
-		return refusals.New(ErrConfigInvalid,
-			"host_cache_size %d without onboard_blocks: nothing would come back, so nothing is offloaded", cache.HostCacheSize)
+		return refusals.New(ErrConfigInvalid, "host_cache_size %d without onboard_blocks: "+
+			"nothing would come back, so nothing is offloaded", cache.HostCacheSize)
 	}
 	return nil
 }
@@ -156,9 +158,9 @@ func (e *Engine) Actors() *actors.Engine { return e.below }
 // Stats has their page counts. The slice is the caller's.
 func (e *Engine) Pools() []Pool { return e.below.Shapes() }
 
-// View locates a part of a layer, by its number in the model: the pool whose pages have it, and where
-// its rows lie in a page. It returns false if no page has it. Of a layer with cross attention, too,
-// it is the part of self attention; Pool.View of the last pool has the other.
+// View locates a part of a layer, by its number in the model: the pool whose pages have it, and
+// where its rows lie in a page. It returns false if no page has it. Of a layer with cross
+// attention, too, it is the part of self attention; Pool.View of the last pool has the other.
 func (e *Engine) View(layer int, part Part) (PoolID, View, bool) {
 	for p := range e.pools {
 		pool := &e.pools[p]

@@ -25,7 +25,9 @@ kv_cache_config:
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	must(err)
 	engine, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 4, KVHeads: []int{2}, HeadDim: 64, DType: kvactor.Float16, MaxSeqLen: 4096},
+		Model: kvactor.Model{
+			Layers: 4, KVHeads: []int{2}, HeadDim: 64, DType: kvactor.Float16, MaxSeqLen: 4096,
+		},
 		Cache: cache, Device: device,
 	})
 	must(err)
@@ -36,9 +38,11 @@ kv_cache_config:
 
 	// What the engine does not do is refused, with what does it.
 	_, err = kvconfig.ReadYAML(strings.NewReader("disk_cache_size: 1000"))
-	fmt.Println(err)
+	fmt.Println(strings.ReplaceAll(err.Error(), ": ", ":\n"))
 	// Output:
 	// w512h2 [0 2]
 	// wfullh2 [1 3]
-	// disk_cache_size 1000 is not supported: a store is attached to the engine: --store file:///a/folder, offloader/stores
+	// disk_cache_size 1000 is not supported:
+	// a store is attached to the engine:
+	// --store file:///a/folder, offloader/stores
 }

@@ -70,8 +70,8 @@ type Inputs struct {
 
 // PoolInputs are the page tables of a batch in one pool.
 type PoolInputs struct {
-	// BlockTables has a row of Stride blocks for each row of the batch, as integers of 32 bits: block
-	// b of row r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window
+	// BlockTables has a row of Stride blocks for each row of the batch, as integers of 32 bits:
+	// block b of row r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window
 	// has passed.
 	BlockTables []PageID
 	Stride      int
@@ -230,7 +230,7 @@ func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 			for block, page := range in.Pools[p].row(row) {
 				access := gpu.Access{Slot: gpu.Slot{Pool: handles[p], Tier: Primary, Page: page}}
 				switch {
-				case page == NoPage || block*tpb >= to: // the window has passed, or it is for later tokens
+				case page == NoPage || block*tpb >= to: // a window has passed, or for later tokens
 				case block < from/tpb:
 					reads = append(reads, access)
 				default:
@@ -243,7 +243,9 @@ func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 }
 
 // row is the block table of a row.
-func (in *PoolInputs) row(row int) []PageID { return in.BlockTables[row*in.Stride : (row+1)*in.Stride] }
+func (in *PoolInputs) row(row int) []PageID {
+	return in.BlockTables[row*in.Stride : (row+1)*in.Stride]
+}
 
 // fillPool describes the batch in one pool.
 func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {

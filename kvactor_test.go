@@ -81,7 +81,8 @@ func TestAClosedEngine(t *testing.T) {
 func TestTheLogger(t *testing.T) {
 	var text bytes.Buffer
 	points := &enginetest.Failpoints{}
-	e := open(t, 8, actors.WithLogger(slog.New(slog.NewTextHandler(&text, nil))), enginetest.WithFailpoints(points))
+	logger := actors.WithLogger(slog.New(slog.NewTextHandler(&text, nil)))
+	e := open(t, 8, logger, enginetest.WithFailpoints(points))
 	require.NoError(t, points.Arm("tree"))
 	_, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1}})
 	require.ErrorIs(t, err, kvactor.ErrInternal)
@@ -94,7 +95,9 @@ func under(t *testing.T, system *actor.ActorSystem) *kvactor.Engine {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
 	e, err := kvactor.Open(kvactor.Config{
-		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Device: device, Parent: system.Root,
 	})
 	require.NoError(t, err)

@@ -126,11 +126,13 @@ func TestWarningsOnLongPrompts(t *testing.T) {
 
 // Host memory that nothing could use is refused, and so is a configuration of some fields.
 func TestUselessConfigurations(t *testing.T) {
-	for want, change := range map[string]func(*kvactor.CacheConfig){
-		"host_cache_size 1048576 without enable_block_reuse": func(c *kvactor.CacheConfig) { c.EnableBlockReuse = false },
-		"host_cache_size 1048576 without onboard_blocks":     func(c *kvactor.CacheConfig) { c.OnboardBlocks = false },
-		"with some fields alone: start from DefaultCache": func(c *kvactor.CacheConfig) {
-			*c = kvactor.CacheConfig{TokensPerBlock: 16, EnableBlockReuse: true}
+	type cache = kvactor.CacheConfig
+	const host = "host_cache_size 1048576 without "
+	for want, change := range map[string]func(*cache){
+		host + "enable_block_reuse": func(c *cache) { c.EnableBlockReuse = false },
+		host + "onboard_blocks":     func(c *cache) { c.OnboardBlocks = false },
+		"with some fields alone: start from DefaultCache": func(c *cache) {
+			*c = cache{TokensPerBlock: 16, EnableBlockReuse: true}
 		},
 	} {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
@@ -139,7 +141,9 @@ func TestUselessConfigurations(t *testing.T) {
 		cache.HostCacheSize = 1 << 20
 		change(&cache)
 		_, err = kvactor.Open(kvactor.Config{
-			Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+			Model: kvactor.Model{
+				Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+			},
 			Cache:  cache,
 			Device: device,
 		})

@@ -33,7 +33,9 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, forks[0].Append(ctx, 10))
 	require.NoError(t, s.Append(ctx, 11))
-	for sequence, last := range map[*kvactor.Sequence][]kvactor.Token{s: {11}, forks[0]: {10}, forks[1]: nil} {
+	for sequence, last := range map[*kvactor.Sequence][]kvactor.Token{
+		s: {11}, forks[0]: {10}, forks[1]: nil,
+	} {
 		assert.Equal(t, append([]kvactor.Token{1, 2, 3, 4, 5, 6}, last...), sequence.Tokens(0))
 	}
 
@@ -52,7 +54,9 @@ func TestTokens(t *testing.T) {
 		require.NoError(t, sequence.Release(ctx, kvactor.Ticket{}))
 	}
 
-	stored, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 50, 60}, StoredOnly: true})
+	stored, err := e.Admit(ctx, kvactor.AdmitRequest{
+		Tokens: []kvactor.Token{1, 2, 3, 4, 50, 60}, StoredOnly: true,
+	})
 	require.NoError(t, err)
 	assert.Equal(t, []kvactor.Token{1, 2, 3, 4}, stored.Tokens(0))
 	require.NoError(t, stored.Release(ctx, kvactor.Ticket{}))

@@ -36,7 +36,8 @@ func served(t *testing.T, o Options) *Collector {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
-	}, actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages), actors.WithPageObserver(1, c.ObservePage),
+	}, actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages),
+		actors.WithPageObserver(1, c.ObservePage),
 		actors.WithStore(actors.StoreConfig{Store: &stores.Memory{}, Model: "m"}))
 	require.NoError(t, err)
 	c.ObservePage(inspect.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name

@@ -15,7 +15,9 @@ import (
 type cacheFlags struct{ cacheflags.Flags }
 
 // keyFlags are flags that stand for a key, of commands that have them.
-var keyFlags = map[string]string{"tokens-per-block": "tokens_per_block", "dtype": "dtype", "policy": "eviction_policy"}
+var keyFlags = map[string]string{
+	"tokens-per-block": "tokens_per_block", "dtype": "dtype", "policy": "eviction_policy",
+}
 
 // add adds --config and --set, and makes the command's own flags, which it has already, stand
 // for keys.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -28,21 +29,25 @@ func TestServeReadsAnOptionsFile(t *testing.T) {
 	_, stop, errs := startServe(t, "--config", file, "--max-len", "512")
 	assert.Zero(t, stop(), errs.text())
 	// 1000 tokens are 8 blocks, and a MiB has 16 pages of each pool.
-	assert.Contains(t, errs.text(), "pool wfullh2: 8 pages of 32.0 KiB on the device, 16 in host memory")
-	_, stop, errs = startServe(t, "--config", file, "--max-len", "512", "--tokens-per-block", "32", "--host-pages", "5",
-		"--set", "max_tokens=64", "--set", "dtype=auto")
+	const pool = "pool wfullh2: %d pages of 32.0 KiB on the device, %d in host memory"
+	assert.Contains(t, errs.text(), fmt.Sprintf(pool, 8, 16))
+	_, stop, errs = startServe(t, "--config", file, "--max-len", "512",
+		"--tokens-per-block", "32", "--host-pages", "5", "--set", "max_tokens=64", "--set", "dtype=auto")
 	assert.Zero(t, stop(), errs.text())
-	assert.Contains(t, errs.text(), "pool wfullh2: 2 pages of 32.0 KiB on the device, 5 in host memory")
+	assert.Contains(t, errs.text(), fmt.Sprintf(pool, 2, 5))
 }
 
 // demo chat and demo model run take the same flags.
 func TestChatReadsAnOptionsFile(t *testing.T) {
-	file := written(t, "options.yaml", strings.Replace(options, "max_tokens: 1000", "max_tokens: null", 1))
-	status, out, errs := command(t, "My name is Anna.\nWhat is my name?\n", "chat", "--model", "tiny", "--config", file)
+	roomy := strings.Replace(options, "max_tokens: 1000", "max_tokens: null", 1)
+	file := written(t, "options.yaml", roomy)
+	const said = "My name is Anna.\nWhat is my name?\n"
+	status, out, errs := command(t, said, "chat", "--model", "tiny", "--config", file)
 	assert.Zero(t, status, errs)
 	assert.Contains(t, out, "Anna")
-	assert.Contains(t, errs, "[0 of 45 prompt tokens cached", "no whole block, and no partial reuse")
-	status, out, errs = command(t, `{"tokens":[5,7,11,13],"new":8}`+"\n", "model", "run", fixtureFolder, "--set", "tokens_per_block=4")
+	assert.Contains(t, errs, "[0 of 45 prompt tokens cached", "no whole block, no partial reuse")
+	const request = `{"tokens":[5,7,11,13],"new":8}` + "\n"
+	status, out, errs = command(t, request, "model", "run", fixtureFolder, "--set", "tokens_per_block=4")
 	assert.Zero(t, status, errs)
 	assert.Contains(t, out, `"greedy"`)
 }

@@ -53,8 +53,10 @@ is told: My name is Anna. What is my name?`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			f.store.notes = c.ErrOrStderr()
 			f.config.Chunk = chatChunk
-			if err := cmp.Or(atLeast("tokens", f.tokens, 1), atLeast("pages", f.config.Pages, 0), atLeast("host-pages", f.config.HostPages, 0),
-				f.cache.read(c.Flags(), &f.config, chatBlock)); err != nil {
+			if err := cmp.Or(
+				atLeast("tokens", f.tokens, 1), atLeast("pages", f.config.Pages, 0),
+				atLeast("host-pages", f.config.HostPages, 0), f.cache.read(c.Flags(), &f.config, chatBlock),
+			); err != nil {
 				return statusError{err, statusUsage}
 			}
 			talk, err := newTalk(c.Context(), &f)

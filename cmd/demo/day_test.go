@@ -248,7 +248,9 @@ type started struct {
 
 // startDay starts a server of the day on a store; nil: without one.
 func startDay(t *testing.T, d *disk) *started {
-	f := &serveFlags{model: "tiny", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute, reset: true}
+	f := &serveFlags{
+		model: "tiny", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute, reset: true,
+	}
 	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 40, 24, 16, 64, 256
 	f.limits = scheduler.Config{Running: 4, Waiting: 256, StepTokens: 256}
 	f.watch.aliases = []string{"vllm", "trtllm"}

@@ -49,8 +49,10 @@ first_logits_position, the first position that was computed.`,
 		Example: `  echo '{"tokens":[5,7,11,13],"new":8}' | demo model run cmd/demo/internal/model/testdata/llama_gqa`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if err := cmp.Or(atLeast("pages", config.Pages, 0), atLeast("host-pages", config.HostPages, 0),
-				atLeast("chunk", config.Chunk, 0), cache.read(c.Flags(), &config, runBlock)); err != nil {
+			if err := cmp.Or(
+				atLeast("pages", config.Pages, 0), atLeast("host-pages", config.HostPages, 0),
+				atLeast("chunk", config.Chunk, 0), cache.read(c.Flags(), &config, runBlock),
+			); err != nil {
 				return statusError{err, statusUsage}
 			}
 			m, source, err := model.Load(args[0])
@@ -77,11 +79,14 @@ first_logits_position, the first position that was computed.`,
 	f.IntVar(&config.Chunk, "chunk", 0, "`tokens` of a prompt that are computed at a time, a multiple of a block; 0: all")
 	store.add(f)
 	f.Bool("no-reuse", false, "store and reuse nothing")
-	f.String("dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
+	f.String("dtype", string(windows.Float32), dtypeHelp)
 	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")
 	cache.add(f)
 	return c
 }
+
+// dtypeHelp is the help of --dtype.
+const dtypeHelp = "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8"
 
 func cacheType(name string) (windows.DType, error) {
 	for _, t := range cacheTypes {

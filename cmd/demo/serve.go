@@ -69,7 +69,8 @@ host_cache_size counts unless --host-pages is given.`,
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(f.check(), f.cache.read(c.Flags(), &f.config, serveBlock)); err != nil {
+			err := cmp.Or(f.check(), f.cache.read(c.Flags(), &f.config, serveBlock))
+			if err != nil {
 				return statusError{err, statusUsage}
 			}
 			s, err := openService(c.Context(), &f, c.ErrOrStderr())
@@ -88,8 +89,9 @@ host_cache_size counts unless --host-pages is given.`,
 	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
 	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
 	flags.Bool("no-reuse", false, "store and reuse nothing")
-	flags.String("policy", windows.PriorityLRU, "eviction `policy`: priority_lru, or forecast where clients take turns with more than the cache holds")
-	flags.String("dtype", string(windows.Float32), "`type` of the elements of the cache: float32, float16, bfloat16, int8, fp8")
+	flags.String("policy", windows.PriorityLRU, "eviction `policy`: priority_lru, "+
+		"or forecast where clients take turns with more than the cache holds")
+	flags.String("dtype", string(windows.Float32), dtypeHelp)
 	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
 	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")
 	flags.IntVar(&f.limits.StepTokens, "step-tokens", 256, "prompt `tokens` that a step computes")

@@ -99,7 +99,8 @@ func (f *flags) readCache() (err error) {
 	switch f.Cache.EvictionPolicy {
 	case windows.PriorityLRU, windows.Forecast:
 	default:
-		return fmt.Errorf("--policy %s: want %s or %s", f.Cache.EvictionPolicy, windows.PriorityLRU, windows.Forecast)
+		return fmt.Errorf("--policy %s: want %s or %s",
+			f.Cache.EvictionPolicy, windows.PriorityLRU, windows.Forecast)
 	}
 	return f.readQuotas()
 }

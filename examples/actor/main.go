@@ -57,7 +57,8 @@ func (s *server) open(ctx actor.Context) {
 	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
-	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: s.device, Parent: ctx})
+	config := kvactor.Config{Model: model, Cache: cache, Device: s.device, Parent: ctx}
+	engine, err := kvactor.Open(config)
 	check(err)
 	s.engine = engine
 	stats, err := engine.Stats(context.Background())

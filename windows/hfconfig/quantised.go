@@ -50,7 +50,8 @@ func (r *reading) cacheType(top, beside *config) windows.DType {
 	}
 	d := cacheTypes[strings.ToUpper(name)]
 	if d == "" {
-		r.note(key + " asks for a cache of " + name + ", which is not known: it is planned with " + string(r.dtype))
+		r.note(key + " asks for a cache of " + name + ", which is not known: " +
+			"it is planned with " + string(r.dtype))
 		return ""
 	}
 	r.note(key + " asks for a cache of " + string(d) + "; dtype says another")

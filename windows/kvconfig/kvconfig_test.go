@@ -127,7 +127,8 @@ func TestRefused(t *testing.T) {
 			"max_attention_window has a number with a fraction in it, not an integer; max_attention_window has null in it, not an integer"},
 		{`{"max_attention_window":[9223372036854775808]}`, messages.ErrConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
 		{`{"pool_fractions":0.5}`, messages.ErrBadRequest, "pool_fractions is a number with a fraction, not an object"},
-		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest, "pool_fractions of b is an object, not a number"},
+		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest,
+			"pool_fractions of b is an object, not a number"},
 		{`{"salt_quotas":[0.5]}`, messages.ErrBadRequest, "salt_quotas is a list, not an object"},
 		{`{"salt_quotas":{"a":"half"}}`, messages.ErrBadRequest, "salt_quotas of a is a string, not a number"},
 		{`{"other_salts_quota":0}`, messages.ErrConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
@@ -218,12 +219,14 @@ func TestOptionsOfOthers(t *testing.T) {
 		{`{"mamba_state_config":{"enable_branch_snapshot":false}}`, "mamba_state_config.enable_branch_snapshot false is not supported: branches always get a checkpoint"},
 		{`{"mamba_state_config":{"additional_snapshot_offsets_from_start":[128]}}`, "mamba_state_config.additional_snapshot_offsets_from_start is not supported: " +
 			"checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval"},
-		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: a store is attached to the engine: --store file:///a/folder, offloader/stores"},
-		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: a store is attached to the engine: --store file:///a/folder, offloader/stores`},
-		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: a publisher is attached to the engine: --events, events/publish"},
+		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: " + onDisk},
+		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: ` + onDisk},
+		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: " +
+			"a publisher is attached to the engine: --events, events/publish"},
 		{`{"max_gpu_total_bytes":5}`, "max_gpu_total_bytes 5 is not supported: limit the cache by free_gpu_memory_fraction or max_tokens"},
 		{`{"pool_ratio":[0.5,0.5]}`, "pool_ratio is not supported: set pool_fractions, which names the pools"},
-		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: pass WithAutoRebalance to the engine"},
+		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: " +
+			"pass WithAutoRebalance to the engine"},
 		{`{"block_reuse_config":{"policy":"per_conversation"}}`, "block_reuse_config is not supported: reuse follows enable_block_reuse, without a policy per conversation"},
 		{`{"iteration_stats_interval":"often"}`, "iteration_stats_interval is a string, not an integer"},
 		{`{"max_util_for_resume":[1]}`, "max_util_for_resume is a list, not a number"},
@@ -303,17 +306,21 @@ func TestProblemsOfBothKinds(t *testing.T) {
 func TestMerge(t *testing.T) {
 	c := windows.DefaultConfig()
 	c.TokensPerBlock, c.OffloadAhead = 16, false
-	require.NoError(t, MergeYAML(&c, strings.NewReader("kv_cache_config:\n  max_tokens: 5\nbackend: pytorch\n")))
-	require.NoError(t, MergeSection(&c, "cache.", strings.NewReader(`{"dtype":"fp8","salt_quotas":{"a":0.5,"b":null}}`)))
+	const file, section = "kv_cache_config:\n  max_tokens: 5\nbackend: pytorch\n",
+		`{"dtype":"fp8","salt_quotas":{"a":0.5,"b":null}}`
+	require.NoError(t, MergeYAML(&c, strings.NewReader(file)))
+	require.NoError(t, MergeSection(&c, "cache.", strings.NewReader(section)))
 	want := windows.DefaultConfig()
 	want.TokensPerBlock, want.OffloadAhead, want.MaxTokens, want.DType = 16, false, 5, "fp8"
 	want.SaltQuotas = map[string]float64{"a": 0.5}
 	assert.Equal(t, want, c)
 
 	// The section is read alone, and names have the path.
-	err := MergeSection(&c, "cache.", strings.NewReader(`{"kv_cache_config":{},"nope":1,"max_tokens":0,"avg_seq_len":1,"expected_seq_len":2}`))
+	const wrong = `{"kv_cache_config":{},"nope":1,"max_tokens":0,"avg_seq_len":1,"expected_seq_len":2}`
+	err := MergeSection(&c, "cache.", strings.NewReader(wrong))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
-	assert.EqualError(t, err, "unknown name cache.kv_cache_config; unknown name cache.nope; cache.max_tokens 0 is not 1 or more; "+
+	assert.EqualError(t, err, "unknown name cache.kv_cache_config; unknown name cache.nope; "+
+		"cache.max_tokens 0 is not 1 or more; "+
 		"cache.avg_seq_len 1 and cache.expected_seq_len 2 are one option with two values")
 	err = MergeSection(&c, "cache.", strings.NewReader(`{"dtype":1}`))
 	require.ErrorIs(t, err, messages.ErrBadRequest)
@@ -324,14 +331,16 @@ func TestMerge(t *testing.T) {
 func TestSet(t *testing.T) {
 	c := windows.DefaultConfig()
 	for name, value := range map[string]string{
-		"tokens_per_block": "64", "max_attention_window": "[512, 4096]", "enable_block_reuse": "false", "eviction_policy": "forecast",
+		"tokens_per_block": "64", "max_attention_window": "[512, 4096]",
+		"enable_block_reuse": "false", "eviction_policy": "forecast",
 		"salt_quotas": `{"a: b": 0.5}`, "avg_seq_len": "100", "dtype": "",
 	} {
 		require.NoError(t, Set(&c, name, value), name)
 	}
 	want := windows.DefaultConfig()
-	want.TokensPerBlock, want.MaxAttentionWindow, want.EnableBlockReuse = 64, []int{512, 4096}, false
-	want.EvictionPolicy, want.SaltQuotas, want.ExpectedSeqLen = "forecast", map[string]float64{"a: b": 0.5}, 100
+	want.TokensPerBlock, want.EnableBlockReuse, want.ExpectedSeqLen = 64, false, 100
+	want.MaxAttentionWindow, want.EvictionPolicy = []int{512, 4096}, "forecast"
+	want.SaltQuotas = map[string]float64{"a: b": 0.5}
 	assert.Equal(t, want, c)
 	for _, tc := range []struct{ name, value, want string }{
 		{"tokens", "64", "unknown name tokens"},

@@ -32,13 +32,16 @@ var options = map[string]setter{
 	"disk_cache_size":           refused(anInteger, onDisk, int64(0)),
 	"enable_kv_pool_rebalance":  refused(aBoolean, "pass WithAutoRebalance to the engine", false),
 	"kv_cache_retention_config": refused(anyKind, "a retention belongs to a request"),
-	"kv_events_config":          refused(anObject, "a publisher is attached to the engine: --events, events/publish"),
+	"kv_events_config":          refused(anObject, publisher),
 	"max_gpu_total_bytes":       refused(anInteger, "limit the cache by free_gpu_memory_fraction or max_tokens", int64(0)),
 	"pool_ratio":                refused(aList, "set pool_fractions, which names the pools"),
 }
 
-// onDisk is what keeps pages on a disk.
-const onDisk = "a store is attached to the engine: --store file:///a/folder, offloader/stores"
+// onDisk is what keeps pages on a disk, publisher what publishes events.
+const (
+	onDisk    = "a store is attached to the engine: --store file:///a/folder, offloader/stores"
+	publisher = "a publisher is attached to the engine: --events, events/publish"
+)
 
 // kind is a type of values, in the words of an error.
 type kind struct {

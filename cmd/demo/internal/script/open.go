@@ -51,7 +51,8 @@ func (o *object) open() openLine {
 		l.model = m.model()
 		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 && l.model.Layers > 1 {
 			// To the configuration a single value is that of all layers.
-			l.problems = append(l.problems, refusals.New(messages.ErrConfigInvalid, "kv_heads has 1 values for %d layers", l.model.Layers))
+			l.problems = append(l.problems, refusals.New(messages.ErrConfigInvalid,
+				"kv_heads has 1 values for %d layers", l.model.Layers))
 		}
 	} else {
 		o.missing("model")

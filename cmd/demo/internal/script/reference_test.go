@@ -51,7 +51,8 @@ func names(t *testing.T) []string {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	found := map[string]bool{}
-	asked := regexp.MustCompile(`\.(?:text|optText|int|optInt|intOr|flagOr|optNumber|list|objects|child|take|has|ints|numbers)\("(\w+)"`)
+	asked := regexp.MustCompile(`\.(?:text|optText|int|optInt|intOr|flagOr|` +
+		`optNumber|list|objects|child|take|has|ints|numbers)\("(\w+)"`)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

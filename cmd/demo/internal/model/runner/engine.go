@@ -28,8 +28,8 @@ var system = sync.OnceValue(func() *actor.ActorSystem { return actors.NewSystem(
 
 // Config says how a model is run.
 type Config struct {
-	// Cache is the configuration of the cache; nil: the default. Pages and HostPages say what memory
-	// it has, MaxTokens bounds Pages, and with a HostCacheSize HostPages are as many as fit.
+	// Cache is the configuration of the cache; nil: the default. Pages and HostPages say what
+	// memory it has. MaxTokens bounds Pages, and with a HostCacheSize HostPages are as many as fit.
 	Cache          *windows.Config
 	TokensPerBlock int // 0: those of Cache
 	// Pages are those of each pool on the device. 0: enough for two of the longest
@@ -163,6 +163,9 @@ func Open(m *model.Model, c Config) (*Runner, error) {
 	return r, nil
 }
 
+// stateTypes are what mamba_ssm_cache_dtype may say.
+var stateTypes = []string{"", windows.AutoDType, string(windows.Float32)}
+
 // cache is the configuration with what the model says. What would compute another model is
 // refused.
 func (c *Config) cache(limits []int) (windows.Config, error) {
@@ -170,16 +173,20 @@ func (c *Config) cache(limits []int) (windows.Config, error) {
 	given := cache.MaxAttentionWindow
 	for layer, limit := range limits {
 		if given != nil && (len(given) == 0 || min(given[layer%len(given)], c.MaxLen) != limit) {
-			return cache, fmt.Errorf("max_attention_window %v: layer %d of the model has %d", given, layer, limit)
+			return cache, fmt.Errorf("max_attention_window %v: layer %d of the model has %d",
+				given, layer, limit)
 		}
 	}
 	switch {
 	case cache.SinkTokenLength != 0:
-		return cache, fmt.Errorf("sink_token_length %d: the model has no sinks", cache.SinkTokenLength)
-	case !slices.Contains([]string{"", windows.AutoDType, string(windows.Float32)}, cache.MambaSSMCacheDType):
-		return cache, fmt.Errorf("mamba_ssm_cache_dtype %s: states are float32", cache.MambaSSMCacheDType)
+		return cache, fmt.Errorf("sink_token_length %d: the model has no sinks",
+			cache.SinkTokenLength)
+	case !slices.Contains(stateTypes, cache.MambaSSMCacheDType):
+		return cache, fmt.Errorf("mamba_ssm_cache_dtype %s: states are float32",
+			cache.MambaSSMCacheDType)
 	}
-	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.DType = c.TokensPerBlock, limits, windows.AutoDType
+	cache.TokensPerBlock, cache.MaxAttentionWindow = c.TokensPerBlock, limits
+	cache.DType = windows.AutoDType
 	cache.EnableBlockReuse = cache.EnableBlockReuse && !c.NoReuse
 	return cache, nil
 }

@@ -69,7 +69,8 @@ func safetensor(name string, text json.RawMessage, bytes []byte) (t *Tensor, end
 		Offsets [2]int `json:"data_offsets"`
 	}
 	if json.Unmarshal(text, &h) != nil {
-		return nil, 0, fmt.Errorf("tensor %s: its header has not a dtype, a shape and data_offsets", name)
+		const want = "tensor %s: its header has not a dtype, a shape and data_offsets"
+		return nil, 0, fmt.Errorf(want, name)
 	}
 	t = &Tensor{Name: name, Shape: h.Shape}
 	switch h.DType {
