@@ -25,10 +25,10 @@ func ReadJSON(r io.Reader) (windows.Config, error) {
 	return build(windows.DefaultConfig(), entries)
 }
 
-// MergeSection reads one JSON object, the section alone, over a configuration. path, such as
-// "cache.", stands before names in errors. Errors are as in ReadJSON.
-func MergeSection(c *windows.Config, path string, r io.Reader) error {
-	entries, err := readJSON(r, configText)
+// MergeSection reads one JSON object of any length, the section alone, over a configuration.
+// path, such as "cache.", stands before names in errors. Errors are as in ReadJSON.
+func MergeSection(c *windows.Config, path string, text []byte) error {
+	entries, err := jsonEntries(text, configText)
 	if err != nil {
 		return err
 	}
@@ -50,6 +50,11 @@ func readJSON(r io.Reader, what string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	return jsonEntries(raw, what)
+}
+
+// jsonEntries decodes one JSON object.
+func jsonEntries(raw []byte, what string) ([]entry, error) {
 	value, err := decodeJSON(raw)
 	if err != nil {
 		return nil, refusals.New(messages.ErrBadRequest, "%s is not JSON: %v", what, err)

@@ -309,7 +309,7 @@ func TestMerge(t *testing.T) {
 	const file, section = "kv_cache_config:\n  max_tokens: 5\nbackend: pytorch\n",
 		`{"dtype":"fp8","salt_quotas":{"a":0.5,"b":null}}`
 	require.NoError(t, MergeYAML(&c, strings.NewReader(file)))
-	require.NoError(t, MergeSection(&c, "cache.", strings.NewReader(section)))
+	require.NoError(t, MergeSection(&c, "cache.", []byte(section)))
 	want := windows.DefaultConfig()
 	want.TokensPerBlock, want.OffloadAhead, want.MaxTokens, want.DType = 16, false, 5, "fp8"
 	want.SaltQuotas = map[string]float64{"a": 0.5}
@@ -317,14 +317,18 @@ func TestMerge(t *testing.T) {
 
 	// The section is read alone, and names have the path.
 	const wrong = `{"kv_cache_config":{},"nope":1,"max_tokens":0,"avg_seq_len":1,"expected_seq_len":2}`
-	err := MergeSection(&c, "cache.", strings.NewReader(wrong))
+	err := MergeSection(&c, "cache.", []byte(wrong))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.EqualError(t, err, "unknown name cache.kv_cache_config; unknown name cache.nope; "+
 		"cache.max_tokens 0 is not 1 or more; "+
 		"cache.avg_seq_len 1 and cache.expected_seq_len 2 are one option with two values")
-	err = MergeSection(&c, "cache.", strings.NewReader(`{"dtype":1}`))
+	err = MergeSection(&c, "cache.", []byte(`{"dtype":1}`))
 	require.ErrorIs(t, err, messages.ErrBadRequest)
 	assert.EqualError(t, err, "cache.dtype is an integer, not a string")
+
+	// It is a part of a request, not a file that was named by mistake: it may be long.
+	quota := `{"salt_quotas":{"` + strings.Repeat("s", MaxBytes) + `":0.5}}`
+	require.NoError(t, MergeSection(&c, "cache.", []byte(quota)))
 }
 
 // TestSet: a value of a flag is read as one in a file.

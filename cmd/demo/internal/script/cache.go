@@ -1,7 +1,6 @@
 package script
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/kvactor/kvactor/messages"
@@ -21,7 +20,7 @@ func (o *object) cache(c *windows.Config) error {
 	if !ok {
 		return nil
 	}
-	err := kvconfig.MergeSection(c, o.path+"cache.", bytes.NewReader(value))
+	err := kvconfig.MergeSection(c, o.path+"cache.", value)
 	if errors.Is(err, messages.ErrBadRequest) {
 		o.fail("%s: %v", o.op, err)
 		return nil
