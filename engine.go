@@ -118,6 +118,9 @@ func Open(config Config, list ...Option) (*Engine, error) {
 func (c *Config) useless() error {
 	cache := &c.Cache
 	switch {
+	case c.Device == nil:
+		return refusals.New(ErrConfigInvalid,
+			"Config.Device is nil: gpu/sim, gpu/host and gpu/cuda have devices")
 	case cache.EvictionPolicy == "" && !reflect.ValueOf(*cache).IsZero():
 		return refusals.New(ErrConfigInvalid, "a cache configuration with some fields alone: "+
 			"start from DefaultCache, in which all are set")

@@ -124,6 +124,13 @@ func TestWarningsOnLongPrompts(t *testing.T) {
 	}
 }
 
+// A device is not made by itself.
+func TestOpenWithoutADevice(t *testing.T) {
+	_, err := kvactor.Open(kvactor.Config{})
+	require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
+	assert.ErrorContains(t, err, "Config.Device is nil")
+}
+
 // Host memory that nothing could use is refused, and so is a configuration of some fields.
 func TestUselessConfigurations(t *testing.T) {
 	type cache = kvactor.CacheConfig
