@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -337,6 +338,20 @@ func TestGivenMemory(t *testing.T) {
 		_, err := r.CreatePool(other)
 		require.Error(t, err)
 	}
+}
+
+// Records of operations are used again.
+func TestSubmitAllocatesNothingOnceWarm(t *testing.T) {
+	r := newRig(t, host.Config{}, spec)
+	batch := gpu.Batch{Copies: []gpu.Copy{
+		{Src: r.slot(0, 0), Dst: r.slot(1, 0), Bytes: spec.PageBytes},
+	}}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		done, err := r.Submit(r.a, &batch)
+		for err == nil && !r.Done(done) {
+			runtime.Gosched()
+		}
+	}))
 }
 
 // Batches that have ended are told with their times.

@@ -92,9 +92,11 @@ func (d *Device) room(s *stream, copies int) error {
 // enqueue makes the next operation of a stream; advance starts it. What has passed
 // already is not waited for.
 func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
-	o := &op{}
+	var o *op
 	if n := len(d.free); n > 0 {
 		o, d.free = d.free[n-1], d.free[:n-1]
+	} else {
+		o = &op{}
 	}
 	st.last++
 	*o = op{

@@ -69,7 +69,7 @@ func (d *Device) Busy() [gpu.Directions]float64 {
 	for e := range busy {
 		t := int64(d.counters.Directions[e].Busy)
 		// An operation under way counts up to now, so that a long one does not look like an idle engine.
-		if o := d.onEngine(gpu.Direction(e)); o != nil {
+		if o := d.engines[e]; o != nil {
 			t += d.now - o.started
 		}
 		busy[e] = float64(t) / float64(d.now)

@@ -187,8 +187,7 @@ func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 // rarely.
 func (d *Device) idle(t inprocess.Touching) error {
 	for _, s := range d.streams.All {
-		for _, i := range s.queue.All() {
-			o := &d.ops[i]
+		for _, o := range s.queue.All() {
 			if slot, ok := t.Find(o.copies, o.reads, o.writes); ok {
 				return fmt.Errorf("%s %q, operation %d of stream %s, is under way on %s page %d",
 					o.kind, o.label, o.seq, s.name, slot.Tier, slot.Page)

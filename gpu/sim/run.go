@@ -8,11 +8,6 @@ import (
 	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
-// engine moves the copies of one direction, one operation at a time.
-// op is the index of the record that it moves, noOp while it is idle. A record on an engine
-// is running, and the head of its stream.
-type engine struct{ op int32 }
-
 // Operation tells a Trace about an operation that has ended.
 // Direction, Copies and Bytes are those of copies; Bytes counts every page of a run once.
 type Operation struct {
@@ -40,7 +35,7 @@ func (d *Device) step(limit int64) bool {
 	}
 	// An operation may have ended in the past of a clock that Advance has moved.
 	d.now = max(d.now, next)
-	if op != noOp {
+	if op != nil {
 		d.finish(op)
 	}
 	return true
@@ -51,17 +46,13 @@ func (d *Device) step(limit int64) bool {
 // which they became ready. A marker ends as it starts. The result tells whether a
 // marker has ended, because operations that wait for it may be ready now.
 func (d *Device) start() (ended bool) {
-	var chosen [gpu.Directions]int32
-	for e := range chosen {
-		chosen[e] = noOp
-	}
+	var chosen [gpu.Directions]*op
 	for _, s := range d.streams.All {
 		// Only the head of a stream may start: the order within a stream is what the engine relies on.
 		if s.queue.Empty() || s.stalled > d.now {
 			continue
 		}
-		i := s.queue.First()
-		o := &d.ops[i]
+		o := s.queue.First()
 		if o.state == queued && d.met(o) {
 			d.becomeReady(o)
 		}
@@ -72,7 +63,7 @@ func (d *Device) start() (ended bool) {
 		case marker:
 			o.started, o.end = d.now, d.now
 			// Finished here, so that streams that are visited later in this loop see the marker's ticket.
-			d.finish(i)
+			d.finish(o)
 			ended = true
 		case kernel:
 			// Kernels of several streams run at once: the model has no limit on them.
@@ -80,14 +71,14 @@ func (d *Device) start() (ended bool) {
 			o.end = d.now + int64(math.Ceil(o.work))
 		case copies:
 			// An engine takes one operation; the others stay ready until it is free.
-			if best := chosen[o.direction]; best == noOp || d.before(o, &d.ops[best]) {
-				chosen[o.direction] = i
+			if best := chosen[o.direction]; best == nil || d.before(o, best) {
+				chosen[o.direction] = o
 			}
 		}
 	}
-	for e, i := range chosen {
-		if i != noOp && d.engines[e].op == noOp {
-			d.begin(i)
+	for e, o := range chosen {
+		if o != nil && d.engines[e] == nil {
+			d.begin(o)
 		}
 	}
 	return ended
@@ -135,12 +126,11 @@ func (d *Device) before(a, b *op) bool {
 
 // begin starts a copy operation on its engine. From now on until it ends its
 // destination holds poison: no other operation may read it.
-func (d *Device) begin(i int32) {
-	o := &d.ops[i]
+func (d *Device) begin(o *op) {
 	o.state, o.started, o.updated = running, d.now, d.now
 	// Rounded up: an operation never ends before its bytes are through.
 	o.end = d.now + int64(math.Ceil(o.work))
-	d.engines[o.direction].op = i
+	d.engines[o.direction] = o
 	if d.config.Poison == PoisonOn {
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
@@ -158,7 +148,7 @@ func (d *Device) begin(i int32) {
 // The answer is exact, not an approximation by small steps: between two such events both
 // rates are constant.
 func (d *Device) shareLink() {
-	down, up := d.onEngine(gpu.Offload), d.onEngine(gpu.Onboard)
+	down, up := d.engines[gpu.Offload], d.engines[gpu.Onboard]
 	rate := func(own, other *op) {
 		if own == nil {
 			return
@@ -177,40 +167,31 @@ func (d *Device) shareLink() {
 	rate(up, down)
 }
 
-// onEngine is the operation that an engine is moving, nil if it is idle.
-func (d *Device) onEngine(e gpu.Direction) *op {
-	if d.engines[e].op == noOp {
-		return nil
-	}
-	return &d.ops[d.engines[e].op]
-}
-
 // next finds the next time at which something happens: an operation ends, or
 // one that is ready may start. Of operations that end together the one that
 // was queued first goes first.
 // It looks at the head of each stream, so its cost is the number of streams. No heap is
 // kept: engines have few streams, and the ends of copies change whenever the link is shared
 // otherwise.
-func (d *Device) next() (at int64, ending int32) {
-	at, ending = forever, noOp
+func (d *Device) next() (at int64, ending *op) {
+	at = forever
 	for _, s := range d.streams.All {
 		if s.queue.Empty() {
 			continue
 		}
-		i := s.queue.First()
-		o := &d.ops[i]
+		o := s.queue.First()
 		switch {
 		case o.state == running:
 			// Ties break by order, so a schedule does not depend on the order of streams.
-			if o.end < at || o.end == at && (ending == noOp || o.order < d.ops[ending].order) {
-				at, ending = o.end, i
+			if o.end < at || o.end == at && (ending == nil || o.order < ending.order) {
+				at, ending = o.end, o
 			}
 		case s.stalled > d.now:
 			if s.stalled < at {
-				at, ending = s.stalled, noOp
+				at, ending = s.stalled, nil
 			}
 		case o.state == ready && o.earliest > d.now && o.earliest < at:
-			at, ending = o.earliest, noOp
+			at, ending = o.earliest, nil
 		}
 	}
 	return at, ending
@@ -218,16 +199,13 @@ func (d *Device) next() (at int64, ending int32) {
 
 // finish does what an operation is for, at its end, and takes it from its stream.
 // Bytes come first, then the ticket passes: who sees the ticket sees the bytes.
-func (d *Device) finish(i int32) {
-	o := &d.ops[i]
+func (d *Device) finish(o *op) {
 	switch o.kind {
 	case copies:
 		if !d.moveBytes(o) {
 			return
 		}
-		// The records may have moved: another goroutine may have queued operations.
-		o = &d.ops[i]
-		d.engines[o.direction].op = noOp
+		d.engines[o.direction] = nil
 		d.counters.add(o)
 		if o.direction != gpu.Local {
 			d.shareLink()
@@ -236,10 +214,9 @@ func (d *Device) finish(i int32) {
 		if !d.runKernel(o) {
 			return
 		}
-		// o is not used from here on: the records may have moved.
 		d.counters.Kernels++
 	}
-	d.retire(i)
+	d.retire(o)
 }
 
 // span is the memory that a copy writes to, and the memory that it reads; from is nil if
@@ -315,8 +292,7 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 }
 
 // retire takes an operation that has ended from its stream.
-func (d *Device) retire(i int32) {
-	o := &d.ops[i]
+func (d *Device) retire(o *op) {
 	s := o.stream
 	s.queue.Pop()
 	// From here on the ticket has passed: the bytes are in place.
@@ -328,7 +304,7 @@ func (d *Device) retire(i int32) {
 		s.past = make([]Timing, remembered)
 	}
 	s.past[o.seq%remembered] = t
-	d.records.release(i)
+	d.free = append(d.free, o)
 	if d.config.Trace != nil {
 		d.config.Trace(Operation{
 			Stream: s.name, Label: o.label, Kind: o.kind.String(), Direction: o.direction,

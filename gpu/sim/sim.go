@@ -88,10 +88,10 @@ type Device struct {
 	callFree int64 // when the processor has finished the calls made so far
 	memory   memory
 	streams  streams.Table[*stream]
-	records
-	engines [gpu.Directions]engine
-	order   uint64 // operations queued so far
-	pending int    // copies and operations queued or running
+	free     []*op               // records that are not in use
+	engines  [gpu.Directions]*op // each moves the head of one stream; nil: idle
+	order    uint64              // operations queued so far
+	pending  int                 // copies and operations queued or running
 	// failing is how many pages of each direction are still to fail, see Fail.
 	failing  inprocess.Faults
 	counters Counters
@@ -105,9 +105,6 @@ func New(c Config) (*Device, error) {
 		return nil, fmt.Errorf("sim: device memory of %d bytes", c.MemoryBytes)
 	}
 	d := &Device{config: c, run: make(chan struct{}, 1), memory: memory{bytes: c.MemoryBytes}}
-	for e := range d.engines {
-		d.engines[e] = engine{op: noOp}
-	}
 	d.checker = inprocess.Checker{Known: d.known, Within: d.memory.checkRange}
 	// Zero is the default; there is no device without a limit.
 	if d.config.MaxPending <= 0 {
@@ -263,8 +260,5 @@ func (d *Device) end(reason error) {
 		s.queue.Clear()
 	}
 	// Queued work is dropped and its tickets never pass, as on a lost device.
-	d.records, d.pending = records{}, 0
-	for e := range d.engines {
-		d.engines[e].op = noOp
-	}
+	d.engines, d.pending = [gpu.Directions]*op{}, 0
 }

@@ -26,7 +26,7 @@ type stream struct {
 	name    string
 	last    uint64
 	done    uint64
-	queue   inprocess.FIFO[int32]
+	queue   inprocess.FIFO[*op]
 	stalled int64 // nothing starts before this time
 	// past is a ring: the operation with number n is at n modulo remembered. Nil at first.
 	past []Timing
@@ -60,7 +60,7 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 	}
 	// The operation is named, since the caller has to find the wait that it forgot.
 	if !st.queue.Empty() {
-		o := &d.ops[st.queue.First()]
+		o := st.queue.First()
 		return fmt.Errorf("sim: stream %s: destroyed while %s %q, operation %d, is under way: %w",
 			st.name, o.kind, o.label, o.seq, gpu.ErrInUse)
 	}

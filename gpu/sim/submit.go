@@ -6,9 +6,6 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// noOp is the index of no record.
-const noOp int32 = -1
-
 // opKind is what an operation does.
 // The kinds differ in what they need to start: see start.
 type opKind uint8
@@ -143,8 +140,12 @@ func (d *Device) makeRoom(copies int) {
 // enqueue makes the next operation of a stream. What has passed already is not
 // waited for.
 func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
-	i := d.records.take()
-	o := &d.ops[i]
+	var o *op
+	if n := len(d.free); n > 0 {
+		o, d.free = d.free[n-1], d.free[:n-1]
+	} else {
+		o = &op{}
+	}
 	// Numbers are given under the lock: a ticket's number is its place in the stream.
 	st.last++
 	d.order++
@@ -163,32 +164,10 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 			o.waits = append(o.waits, t)
 		}
 	}
-	st.queue.Push(i)
+	st.queue.Push(o)
 	d.pending++
 	return o
 }
-
-// records are the operations of all streams that have not ended, by index. Indices and the
-// slices of a record are used again, so that a device in steady use allocates nothing.
-type records struct {
-	ops  []op
-	free []int32
-}
-
-// take returns the index of an unused record.
-// The slice of records may move, so a pointer to a record ends with the next take.
-func (r *records) take() int32 {
-	if n := len(r.free); n > 0 {
-		i := r.free[n-1]
-		r.free = r.free[:n-1]
-		return i
-	}
-	r.ops = append(r.ops, op{})
-	return int32(len(r.ops) - 1)
-}
-
-// release makes the record of an operation that has ended unused.
-func (r *records) release(i int32) { r.free = append(r.free, i) }
 
 // split cuts a batch into stretches of one direction, in d.runs.
 // The order of the batch is kept, also where it alternates between directions: a stream is
