@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -395,6 +396,11 @@ func (x *soaked) asks() bool {
 		return true
 	}
 	_, err := x.Do(r)
+	var refused *wire.Error
+	if errors.As(err, &refused) { // events have so many readers and no more
+		x.served("request", refused)
+		return true
+	}
 	if err != nil {
 		x.fail("request: %v", err)
 	}
