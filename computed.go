@@ -2,7 +2,6 @@ package kvactor
 
 import (
 	"context"
-	"slices"
 
 	"github.com/kvactor/kvactor/actors"
 )
@@ -25,7 +24,7 @@ func (e *Engine) AdmitComputed(ctx context.Context, r AdmitRequest) (*Sequence, 
 	s := &Sequence{
 		engine: e, id: a.Sequence, admitted: Admitted{Sequence: a.Sequence},
 		prompt: len(r.Tokens), length: len(r.Tokens), tables: a.Tables,
-		tokens: slices.Clone(r.Tokens), appended: make([][]Token, 1),
+		tokens: e.promptOf(r.Tokens), appended: make([][]Token, 1),
 	}
 	s.await(a.Ready, 0)
 	e.mu.Lock()

@@ -60,6 +60,7 @@ type Engine struct {
 	events bool // are kept
 
 	appends, commits sync.Pool // of records that are not in use
+	prompts          sync.Pool // of prompts that no sequence has
 
 	mu      sync.Mutex
 	running map[SequenceID]*Sequence
@@ -83,6 +84,10 @@ func (e *Engine) leave(s *Sequence) {
 	if e.running[s.id] == s {
 		delete(e.running, s.id)
 		e.free = append(e.free, s.slot)
+		if s.tokens.holders--; s.tokens.holders == 0 {
+			e.prompts.Put(s.tokens)
+		}
+		s.tokens = nil
 	}
 }
 

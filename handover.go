@@ -82,7 +82,7 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 	s := &Sequence{
 		engine: e, id: m.Sequence, admitted: Admitted{Sequence: m.Sequence, ReusedTokens: m.Computed},
 		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables,
-		tokens:   slices.Clone(m.Tokens[:m.Prompt]),
+		tokens:   e.promptOf(m.Tokens[:m.Prompt]),
 		appended: [][]Token{slices.Clone(m.Tokens[m.Prompt:])},
 	}
 	s.await(m.Ready, 0)

@@ -20,11 +20,25 @@ type Sequence struct {
 	prompt   int
 	length   int // tokens of each beam
 	computed int
-	tokens   []Token   // of the prompt; forks share them
+	tokens   *prompt   // nil: it has ended
 	appended [][]Token // by beam
 	tables   Tables
 	ready    []Ticket
 	until    []int // by ticket: a commit of so many tokens shows that a kernel has waited
+}
+
+// prompt is a copy of a prompt's tokens, which forks share. It is used again after the last of
+// them: prompts are long, and garbage of their size makes the collector run often.
+type prompt struct {
+	tokens  []Token
+	holders int // sequences; under Engine.mu
+}
+
+// promptOf copies the tokens of a prompt, for one sequence.
+func (e *Engine) promptOf(tokens []Token) *prompt {
+	p := recordOf[prompt](&e.prompts)
+	p.tokens, p.holders = append(p.tokens[:0], tokens...), 1
+	return p
 }
 
 // Admission is one request of AdmitBatch, and its answer.
@@ -86,7 +100,7 @@ func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 	}
 	s := &Sequence{
 		engine: e, id: a.Sequence, admitted: *a, prompt: length, length: length, computed: a.ReusedTokens, tables: a.Tables,
-		tokens: slices.Clone(r.Tokens[:length]), appended: make([][]Token, max(1, r.BeamWidth)),
+		tokens: e.promptOf(r.Tokens[:length]), appended: make([][]Token, max(1, r.BeamWidth)),
 	}
 	s.await(a.Ready, 0)
 	s.admitted.Tables, s.admitted.Ready = nil, nil
@@ -123,8 +137,13 @@ func (s *Sequence) Prompt() int { return s.prompt }
 // Len is the number of tokens, the generated ones included.
 func (s *Sequence) Len() int { return s.length }
 
-// Tokens are those of a beam, the prompt's first: a new slice at each call.
-func (s *Sequence) Tokens(beam int) []Token { return slices.Concat(s.tokens, s.appended[beam]) }
+// Tokens are those of a beam, the prompt's first: a new slice at each call, nil after the release.
+func (s *Sequence) Tokens(beam int) []Token {
+	if s.tokens == nil {
+		return nil
+	}
+	return slices.Concat(s.tokens.tokens, s.appended[beam])
+}
 
 // Computed is the number of leading tokens that are reused or committed.
 func (s *Sequence) Computed() int { return s.computed }
@@ -178,6 +197,7 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 		f.id, f.tables = id, make(Tables, len(s.tables))
 		f.ready, f.until = slices.Clone(s.ready), slices.Clone(s.until)
 		f.appended = [][]Token{slices.Clone(s.appended[0])}
+		f.tokens.holders++
 		for p, beams := range s.tables {
 			f.tables[p] = make([][]PageID, len(beams))
 			for b, table := range beams {

@@ -50,8 +50,19 @@ func TestTokens(t *testing.T) {
 	assert.Equal(t, s.Tokens(0), in.Sequence.Tokens(0))
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, in.Sequence.Release(ctx, kvactor.Ticket{}))
-	for _, sequence := range append(forks, s) {
+	last := s.Tokens(0)
+	for _, sequence := range append([]*kvactor.Sequence{s}, forks...) {
 		require.NoError(t, sequence.Release(ctx, kvactor.Ticket{}))
+		assert.Nil(t, sequence.Tokens(0))
+		// The memory of the prompt is used again, but not while a fork has it.
+		again, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{70, 71, 72}})
+		require.NoError(t, err)
+		for _, fork := range forks {
+			if tokens := fork.Tokens(0); tokens != nil {
+				assert.Equal(t, last[:6], tokens[:6])
+			}
+		}
+		require.NoError(t, again.Release(ctx, kvactor.Ticket{}))
 	}
 
 	stored, err := e.Admit(ctx, kvactor.AdmitRequest{
