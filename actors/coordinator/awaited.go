@@ -5,12 +5,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// hostWaits are the blocks in host memory, by pool, that refused prompts of a batch have matched. They will be tried again, so
-// these blocks are displaced last until then, or until 64 requests have been released, as the pools evict last what was matched on the device. Only policies that predict
-// the next use have that order.
+// hostWaits are the blocks in host memory, by pool, that refused prompts of a batch have matched.
+// The prompts will be tried again, so these blocks are displaced last until then, or until 64
+// requests have been released, as the pools evict last what was matched on the device. Only
+// policies that predict the next use have that order.
 //
-// The offloader is told when the pools have begun the wait: with the work that it gets for the prompts that are admitted, or in a
-// message of its own if no prompt is admitted.
+// The offloader is told when the pools have begun the wait: with the work that it gets for the
+// prompts that are admitted, or in a message of its own if no prompt is admitted.
 type hostWaits [][]protocol.BlockID
 
 // note notes what a prompt has matched in a pool, and tells whether any of it is in host memory.
@@ -23,8 +24,8 @@ func (w hostWaits) note(p int, m *protocol.MatchItem) (some bool) {
 	return some
 }
 
-// tell adds the blocks to the work of the offloader. Those of one batch have one place in the order of waits, that of the wait
-// that began last.
+// tell adds the blocks to the work of the offloader. Those of one batch have one place in the
+// order of waits, that of the wait that began last.
 func (w hostWaits) tell(move *moveBatch, pools *poolBatches) {
 	for p, blocks := range w {
 		if len(blocks) > 0 {

@@ -274,9 +274,9 @@ func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 
 // unclaim takes the claims of a prompt in some pools back as if they had never been.
 //
-// An admission that lacks pages will be tried again, so the pools are told that its pages are awaited: it waits here, or the
-// host sends it again. A prefetch need not be. Where all that was found is in host memory there are no claims, and the operation
-// begins the wait.
+// An admission that lacks pages will be tried again, so the pools are told that its pages are
+// awaited: it waits here, or the host sends it again. A prefetch need not be. Where all that
+// was found is in host memory there are no claims, and the operation begins the wait.
 func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 	awaited := it.refused != nil && !it.refused.Never && !b.storedOnly
 	for p := pools.first; p < pools.end; p++ {

@@ -156,40 +156,32 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	}
 	var path []protocol.BlockID // from b up to the first that has a key
 	at := b
-	for at != protocol.NoBlock && !(x.knows(at) && x.entries[at].hasKey) {
+	for ; at != protocol.NoBlock && !(x.knows(at) && x.entries[at].hasKey); at = x.entries[at].parent {
 		if !x.knows(at) {
 			return d, false // an index that began later than the tree
 		}
 		path = append(path, at)
-		at = x.entries[at].parent
 	}
 	// All blocks of a prefix are in one namespace.
-	d.Namespace = x.entries[b].namespace
-	space := x.space(d.Namespace)
-	key := space.Root()
-	if at != protocol.NoBlock {
-		key = x.entries[at].key
-	}
-	d.Block.Parent = key
-	// The key of the block itself is known: the block before is what is left to say.
-	if len(path) == 0 {
-		d.Block.Parent = space.Root()
-		if p := x.entries[b].parent; p != protocol.NoBlock {
-			if !x.knows(p) || !x.entries[p].hasKey {
-				return Described{}, false
-			}
-			d.Block.Parent = x.entries[p].key
-		}
-	}
+	space := x.space(x.entries[b].namespace)
 	// From the block nearest to the root on, since each key needs the one before.
 	for _, n := range slices.Backward(path) {
 		e := &x.entries[n]
-		d.Block.Parent = key
-		key = space.Next(key, e.tokens, e.covers)
-		e.key, e.hasKey = key, true
+		e.key, e.hasKey = space.Next(x.keyBefore(e, space), e.tokens, e.covers), true
 	}
-	d.Key, d.Block.Tokens, d.Block.Covers = x.entries[b].key, x.entries[b].tokens, x.entries[b].covers
-	return d, true
+	e := &x.entries[b]
+	return Described{
+		Namespace: e.namespace, Key: e.key,
+		Block: stores.Block{Parent: x.keyBefore(e, space), Tokens: e.tokens, Covers: e.covers},
+	}, true
+}
+
+// keyBefore is the key of the block before one whose own key is there or about to be.
+func (x *Index) keyBefore(e *entry, space *stores.Space) stores.BlockKey {
+	if e.parent == protocol.NoBlock {
+		return space.Root()
+	}
+	return x.entries[e.parent].key
 }
 
 // maxSpaces bounds the namespaces whose keys are kept at hand.
