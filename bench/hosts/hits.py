@@ -11,7 +11,7 @@ trace are whole blocks, as in demo replay, and answers are not stored.
 - vLLM: CPUOffloadingManager, called in the order of vLLM's scheduler.
 - LMCache: LocalCPUBackend, called in the order of its connector, from the package in --lmcache.
 - kvactor: kvactord, by the Python client in the order of KvactorConnector. Requests come as
-  fast as they are served, so forecast sees a day in minutes.
+  fast as they are served, so forecast sees hours in minutes.
 - kvactor, forecast with the times of the trace: demo replay --atomic, whose hits under
   priority_lru must be those of the daemon.
 """
