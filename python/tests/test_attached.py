@@ -140,7 +140,7 @@ def test_memory_is_populated_before_it_is_copied_to(session):
         pytest.skip("the system does not populate")
     size = sum(pool.pages * pool.page_bytes for pool in session.attachment.pools)
     assert 0.9 * size <= resident("memfd") - before <= 1.1 * size
-    files = sum(os.stat(pool.path).st_blocks * 512 for pool in session.attachment.pools)
+    files = sum(Path(pool.path).stat().st_blocks * 512 for pool in session.attachment.pools)
     assert files <= 1.1 * size  # what the daemon takes is what it was given
     attached.memory.pages(0, 0)[0] = 7
     attached.close()
