@@ -202,7 +202,7 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Pa
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: copies,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
-		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
+		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy != windows.PriorityLRU,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), MaxPages: maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
 		Weights: config.Weights, FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}

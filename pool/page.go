@@ -101,12 +101,14 @@ func (p *Pool) evict(i int32) protocol.Victim {
 // evictFor evicts a page for an operation, and notes what the policy knows of the contents.
 func (p *Pool) evictFor(op *protocol.PoolOp, i int32, victims []protocol.Victim) []protocol.Victim {
 	if e, ok := p.order.Policy().Noted(i); ok {
-		e.End = len(victims) + 1
-		if k := len(p.evicted) - 1; k >= 0 && p.evicted[k].Features == e.Features && p.evicted[k].Last == e.Last {
-			p.evicted[k].End = e.End
-		} else {
-			p.evicted = append(p.evicted, e)
+		if k := len(p.evicted) - 1; k >= 0 {
+			e.End = p.evicted[k].End
+			if p.evicted[k] == e {
+				p.evicted = p.evicted[:k]
+			}
 		}
+		e.End = len(victims) + 1
+		p.evicted = append(p.evicted, e)
 	}
 	victims = append(victims, p.evict(i))
 	p.give(op, i)

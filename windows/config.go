@@ -90,8 +90,7 @@ type Config struct {
 	// EventBufferMaxSize is how many events are kept for a slow reader; 0: the
 	// engine makes no events.
 	EventBufferMaxSize int
-	// EvictionPolicy is PriorityLRU or Forecast. A policy orders pages within a
-	// priority.
+	// EvictionPolicy is one of EvictionPolicies. A policy orders pages within a priority.
 	EvictionPolicy string
 	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long as at the beginning of a
 	// prompt: parameters ÷ (2 × layers × query heads × head dimension), some 30,000 for a model of 8 billion parameters. With it
@@ -102,14 +101,6 @@ type Config struct {
 	UseUVM       bool   // deprecated: true is refused
 	TransferMode string // deprecated: refused unless empty
 }
-
-// PriorityLRU is the eviction policy that evicts the lowest priority first,
-// among equals the least recently used, among these the deepest in its prefix.
-const PriorityLRU = "priority_lru"
-
-// Forecast is the eviction policy that predicts, among pages of the lowest priority,
-// when each will be used again, and evicts the one that is worth least to keep.
-const Forecast = "forecast"
 
 // DefaultConfig returns the configuration in which every field has its default.
 func DefaultConfig() Config {
@@ -245,13 +236,14 @@ func (c Config) policyProblems() []string {
 	if c.EventBufferMaxSize < 0 {
 		say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)
 	}
-	if c.EvictionPolicy != PriorityLRU && c.EvictionPolicy != Forecast {
-		say("eviction_policy %q is not known; there are %s and %s", c.EvictionPolicy, PriorityLRU, Forecast)
+	if !slices.Contains(EvictionPolicies(), c.EvictionPolicy) {
+		say("eviction_policy %q is not known; there are %s",
+			c.EvictionPolicy, strings.Join(EvictionPolicies(), ", "))
 	}
 	switch {
 	case c.PrefillDoublesAt < 0:
 		say("prefill_doubles_at %d is negative", c.PrefillDoublesAt)
-	case c.PrefillDoublesAt > 0 && c.EvictionPolicy == PriorityLRU:
+	case c.PrefillDoublesAt > 0 && c.EvictionPolicy != Forecast:
 		say("prefill_doubles_at goes with eviction_policy %s only", Forecast)
 	}
 	return ps

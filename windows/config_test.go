@@ -48,7 +48,11 @@ var invalidConfigs = []struct {
 	{"secondary_offload_min_priority 101 is not between 0 and 100", func(c *Config, _ *Model) { c.SecondaryOffloadMinPriority = 101 }},
 	{"secondary_offload_min_priority -1 is not between 0 and 100", func(c *Config, _ *Model) { c.SecondaryOffloadMinPriority = -1 }},
 	{"event_buffer_max_size -1 is negative", func(c *Config, _ *Model) { c.EventBufferMaxSize = -1 }},
-	{`eviction_policy "lru" is not known; there are priority_lru and forecast`, func(c *Config, _ *Model) { c.EvictionPolicy = "lru" }},
+	{
+		`eviction_policy "lru" is not known; there are priority_lru, forecast, arc, s3_fifo, ` +
+			`w_tinylfu, gdsf_depth, superseded_lru`,
+		func(c *Config, _ *Model) { c.EvictionPolicy = "lru" },
+	},
 	{"prefill_doubles_at -1 is negative", func(c *Config, _ *Model) { c.EvictionPolicy, c.PrefillDoublesAt = Forecast, -1 }},
 	{"prefill_doubles_at goes with eviction_policy forecast only", func(c *Config, _ *Model) { c.PrefillDoublesAt = 30_000 }},
 	{"use_uvm is deprecated", func(c *Config, _ *Model) { c.UseUVM = true }},

@@ -52,11 +52,11 @@ in blocks: the model in which caches are compared. With both flags each policy o
 the engine is replayed both ways.
 
 Several policies and several numbers of pages, separated by commas, are replayed
-on all cores and compared in a table; with --json each replay is a line. Beside
-the engine's own policies there are some on paper, with --atomic only:
-` + strings.Join(paper.Names(), ", ") + `.
-With optimal among them the table tells how much of the way from priority_lru to
-it the others have gone.
+on all cores and compared in a table; with --json each replay is a line. The
+engine's policies are
+` + strings.Join(windows.EvictionPolicies(), ", ") + `.
+With --atomic there is optimal, too, which knows the trace and needs no engine. The
+table then tells how much of the way from priority_lru to it the others have gone.
 
 --report writes one file that needs no other: hit rate over time and by tier, hit
 rate against capacity, reuse distances, bytes copied each way, where time goes, and
@@ -149,7 +149,7 @@ func (f *replayFlags) lists() error {
 	}
 	for name := range strings.SplitSeq(f.policyList, ",") {
 		name = strings.TrimSpace(name)
-		if paper.Known(name) && (!f.atomic || f.hostPages > 0 || f.tokensPerBlock > 0) {
+		if name == paper.Optimal && (!f.atomic || f.hostPages > 0 || f.tokensPerBlock > 0) {
 			return fmt.Errorf("--policy %s goes with --atomic, without --host-pages and --tokens-per-block", name)
 		}
 		f.policies = append(f.policies, name)

@@ -23,13 +23,13 @@ type replayRun struct {
 	play   func(context.Context, replay.Config) (*replay.Result, *engine.Meter, error)
 
 	result *replay.Result
-	meter  *engine.Meter // nil: a policy on paper
+	meter  *engine.Meter // nil: the optimum, which has no engine
 	err    error
 	done   chan struct{} // closed when the fields above are set
 }
 
 // runs lists the replays: for each number of pages each policy, one request at a time and
-// then overlapping, as the flags say. t may be nil if no policy is on paper.
+// then overlapping, as the flags say. The optimum reads the trace itself if t is nil.
 func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 	var list []*replayRun
 	add := func(c replay.Config, play func(context.Context, replay.Config) (*replay.Result, *engine.Meter, error)) {
@@ -41,9 +41,9 @@ func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 	for _, pages := range f.pages {
 		for _, policy := range f.policies {
 			c := f.config(path, policy, pages)
-			if paper.Known(policy) {
+			if policy == paper.Optimal {
 				add(c, func(ctx context.Context, c replay.Config) (*replay.Result, *engine.Meter, error) {
-					r, err := replay.Paper(ctx, c, t)
+					r, err := replay.Optimal(ctx, c, t)
 					return r, nil, err
 				})
 				continue
@@ -73,10 +73,10 @@ func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
 		f.watcher, f.jobs = w, 1 // the page shows one engine
 	}
 	runs := f.runs(path, nil)
-	// One replay reads the trace as it goes. Several, policies on paper and reports share it.
+	// One replay reads the trace as it goes. Several, the optimum and reports share it.
 	total := -1
 	var t *replay.Trace
-	if len(runs) > 1 || paper.Known(f.policies[0]) || f.reports() {
+	if len(runs) > 1 || f.policies[0] == paper.Optimal || f.reports() {
 		var err error
 		if t, err = replay.Load(path, f.limit); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // rounds writes a trace of nine prompts of three blocks that come again and again, a second
@@ -44,10 +45,10 @@ func replayLines(t *testing.T, args ...string) (list []replay.Result) {
 // the order of the flags.
 func TestReplayOnAllCores(t *testing.T) {
 	path := rounds(t, 60)
-	policies := append([]string{"priority_lru", "forecast"}, paper.Names()...)
+	policies := append(windows.EvictionPolicies(), paper.Optimal)
 	args := []string{path, "--atomic", "--timed", "--policy", strings.Join(policies, ","), "--pages", "12,20"}
 	together := replayLines(t, append(args, "--jobs", "4")...)
-	require.Len(t, together, 2*(4+len(paper.Names())))
+	require.Len(t, together, 2*(2*len(policies)-1))
 	for i, r := range replayLines(t, append(args, "--jobs", "1")...) {
 		assert.Equal(t, r.Policy, together[i].Policy)
 		assert.Equal(t, r.Mode, together[i].Mode)

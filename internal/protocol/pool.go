@@ -16,18 +16,19 @@ type PoolWork struct {
 	Ops []PoolOp
 
 	Victims []Victim // of all pages taken, in the order of their eviction
-	// Pieces and Ranking are answered by a pool whose policy predicts the next use. Pieces divide the victims. Ranking is lent
-	// like Victims: until the pool is sent its next record.
+	// Pieces and Ranking are answered by a pool whose policy needs them. Pieces divide the
+	// victims. Ranking is lent like Victims: until the pool is sent its next record.
 	Pieces  []EvictedPiece
 	Ranking Ranking
 	Counts  PoolPages
 }
 
-// EvictedPiece is what a policy that predicts the next use knows of some victims in a row.
+// EvictedPiece is what a policy knows of some victims in a row.
 type EvictedPiece struct {
 	End      int // index behind the last of them
 	Features Features
-	Last     int64 // use, by the policy's clock
+	Last     int64  // use, by the policy's clock
+	Identity uint64 // of one block, for policies that remember what they evicted; 0: not known
 }
 
 // Features is what such a policy knows of a piece at its last use, for the policy alone.
@@ -39,7 +40,8 @@ type Features struct {
 	Wait   int64    // number of the latest wait for the piece; 0: none
 }
 
-// Ranking tells by what a policy knows now what it is worth to keep pages in host memory that it has evicted.
+// Ranking tells by what a policy knows now what it is worth to keep pages in host memory that
+// it has evicted.
 type Ranking interface {
 	// Rank is the greater the more a piece is worth whose next victim is at a depth.
 	Rank(features Features, last int64, depth int32) int32
@@ -47,7 +49,8 @@ type Ranking interface {
 	ByDepth() bool
 	// Now is the policy's clock.
 	Now() int64
-	// Await changes the features of pages that the request is going to use whose wait has begun last.
+	// Await changes the features of pages that the request is going to use whose wait has
+	// begun last.
 	Await(features Features) Features
 }
 
@@ -61,7 +64,9 @@ type PoolPages struct {
 
 // Account counts the pages of one tenant in one tier of a pool.
 type Account struct {
-	Quota        int // its share of the tier; Used + Cached may exceed it while other tenants need less than theirs
+	// Quota is its share of the tier. Used + Cached may exceed it while other tenants need
+	// less than theirs.
+	Quota        int
 	Used, Cached int
 }
 
@@ -91,8 +96,8 @@ const (
 	SetPriority
 	// SetUseless says of the contents of Pages whether no match can use them (Useless).
 	SetUseless
-	// FollowCheckpoint says that the checkpoints in Pages[1:] are the next longer ones behind that of Pages[0], NoPage:
-	// that there are no shorter ones.
+	// FollowCheckpoint says that the checkpoints in Pages[1:] are the next longer ones behind
+	// that of Pages[0], NoPage: that there are no shorter ones.
 	FollowCheckpoint
 	// AddPins adds N pins to each page.
 	AddPins
@@ -131,8 +136,8 @@ type PoolOp struct {
 	// Awaited, with Unclaim and Drop, says that a request which waits is going to use the
 	// contents of the pages, for policies that predict the next use.
 	Awaited bool
-	// Request, with Drop, says that the pages are the whole path of a request that ends, or in a pool of
-	// states its working page, for policies that learn from it; nil otherwise.
+	// Request, with Drop, says that the pages are the whole path of a request that ends, or in
+	// a pool of states its working page, for policies that learn from it; nil otherwise.
 	Request *RequestFacts
 
 	Count  int     // answered by PeekVictims

@@ -139,7 +139,7 @@ func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFa
 		s.endRequest(facts.Arrived)
 	}
 	for _, id := range pages {
-		if !s.stored(id) {
+		if !s.core.holds(id) {
 			continue
 		}
 		n := s.of[id]

@@ -41,6 +41,7 @@ type Core struct {
 	tenants []tenant // by protocol.Tenant; one without quotas
 	quotas  bool
 	waiting int // pages that may be evicted: the sum of tenant.waiting
+	stored  int // pages with contents
 }
 
 // Config sizes a Core.
@@ -73,6 +74,20 @@ func (c *Core) Page(p int32) *Page { return &c.pages[p] }
 // Waiting is the number of pages that may be evicted.
 func (c *Core) Waiting() int { return c.waiting }
 
+// filling is how many pages count for a tenant and have no contents yet.
+func (c *Core) filling() int {
+	n := -c.stored
+	for t := range c.tenants {
+		n += c.tenants[t].pages
+	}
+	return n
+}
+
+// holds tells whether a page has contents.
+func (c *Core) holds(id messages.PageID) bool {
+	return id != messages.NoPage && c.pages[id].Stored
+}
+
 // Waits tells whether a page may be evicted.
 func (c *Core) Waits(p int32) bool { return c.pages[p].waiting }
 
@@ -100,6 +115,9 @@ type Contents struct {
 func (c *Core) Store(p int32, s Contents) {
 	g := &c.pages[p]
 	c.mustNotWait(p, "store")
+	if !g.Stored {
+		c.stored++
+	}
 	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = true, s.Use, s.Depth, s.Tie, s.Copy
 	g.Useless = s.Useless
 	c.SetPriority(p, s.Priority, s.Until)
@@ -111,6 +129,9 @@ func (c *Core) Forget(p int32) {
 	c.SetPriority(p, 0, 0)
 	c.policy.Forget(p)
 	g := &c.pages[p]
+	if g.Stored {
+		c.stored--
+	}
 	g.Stored, g.Use, g.Depth, g.Tie, g.Copy, g.Useless = false, 0, 0, 0, false, false
 }
 

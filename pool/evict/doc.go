@@ -12,7 +12,8 @@
 //	Store   it has contents                       Forget  ...none
 //	Add     the contents may be evicted           Remove  ...not as long as someone holds them
 //
-//	SetUseless, SetPriority, Touch   change what the order of a page depends on, whether it may be evicted or not
+//	SetUseless, SetPriority, Touch   change what the order of a page depends on, whether it
+//	                                 may be evicted or not
 //	Advance              the time: priorities that end are the default one from then on
 //	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
 //	Peek                 the pages that are evicted next, in their order
@@ -38,14 +39,20 @@
 // its pages. Priorities, timers and tenants are the Core's, so a queue has only one question to
 // answer: which of these pages is worth the least.
 //
-//	lru        the least recently used page, of one use the deepest       lru.go
-//	forecast   the page whose next use is worth the least to wait for     forecast.go and others
+//	lru              the least recently used page, of one use the deepest      lru.go
+//	forecast         the page whose next use is worth the least to wait for    forecast.go and others
+//	arc              used once or more often, by hits among what was evicted   arc.go
+//	s3_fifo          not used again in a small queue for new blocks            s3fifo.go
+//	w_tinylfu        used less often than what it would replace                tinylfu.go
+//	gdsf_depth       the leaf of the fewest uses times work                    gdsf.go
+//	superseded_lru   the rest of a run that a prompt has left, then lru        superseded.go
 //
 // A policy that learns is told what requests did: Release gives the path of a request that
-// ends with its times, Await what a request that waits will use. One that does not embeds
-// indifferent, and is a file with two methods for the policy and six for its queue. Its name
-// goes into policies. Every policy is held by TestModel: whatever it prefers, priorities and
-// quotas hold, and it has each page once.
+// ends with its times, Await what a request that waits will use. One that learns nothing embeds
+// indifferent, and is a file with two methods for the policy and seven for its queue. One that
+// gives each block a rank embeds perBlock, and is a rule. Its name goes into policies. TestModel
+// holds every policy: whatever it prefers, priorities and quotas hold, and it has each page
+// once. TestPublished holds those from papers against their published forms.
 //
 // Host memory is told of no requests. Its Core is told instead what the device pool's Core
 // knew of each page that it evicted (Noted, Note), and is lent what ranks it (RankBy).
@@ -55,8 +62,10 @@
 //	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
 //	of forecast                        O(1): a choice compares a few pieces, see front
+//	Add, Remove, First of the others   O(log pages)
 //	with quotas                        O(tenants) for each victim
 //	a priority that ends               O(log pages) for each page
 //
-// A page takes 48 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128.
+// A page takes 48 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128. With
+// the policies that rank blocks it takes 64 more, and what they remember of evicted blocks.
 package evict

@@ -13,6 +13,8 @@ type lru struct {
 	core *Core
 }
 
+func newLRU(c *Core, _ Options, _ int) Policy { return &lru{core: c} }
+
 // NewQueue makes a queue.
 func (l *lru) NewQueue() Queue { return newLRUQueue(l.core) }
 

@@ -49,7 +49,7 @@ func (s *pieces) Release(pages []messages.PageID, facts *protocol.RequestFacts) 
 func (s *pieces) usePath(path []messages.PageID) (runs runEnds, branch int) {
 	parent := noPiece
 	for i := 0; i < len(path); {
-		if !s.stored(path[i]) {
+		if !s.core.holds(path[i]) {
 			// The blocks behind a gap are not reached from those in front.
 			parent = noPiece
 			i++
@@ -118,17 +118,12 @@ func (s *pieces) pieceAt(path []messages.PageID, block int) int32 {
 	return s.of[path[block]]
 }
 
-// stored tells whether a page has contents.
-func (s *pieces) stored(id messages.PageID) bool {
-	return id != messages.NoPage && s.core.pages[id].Stored
-}
-
 // storedPath is a path without the pages at its end that have no contents, as that of a token
 // that has not been computed. The model would otherwise take the end of the path for a block
 // that can be used again.
 func (s *pieces) storedPath(pages []messages.PageID) []messages.PageID {
 	n := len(pages)
-	for n > 0 && !s.stored(pages[n-1]) {
+	for n > 0 && !s.core.holds(pages[n-1]) {
 		n--
 	}
 	return pages[:n]
@@ -148,7 +143,7 @@ func (s *pieces) cachedBlocks(path []messages.PageID) (n int) {
 func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first, n := &s.core.pages[pages[i]], s.of[pages[i]]
 	end := i + 1
-	for ; end < len(pages) && s.stored(pages[end]) && s.of[pages[end]] == n; end++ {
+	for ; end < len(pages) && s.core.holds(pages[end]) && s.of[pages[end]] == n; end++ {
 		g := &s.core.pages[pages[end]]
 		if g.Depth != first.Depth+int32(end-i) || g.Priority != first.Priority || g.Until != first.Until {
 			break
@@ -161,7 +156,7 @@ func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 // stay there with its old use: a page that leaves a window was not used by a request that ends.
 func (s *pieces) releaseLoose(pages []messages.PageID) {
 	for i := 0; i < len(pages); {
-		if !s.stored(pages[i]) || s.of[pages[i]] != noPiece {
+		if !s.core.holds(pages[i]) || s.of[pages[i]] != noPiece {
 			i++
 			continue
 		}

@@ -102,17 +102,23 @@ type Options struct {
 	BlockTokens int
 }
 
-// The policies.
+// LRU and Forecast are the policies that most engines choose from. The others are there to
+// compare with, see docs/policies.md.
 const (
 	LRU      = windows.PriorityLRU
 	Forecast = windows.Forecast
 )
 
-// policies makes a policy for so many pages.
+// policies make a policy for so many pages.
 var policies = map[string]func(c *Core, o Options, pages int) Policy{
-	"":       func(c *Core, _ Options, _ int) Policy { return &lru{core: c} },
-	LRU:      func(c *Core, _ Options, _ int) Policy { return &lru{core: c} },
-	Forecast: newForecast,
+	"":                    newLRU,
+	LRU:                   newLRU,
+	Forecast:              newForecast,
+	windows.ARC:           newARC,
+	windows.S3FIFO:        newS3FIFO,
+	windows.WTinyLFU:      newTinyLFU,
+	windows.GDSFDepth:     newGDSF,
+	windows.SupersededLRU: newSuperseded,
 }
 
 func newPolicy(c *Core, o Options, pages int) Policy {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
-	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
@@ -27,9 +26,9 @@ func TestOverTimeAddsUp(t *testing.T) {
 	c.HostPages, c.Intervals, c.Spawn = 40, 12, nil
 	for name, run := range map[string]func(context.Context, Config) (*Result, *engine.Meter, error){
 		"atomic": Atomic, "timed": Timed,
-		"paper": func(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
-			c.HostPages, c.Policy = 0, paper.ARC
-			r, err := Paper(ctx, c, nil)
+		"optimal": func(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+			c.HostPages = 0
+			r, err := Optimal(ctx, c, nil)
 			return r, nil, err
 		},
 	} {
@@ -48,7 +47,7 @@ func TestOverTimeAddsUp(t *testing.T) {
 			last = v.EndSeconds
 			assert.GreaterOrEqual(t, min(v.Requests, v.DeviceHits, v.HostHits, v.BytesOffloaded, v.BytesOnboarded), int64(0), name)
 		}
-		if name == "paper" {
+		if name == "optimal" {
 			continue
 		}
 		assert.Positive(t, r.HostHits, name)

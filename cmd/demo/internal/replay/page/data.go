@@ -112,7 +112,7 @@ func (d *Data) reference(ctx context.Context, t *replay.Trace) error {
 			continue
 		}
 		known[c] = true
-		best, err := replay.Paper(ctx, replay.Config{Policy: paper.Optimal, Pages: c}, t)
+		best, err := replay.Optimal(ctx, replay.Config{Pages: c}, t)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // trace is conversations that come back, each with more blocks.
@@ -36,13 +37,15 @@ func trace() *replay.Trace {
 	return t
 }
 
-// data is a report of two policies on paper, one of which has what an engine counts.
+// data is a report of replays without an engine, one of which has what an engine counts.
 func data(t *testing.T) *Data {
 	var list []*replay.Result
 	for _, pages := range []int{20, 60} {
-		for _, policy := range []string{paper.ARC, paper.S3FIFO} {
-			r, err := replay.Paper(t.Context(), replay.Config{Trace: "<t>.jsonl", Policy: policy, Pages: pages, Intervals: 10}, trace())
+		for _, policy := range []string{windows.ARC, windows.S3FIFO} {
+			c := replay.Config{Trace: "<t>.jsonl", Pages: pages, Intervals: 10}
+			r, err := replay.Optimal(t.Context(), c, trace())
 			require.NoError(t, err)
+			r.Policy = policy
 			list = append(list, r)
 		}
 	}
@@ -181,7 +184,7 @@ func TestReferences(t *testing.T) {
 func TestAReplayOfPagesOnly(t *testing.T) {
 	one := trace()
 	one.Requests, one.Arrivals = one.Requests[:1], one.Arrivals[:1]
-	r, err := replay.Paper(t.Context(), replay.Config{Policy: paper.ARC, Pages: 5, Intervals: 10}, one)
+	r, err := replay.Optimal(t.Context(), replay.Config{Pages: 5, Intervals: 10}, one)
 	require.NoError(t, err)
 	d, err := Gather(t.Context(), Origin{}, "t", one, []*replay.Result{r})
 	require.NoError(t, err)

@@ -34,9 +34,9 @@ func title(r *replay.Result) string {
 // colorOf is the colour of a policy, the same in all plots.
 func colorOf(policy string) charts.Color {
 	color, ok := map[string]charts.Color{
-		windows.PriorityLRU: charts.Blue, windows.Forecast: charts.Orange, paper.S3FIFO: charts.Green,
-		paper.Superseded: charts.Yellow, paper.ARC: charts.Violet, paper.GDSFDepth: charts.Red,
-		paper.WTinyLFU: charts.Pink, paper.Optimal: charts.Neutral,
+		windows.PriorityLRU: charts.Blue, windows.Forecast: charts.Orange, windows.S3FIFO: charts.Green,
+		windows.SupersededLRU: charts.Yellow, windows.ARC: charts.Violet, windows.GDSFDepth: charts.Red,
+		windows.WTinyLFU: charts.Pink, paper.Optimal: charts.Neutral,
 	}[policy]
 	if !ok {
 		return charts.Neutral

@@ -12,10 +12,10 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// TestPaperBaselines: the policy that knows the trace hits exactly what the published
+// TestBaselines: the policy that knows the trace hits exactly what the published
 // baselines say of the optimum, and the stack distances give exactly their hits of LRU, at
 // each capacity.
-func TestPaperBaselines(t *testing.T) {
+func TestBaselines(t *testing.T) {
 	for name, baseline := range published(t) {
 		trace, err := Load(filepath.Join(sharedTraces, baseline.File), 0)
 		require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestPaperBaselines(t *testing.T) {
 			continue
 		}
 		for _, capacity := range baseline.capacities(t) {
-			r, err := Paper(t.Context(), Config{Policy: paper.Optimal, Pages: capacity}, trace)
+			r, err := Optimal(t.Context(), Config{Pages: capacity}, trace)
 			require.NoError(t, err)
 			assert.Equal(t, baseline.Hits[paper.Optimal][strconv.Itoa(capacity)], r.Hits, "%s with %d blocks", name, capacity)
 		}
@@ -56,14 +56,14 @@ func TestDistancesAreTheEngines(t *testing.T) {
 	}
 }
 
-// TestTheEngineDoesNotBeatTheOptimum, under neither of its policies.
+// TestTheEngineDoesNotBeatTheOptimum, under none of its policies.
 func TestTheEngineDoesNotBeatTheOptimum(t *testing.T) {
 	path := generate(t, 400, 3)
 	for _, pages := range []int{20, 60, 200, 5000} {
-		best, err := Paper(t.Context(), Config{Trace: path, Policy: paper.Optimal, Pages: pages}, nil)
+		best, err := Optimal(t.Context(), Config{Trace: path, Pages: pages}, nil)
 		require.NoError(t, err)
 		assert.Positive(t, best.Hits)
-		for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
+		for _, policy := range windows.EvictionPolicies() {
 			c := config(path, pages)
 			c.Policy = policy
 			r, _, err := Atomic(t.Context(), c)
@@ -75,10 +75,16 @@ func TestTheEngineDoesNotBeatTheOptimum(t *testing.T) {
 	}
 }
 
-// TestForecastRepeats: the same replay has the same figures, atomic and timed.
-func TestForecastRepeats(t *testing.T) {
+// TestPoliciesRepeat: the same replay has the same figures, atomic and timed.
+func TestPoliciesRepeat(t *testing.T) {
+	for _, policy := range windows.EvictionPolicies() {
+		t.Run(policy, func(t *testing.T) { repeats(t, policy) })
+	}
+}
+
+func repeats(t *testing.T, policy string) {
 	c := config(generate(t, 300, 5), 40)
-	c.Policy, c.HostPages = windows.Forecast, 20
+	c.Policy, c.HostPages = policy, 20
 	for _, kind := range []func() (*Result, error){
 		func() (*Result, error) { r, _, err := Atomic(t.Context(), c); return r, err },
 		func() (*Result, error) { r, _, err := Timed(t.Context(), c); return r, err },

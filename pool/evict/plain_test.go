@@ -1,11 +1,25 @@
-package paper
+package evict
 
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 )
+
+// testBlockTokens is how many tokens a block of the tests has.
+const testBlockTokens = 512
+
+// plain is a policy as its paper has it: lists of blocks, searched in full.
+type plain interface {
+	has(block int32) bool
+	// use stores the blocks of a prompt and evicts others.
+	use(i int, blocks []int32)
+}
+
+// without is a list without a block.
+func without(list []int32, b int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(list), func(x int32) bool { return x == b })
+}
 
 // plainARC is ARC in the words of its paper: t1, t2, b1, b2 and p.
 type plainARC struct {
@@ -13,12 +27,14 @@ type plainARC struct {
 	t1, t2, b1, b2 []int32
 }
 
-func (c *plainARC) Has(b int32) bool { return slices.Contains(c.t1, b) || slices.Contains(c.t2, b) }
+func (c *plainARC) has(b int32) bool {
+	return slices.Contains(c.t1, b) || slices.Contains(c.t2, b)
+}
 
-func (c *plainARC) Use(_ int, blocks []int32) {
+func (c *plainARC) use(_ int, blocks []int32) {
 	for _, x := range slices.Backward(blocks) {
 		switch {
-		case c.Has(x):
+		case c.has(x):
 			c.t1, c.t2 = without(c.t1, x), append(without(c.t2, x), x)
 		case slices.Contains(c.b1, x):
 			c.p = min(c.capacity, c.p+max(1, len(c.b2)/len(c.b1)))
@@ -72,16 +88,19 @@ type plainTinyLFU struct {
 	uses                         map[int32]int
 }
 
-func newPlainTinyLFU(capacity int, _ Trace) Cache {
+func newPlainTinyLFU(capacity int) plain {
 	w := max(1, capacity/100)
-	return &plainTinyLFU{capacity: capacity, windowLimit: w, protectedLimit: (capacity - w) * 8 / 10, uses: map[int32]int{}}
+	return &plainTinyLFU{
+		capacity: capacity, windowLimit: w, protectedLimit: (capacity - w) * 8 / 10,
+		uses: map[int32]int{},
+	}
 }
 
-func (c *plainTinyLFU) Has(b int32) bool {
+func (c *plainTinyLFU) has(b int32) bool {
 	return slices.Contains(slices.Concat(c.window, c.probation, c.protected), b)
 }
 
-func (c *plainTinyLFU) Use(_ int, blocks []int32) {
+func (c *plainTinyLFU) use(_ int, blocks []int32) {
 	for _, b := range slices.Backward(blocks) {
 		c.uses[b] = min(15, c.uses[b]+1)
 		if c.counted++; c.counted%(10*c.capacity) == 0 {
@@ -89,11 +108,11 @@ func (c *plainTinyLFU) Use(_ int, blocks []int32) {
 				c.uses[x] /= 2
 			}
 		}
-		c.use(b)
+		c.one(b)
 	}
 }
 
-func (c *plainTinyLFU) use(b int32) {
+func (c *plainTinyLFU) one(b int32) {
 	switch {
 	case slices.Contains(c.window, b):
 		c.window = append(without(c.window, b), b)
@@ -121,6 +140,55 @@ func (c *plainTinyLFU) use(b int32) {
 	}
 }
 
+// plainS3FIFO has its queues as lists.
+type plainS3FIFO struct {
+	capacity           int
+	small, main, ghost []int32
+	uses               map[int32]int
+}
+
+func (c *plainS3FIFO) has(b int32) bool {
+	return slices.Contains(c.small, b) || slices.Contains(c.main, b)
+}
+
+func (c *plainS3FIFO) use(_ int, blocks []int32) {
+	for _, b := range slices.Backward(blocks) {
+		if c.has(b) {
+			c.uses[b] = min(3, c.uses[b]+1)
+			continue
+		}
+		for len(c.small)+len(c.main) == c.capacity {
+			c.step()
+		}
+		if slices.Contains(c.ghost, b) {
+			c.ghost, c.main = without(c.ghost, b), append(c.main, b)
+		} else {
+			c.small = append(c.small, b)
+		}
+		c.uses[b] = 0
+	}
+}
+
+// step takes one block out of its queue. It stays cached if it was used.
+func (c *plainS3FIFO) step() {
+	if 10*len(c.small) >= c.capacity || len(c.main) == 0 {
+		b := c.small[0]
+		c.small = c.small[1:]
+		if c.uses[b] > 0 {
+			c.main, c.uses[b] = append(c.main, b), 0
+			return
+		}
+		c.ghost = append(c.ghost, b)
+		c.ghost = c.ghost[max(0, len(c.ghost)-c.capacity):]
+		return
+	}
+	b := c.main[0]
+	c.main = c.main[1:]
+	if c.uses[b] > 0 {
+		c.main, c.uses[b] = append(c.main, b), c.uses[b]-1
+	}
+}
+
 // plainGDSF looks through all cached blocks for leaves.
 type plainGDSF struct {
 	capacity int
@@ -132,16 +200,17 @@ type plainGDSF struct {
 	parent   map[int32]int32
 }
 
-func newPlainGDSF(capacity int, trace Trace) Cache {
+func newPlainGDSF(capacity int) plain {
 	return &plainGDSF{
-		capacity: capacity, slope: float64(trace.TokensPerBlock) / 30518,
-		weight: map[int32]float64{}, uses: map[int32]int{}, depth: map[int32]int{}, parent: map[int32]int32{},
+		capacity: capacity, slope: float64(testBlockTokens) / 30518,
+		weight: map[int32]float64{}, uses: map[int32]int{},
+		depth: map[int32]int{}, parent: map[int32]int32{},
 	}
 }
 
-func (c *plainGDSF) Has(b int32) bool { return c.uses[b] > 0 }
+func (c *plainGDSF) has(b int32) bool { return c.uses[b] > 0 }
 
-func (c *plainGDSF) Use(_ int, blocks []int32) {
+func (c *plainGDSF) use(_ int, blocks []int32) {
 	for k, b := range blocks {
 		c.uses[b]++
 		c.depth[b] = k
@@ -161,102 +230,12 @@ func (c *plainGDSF) Use(_ int, blocks []int32) {
 			return false
 		})
 		victim := slices.MinFunc(leaves, func(a, b int32) int {
-			return cmp.Or(cmp.Compare(c.weight[a], c.weight[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b))
+			return cmp.Or(
+				cmp.Compare(c.weight[a], c.weight[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
+			)
 		})
 		c.age = c.weight[victim]
 		delete(c.uses, victim)
-	}
-}
-
-// plainOptimal looks for each block's next use in the trace.
-type plainOptimal struct {
-	capacity int
-	trace    Trace
-	held     []int32
-}
-
-func (c *plainOptimal) Has(b int32) bool { return slices.Contains(c.held, b) }
-
-func (c *plainOptimal) Use(i int, blocks []int32) {
-	for _, b := range blocks {
-		c.held = append(without(c.held, b), b)
-	}
-	next := func(b int32) (request, depth int) {
-		for j, prompt := range c.trace.Requests[i+1:] {
-			if slices.Contains(prompt, b) {
-				return j, slices.Index(prompt, b)
-			}
-		}
-		for _, prompt := range c.trace.Requests {
-			if k := slices.Index(prompt, b); k >= 0 {
-				return math.MaxInt, k
-			}
-		}
-		return math.MaxInt, 0
-	}
-	slices.SortStableFunc(c.held, func(a, b int32) int {
-		x, k := next(a)
-		y, l := next(b)
-		return cmp.Or(cmp.Compare(x, y), cmp.Compare(k, l), cmp.Compare(b, a))
-	})
-	c.held = c.held[:min(len(c.held), c.capacity)]
-}
-
-// plainS3FIFO has its queues as lists.
-type plainS3FIFO struct {
-	capacity           int
-	small, main, ghost []int32
-	uses               map[int32]int
-}
-
-func (c *plainS3FIFO) Has(b int32) bool {
-	return slices.Contains(c.small, b) || slices.Contains(c.main, b)
-}
-
-func (c *plainS3FIFO) Use(_ int, blocks []int32) {
-	blocks = blocks[:min(len(blocks), c.capacity)]
-	for _, b := range slices.Backward(blocks) {
-		if c.Has(b) {
-			c.uses[b] = min(3, c.uses[b]+1)
-			continue
-		}
-		for len(c.small)+len(c.main) == c.capacity {
-			c.step(blocks)
-		}
-		if slices.Contains(c.ghost, b) {
-			c.ghost, c.main = without(c.ghost, b), append(c.main, b)
-		} else {
-			c.small = append(c.small, b)
-		}
-		c.uses[b] = 0
-	}
-}
-
-// step takes one block out of its queue. It stays cached if the running prompt has it or if
-// it was used.
-func (c *plainS3FIFO) step(running []int32) {
-	other := func(b int32) bool { return !slices.Contains(running, b) }
-	if 10*len(c.small) >= c.capacity || !slices.ContainsFunc(c.main, other) {
-		b := c.small[0]
-		c.small = c.small[1:]
-		switch {
-		case slices.Contains(running, b):
-			c.main = append(c.main, b)
-		case c.uses[b] > 0:
-			c.main, c.uses[b] = append(c.main, b), 0
-		default:
-			c.ghost = append(c.ghost, b)
-			c.ghost = c.ghost[max(0, len(c.ghost)-c.capacity):]
-		}
-		return
-	}
-	b := c.main[0]
-	c.main = c.main[1:]
-	switch {
-	case slices.Contains(running, b):
-		c.main = append(c.main, b)
-	case c.uses[b] > 0:
-		c.main, c.uses[b] = append(c.main, b), c.uses[b]-1
 	}
 }
 
@@ -269,13 +248,14 @@ type plainSuperseded struct {
 	parent      map[int32]int32
 }
 
-func newPlainSuperseded(capacity int, _ Trace) Cache {
+func newPlainSuperseded(capacity int) plain {
 	return &plainSuperseded{
-		capacity: capacity, order: map[int32]int{}, depth: map[int32]int{}, last: map[int32]int{}, parent: map[int32]int32{},
+		capacity: capacity, order: map[int32]int{}, depth: map[int32]int{},
+		last: map[int32]int{}, parent: map[int32]int32{},
 	}
 }
 
-func (c *plainSuperseded) Has(b int32) bool { _, ok := c.order[b]; return ok }
+func (c *plainSuperseded) has(b int32) bool { _, ok := c.order[b]; return ok }
 
 // behind are the cached blocks directly behind one, but for x.
 func (c *plainSuperseded) behind(b, x int32) (list []int32) {
@@ -287,9 +267,9 @@ func (c *plainSuperseded) behind(b, x int32) (list []int32) {
 	return list
 }
 
-func (c *plainSuperseded) Use(i int, blocks []int32) {
+func (c *plainSuperseded) use(i int, blocks []int32) {
 	for k, b := range blocks {
-		known := c.Has(b)
+		known := c.has(b)
 		c.order[b], c.depth[b], c.last[b], c.parent[b] = i+1, k, i, -1
 		if k == 0 {
 			continue
@@ -303,8 +283,16 @@ func (c *plainSuperseded) Use(i int, blocks []int32) {
 		}
 	}
 	for len(c.order) > c.capacity {
-		delete(c.order, slices.MinFunc(slices.Collect(maps.Keys(c.order)), func(a, b int32) int {
-			return cmp.Or(cmp.Compare(c.order[a], c.order[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b))
-		}))
+		victim := slices.MinFunc(slices.Collect(maps.Keys(c.order)), func(a, b int32) int {
+			return cmp.Or(
+				cmp.Compare(c.order[a], c.order[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
+			)
+		})
+		delete(c.order, victim)
+		for b, parent := range c.parent {
+			if parent == victim {
+				c.parent[b] = -1 // until a prompt uses both again
+			}
+		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
 )
 
-// Trace is a trace in memory: what policies on paper and stack distances need of it, and
-// how long a replay of it is.
+// Trace is a trace in memory: what the optimum and stack distances need of it, and how long a
+// replay of it is.
 type Trace struct {
 	paper.Trace
 	Arrivals []time.Duration
@@ -47,11 +47,12 @@ func Load(path string, limit int) (t *Trace, err error) {
 	return t, nil
 }
 
-// Paper replays a trace with a policy of package paper. It has no engine, counts what
-// Atomic counts, and reads the trace unless it is given one in memory.
-func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
+// Optimal replays a trace with the policy that knows it. It has no engine, counts what Atomic
+// counts, and reads the trace unless it is given one in memory.
+func Optimal(ctx context.Context, c Config, t *Trace) (*Result, error) {
 	if c.TokensPerBlock != 0 || c.HostPages != 0 {
-		return nil, fmt.Errorf("policy %s knows neither host pages nor other blocks than the trace's", c.Policy)
+		return nil, fmt.Errorf(
+			"policy %s knows neither host pages nor other blocks than the trace's", paper.Optimal)
 	}
 	if t == nil {
 		var err error
@@ -61,10 +62,10 @@ func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
 	}
 	start, gpu := time.Now(), cost.H100()
 	r := &Result{
-		Trace: filepath.Base(c.Trace), Mode: ModeAtomic, Policy: c.Policy,
+		Trace: filepath.Base(c.Trace), Mode: ModeAtomic, Policy: paper.Optimal,
 		TokensPerBlock: t.TokensPerBlock, Pages: c.Pages, Pools: 1, Problems: []string{},
 	}
-	cache := paper.New(c.Policy, c.Pages, t.Trace)
+	cache := paper.NewOptimum(c.Pages, t.Trace)
 	var line timeline
 	for i, blocks := range t.Requests {
 		if err := ctx.Err(); err != nil {

@@ -1,0 +1,63 @@
+package evict
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/heap"
+)
+
+// Check verifies that pages in queues are known, and that each knows those behind it.
+func (b *perBlock) Check() error {
+	var errs []error
+	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	links := 0
+	for i := range b.pages {
+		r := &b.pages[i]
+		if r.known && !b.core.pages[i].Stored {
+			say("page %d has no contents, of which something is known", i)
+		}
+		if r.queue != nil && (!r.known || !b.core.pages[i].waiting) {
+			say("page %d is in a queue, known: %v", i, r.known)
+		}
+		if r.front != None && !slices.Contains(b.pages[r.front].behind, int32(i)) {
+			say("page %d is not behind page %d", i, r.front)
+		}
+		if r.front != None {
+			links--
+		}
+		links += len(r.behind)
+	}
+	if links != 0 {
+		say("%d pages are behind others that do not have them in front", links)
+	}
+	return errors.Join(errs...)
+}
+
+// Draw draws what is known of a page.
+func (b *perBlock) Draw(p int32) string {
+	r := &b.pages[p]
+	if !r.known {
+		return ""
+	}
+	return fmt.Sprintf(" part %d rank %.4g uses %d", r.part, r.rank, r.uses)
+}
+
+// Check verifies the heaps of a queue.
+func (q *blockQueue) Check() error {
+	var errs []error
+	for part, h := range q.heaps {
+		if i := heap.Misplaced(h, q); i >= 0 {
+			errs = append(errs, fmt.Errorf("page %d of part %d is out of order", h[i], part))
+		}
+		for i, p := range h {
+			r := &q.policy.pages[p]
+			if at := q.policy.core.pages[p].at; r.queue != q || int(r.part) != part || int(at) != i {
+				errs = append(errs, fmt.Errorf("page %d of part %d is in part %d at %d, and says %d",
+					p, r.part, part, i, at))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
