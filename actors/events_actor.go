@@ -107,12 +107,10 @@ func (a *eventsActor) serve(m *forward) {
 	m.port.answer(m.request, m.sender)
 }
 
-// name hashes the blocks of a draft; a refused reader has none.
+// name gives the events of a draft their blocks; a refused reader has none.
 func (a *eventsActor) name(draft *events.Draft, refused error) kvevents.EventBatch {
 	if refused != nil {
 		return kvevents.EventBatch{}
 	}
-	batch := draft.Name()
-	a.core.Named(draft)
-	return batch
+	return draft.Name()
 }

@@ -26,7 +26,7 @@ func (l *Log) Append(c *protocol.Changes) {
 	l.verify()
 }
 
-// apply makes the events of a record, and keeps account of the runs.
+// apply makes the events of changes, and keeps account of the blocks.
 func (l *Log) apply(c *protocol.Changes) {
 	rest := *c
 	for i := range c.List {

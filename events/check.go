@@ -34,47 +34,16 @@ func (l *Log) Check() error {
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
 	}
 	c.say(l.events.n == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(), first)
-	l.checkRuns(&c)
+	for id, r := range l.blocks {
+		c.say(r == nil || int(r.id) == id, "block %d is known as another one", id)
+		c.say(r == nil || r.parent == nil || l.blocks[r.parent.id] == r.parent,
+			"block %d follows one that is not in the tree", id)
+	}
 	return errors.Join(c.problems...)
 }
 
-// checkRuns counts the refs of all runs again. A run's refs are made again from what
-// refers to it, so a ref that was never ended is found at the first check behind it,
-// and not when memory runs out.
-func (l *Log) checkRuns(c *checker) {
-	refs := make([]int32, len(l.runs.list))
-	for i := range l.spans.n {
-		refs[l.spans.at(i).run]++
-	}
-	free := 0
-	for n := range l.runs.list {
-		r := &l.runs.list[n]
-		if r.tokens == nil {
-			free++
-			continue
-		}
-		if r.parent != none {
-			refs[r.parent]++
-			c.say(r.parentIndex < l.runs.list[r.parent].count, "run %d follows block %d of run %d", n, r.parentIndex, r.parent)
-		}
-		if r.inTree > 0 {
-			refs[n]++
-		}
-		// Drafts are out with others and cannot be walked, so their number is taken
-		// from the run itself.
-		refs[n] += r.drafts
-		c.say(r.inTree >= 0 && r.inTree <= r.count, "the tree has %d blocks of run %d, which has %d", r.inTree, n, r.count)
-		hashes := r.named().hashes
-		c.say(hashes == nil || len(hashes) == int(r.count), "run %d has %d hashes of %d blocks", n, len(hashes), r.count)
-	}
-	for n, want := range refs {
-		c.say(l.runs.list[n].refs == want, "run %d has %d refs, counted %d", n, l.runs.list[n].refs, want)
-	}
-	c.say(free == len(l.runs.free), "%d runs are free, listed %d", free, len(l.runs.free))
-}
-
-// verify panics if Check finds anything. It costs a walk over all runs, so it does
-// nothing without the build tag invariants.
+// verify panics if Check finds anything. It costs a walk over all blocks, so it
+// does nothing without the build tag invariants.
 func (l *Log) verify() {
 	if invariants.Enabled {
 		if err := l.Check(); err != nil {

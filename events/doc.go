@@ -32,18 +32,11 @@
 // first block stands that of the namespace. So equal prompts of two salts have no
 // name in common, and an engine's names are the same in every run.
 //
-// Hashing a block costs more than all else that storing it does, so the log hashes
-// nothing until a reader asks, and then each block once. For that it has a copy of
-// its own of all tokens in the tree, in runs of blocks that entered together, which
-// point to the run before. The tree passes plain values, protocol.Changes, and
-// shares nothing with the log. A reader gets a Draft, which is named beside the log:
+// The log has a record of each block in the tree: its name, a copy of its tokens, and the block
+// before. The tree passes plain values, protocol.Changes, and shares nothing with the log. A
+// reader gets a Draft, which refers to records and is completed beside the log:
 //
 //	tree ── Changes ──▶ Log ── Take ──▶ Draft ── Name ──▶ batch ──▶ reader
-//	                     ▲                        │
-//	                     └──────── Named ◀────────┘ hashes, to be remembered
-//
-// A run goes when the tree has none of its blocks, no kept event speaks of it, no
-// draft is out that does, and no run follows it. Its tokens are not hashed for that.
 //
 // So a router that has a prompt can say how much of it an engine has: Names makes
 // the names of its blocks, Mirror.Match finds how many of them every pool has where
@@ -68,13 +61,10 @@
 //
 // # Costs
 //
-// Append costs a copy of the tokens that enter the tree, 8 bytes for each of their blocks and a
-// span of 16 bytes for a change, with the cache misses of the runs: some 10 µs for a decode step
-// of 512 sequences in three pools. Once the buffer is full it allocates only the tokens of a run,
-// and what its names are made of if it has a salt, an adapter or multimodal items. Memory beside
-// the buffer is 4 bytes for each token in the tree, 64 for each run, and for a run that has names
-// 128 and 16 a block. Name costs some 0.12 µs for a block of 16 tokens. With a limit of 0 all of
-// it is off.
+// Append hashes the blocks that enter the tree, some 0.12 µs for 16 tokens, and allocates their
+// records and tokens. A change costs a span of 24 bytes, and memory beside the buffer is 100
+// bytes for each block in the tree and 4 for each of its tokens, a multimodal item's 40 more.
+// With a limit of 0 all of it is off.
 //
 // # Invariants
 //
@@ -83,8 +73,7 @@
 //  1. At most limit events are kept, with consecutive ids up to the next one.
 //  2. Some reader has not had the oldest event that is kept.
 //  3. The spans of kept events lie in one queue, in the order of the events.
-//  4. A run counts what needs it: the tree, spans, drafts, and runs that follow it.
-//  5. Tokens and hashes of a run do not change while it is there.
+//  4. A block in the tree follows one that is there, or begins a prefix.
 //
 // Like every core, both are single-threaded and deterministic; an actor or a lock
 // of the caller keeps them to one goroutine, but for Draft.Name.

@@ -14,9 +14,7 @@ import (
 func Example() {
 	log, mirror := events.New(events.Config{Limit: 2, Engine: "engine"}), events.NewMirror()
 	read := func(draft *events.Draft, err error) kvevents.EventBatch {
-		batch := draft.Name()
-		log.Named(draft)
-		return batch
+		return draft.Name()
 	}
 	// A tree tells of three prompts of two tokens each.
 	everything := &protocol.Changes{}

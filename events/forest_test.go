@@ -220,20 +220,14 @@ func (f *forest) one(tok messages.Token) *block {
 func take(t require.TestingT, l *Log, id kvevents.ReaderID) kvevents.EventBatch {
 	d, err := l.Take(id)
 	require.NoError(t, err)
-	return named(l, d)
+	return d.Name()
 }
 
 // snapshot starts a reader again from the keys of forests.
 func snapshot(t require.TestingT, l *Log, id kvevents.ReaderID, records ...*protocol.Changes) kvevents.EventBatch {
 	d, err := l.Snapshot(id, records...)
 	require.NoError(t, err)
-	return named(l, d)
-}
-
-func named(l *Log, d *Draft) kvevents.EventBatch {
-	batch := d.Name()
-	l.Named(d)
-	return batch
+	return d.Name()
 }
 
 func newLog(limit int) *Log { return New(Config{Limit: limit, Engine: "e"}) }

@@ -26,18 +26,13 @@ type Log struct {
 	readers []reader
 	opened  kvevents.ReaderID // the last reader that was opened
 
-	runs runs
-	// blocks are by id those in the tree; others are stale. Stale elements are not cleared: no
-	// change names an id between BlocksLeft and the next BlocksEntered.
-	blocks []position
+	blocks []*record // by id, those in the tree
+	hasher hasher
 	// blind is set while the log does not know the blocks of the tree: after a failure, or
 	// when every reader is absent. It gives ids and counts losses until a snapshot brings
 	// the blocks.
 	blind   bool
 	absence uint64 // a reader that is further behind than so many events is absent
-	// generation counts how often the runs were forgotten. Drafts of another one refer to
-	// runs that the log does not have.
-	generation int
 }
 
 // kept is an event that a reader has not had yet.
@@ -52,16 +47,26 @@ type kept struct {
 	pages       PoolPages
 }
 
-// span is consecutive blocks of one prefix: the last is the one at position, the
-// others lie before it in its run and in the runs before. It names blocks by runs and
-// not by ids: the tree may give an id to another block while the event is still kept.
-// Each span is one of the refs of its run, which keeps the run's tokens.
+// span is consecutive blocks of one prefix, up to the last one.
 type span struct {
-	position
+	last      *record
 	count     int32
 	tier      messages.Tier
 	priority  messages.Priority
 	backwards bool // in the event the last block comes first
+}
+
+// records are the blocks of a span in the order in which the event tells them.
+func (s *span) records() []*record {
+	list, r := make([]*record, s.count), s.last
+	for i := range slices.Backward(list) {
+		list[i] = r
+		r = r.parent
+	}
+	if s.backwards {
+		slices.Reverse(list)
+	}
+	return list
 }
 
 // Config is what a log is made from.
@@ -110,21 +115,17 @@ func (l *Log) change(c *protocol.Change) {
 		e.kind, e.pool, e.tier, e.priority, e.oldPriority = c.Kind, c.Pool, c.Tier, c.Priority, c.OldPriority
 	}
 	l.events.at(l.events.n-1).spans++
-	l.keep(l.blocks[c.Last], c)
+	*l.spans.push() = l.span(c)
 }
 
-// keep adds the span of a change whose last block is at p to the last event. The
-// position is that of now; the run does not change as long as the span refers to it.
-func (l *Log) keep(p position, c *protocol.Change) {
-	l.runs.list[p.run].refs++
-	s := l.spans.push()
-	s.position, s.count, s.tier, s.priority, s.backwards = p, c.Count, c.Tier, c.Priority, c.Backwards
+// span is the blocks of a change as they are now: the tree may give their ids to others later.
+func (l *Log) span(c *protocol.Change) span {
+	return span{l.blocks[c.Last], c.Count, c.Tier, c.Priority, c.Backwards}
 }
 
 // push keeps an event, which the caller fills in; the oldest makes way for it if there is
-// no room. The newest
-// event is worth more to a reader than the oldest: a reader that has lost one needs a
-// snapshot in either case, and other readers lose nothing.
+// no room. The newest event is worth more to a reader than the oldest: a reader that has lost
+// one needs a snapshot in either case, and other readers lose nothing.
 func (l *Log) push() *kept {
 	if l.events.n == l.limit {
 		l.drop()
@@ -137,7 +138,7 @@ func (l *Log) push() *kept {
 // spans of the oldest event are the oldest spans.
 func (l *Log) drop() {
 	for range l.events.pop().spans {
-		l.runs.unref(l.spans.pop().run)
+		l.spans.pop()
 	}
 }
 
@@ -162,15 +163,14 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 		return
 	}
 	l.dropAll(n)
-	l.forgetTree()
+	l.blocks = nil
 	l.verify()
 }
 
 // Resume makes a log that continues where a broken one has stopped: its readers have
 // lost what was kept, and n events that were to be kept. It knows no block until a
 // reader asks for a snapshot, which each of them must. Nothing of the broken log but
-// its counters and readers is used: the failure may have come in the middle of a
-// change, and the runs may be wrong. Drafts of the broken log are refused by Named.
+// its counters and readers is used: the failure may have come in the middle of a change.
 func Resume(broken *Log, n int) *Log {
 	l := New(Config{Limit: broken.limit, Engine: broken.engine})
 	if !l.Enabled() {

@@ -175,10 +175,9 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 	f.log(l)
 	require.True(t, l.blind)
 	assert.Zero(t, l.events.n)
-	assert.Empty(t, l.runs.list)
+	assert.Empty(t, l.blocks)
 	assert.EqualValues(t, 14, l.Next())
 	assert.Equal(t, []uint64{0}, ids(out.Name().Events), "a draft that is out keeps what it refers to")
-	l.Named(out)
 
 	c := steady()
 	events := uint64(c.Events())
@@ -193,7 +192,6 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 	d, err := l.Snapshot(other, f.keys())
 	require.NoError(t, err)
 	assert.Len(t, d.Name().Events, 14)
-	l.Named(d)
 	f.one(50)
 	f.log(l)
 	assert.Equal(t, []uint64{14 + events}, ids(take(t, l, other).Events))
@@ -248,26 +246,10 @@ func TestALogWithoutReaders(t *testing.T) {
 	assert.Zero(t, l.events.n)
 	f.leave(b)
 	f.log(l)
-	assert.Len(t, l.runs.free, 1, "not even its tokens")
+	assert.Equal(t, []*record{nil}, l.blocks, "not even its tokens")
 	id, err := l.OpenReader()
 	require.NoError(t, err)
 	assert.Empty(t, take(t, l, id).Events)
-}
-
-// A block is hashed once, for whichever reader asks first.
-func TestHashesAreRemembered(t *testing.T) {
-	l, f := newLog(10), &forest{}
-	second, err := l.OpenReader()
-	require.NoError(t, err)
-	f.one(1)
-	f.log(l)
-	assert.Nil(t, l.runs.list[0].named().hashes, "no one has asked")
-	batch := take(t, l, FirstReader)
-	hashes := l.runs.list[0].names.hashes
-	require.Len(t, hashes, 1)
-	assert.Equal(t, batch.Events[0].Blocks[0].Hash, hashes[0])
-	assert.Equal(t, batch, take(t, l, second))
-	assert.Same(t, &hashes[0], &l.runs.list[0].names.hashes[0])
 }
 
 // What a reader does with its batch is its own affair.
@@ -296,7 +278,7 @@ func TestNamesOfALongChain(t *testing.T) {
 	batch := take(t, l, FirstReader)
 	assert.Equal(t, []kvevents.Hash{spell(messages.Namespace{}, texts...)}, batch.Events[0].Hashes)
 	l.TreeLost(0, 1)
-	assert.Len(t, l.runs.free, blocks)
+	assert.Empty(t, l.blocks)
 }
 
 // No two namespaces have a block of one name.
@@ -326,11 +308,8 @@ func TestLogCheckSeesDamage(t *testing.T) {
 		"2 spans are kept, events have 3":             func(l *Log) { l.events.at(0).spans++ },
 		"reader 0 is at event 3 of 2":                 func(l *Log) { l.readers[0].next = 3 },
 		"event 0 is kept, every reader is at 1":       func(l *Log) { l.readers[0].next = 1 },
-		"run 0 has 3 refs, counted 2":                 func(l *Log) { l.runs.list[0].refs++ },
-		"run 1 follows block 1 of run 0":              func(l *Log) { l.runs.list[1].parentIndex = 1 },
-		"the tree has 2 blocks of run 0, which has 1": func(l *Log) { l.runs.list[0].inTree = 2 },
-		"run 0 has 2 hashes of 1 blocks":              func(l *Log) { l.runs.list[0].names = &names{hashes: make([]kvevents.Hash, 2)} },
-		"0 runs are free, listed 1":                   func(l *Log) { l.runs.free = append(l.runs.free, 0) },
+		"block 0 is known as another one":             func(l *Log) { l.blocks[0] = l.blocks[1] },
+		"block 1 follows one that is not in the tree": func(l *Log) { l.blocks[0] = nil },
 	} {
 		l, f := newLog(3), &forest{}
 		first := f.enter(entering{tokens: make([]messages.Token, testTokens)})
@@ -345,7 +324,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 }
 
 // steady is a record of changes that leave the forest as it was, and that a full
-// log takes with an allocation for the tokens of each of its 16 runs.
+// log takes with two allocations for each of its 16 blocks.
 func steady() *protocol.Changes {
 	f := &forest{}
 	for i := range messages.Token(16) {
@@ -356,8 +335,8 @@ func steady() *protocol.Changes {
 	return &f.changes
 }
 
-func TestLogSteadyAppendsAllocateTokens(t *testing.T) {
-	for limit, allocations := range map[int]float64{0: 0, 64: 16} {
+func TestLogSteadyAppendsAllocateBlocks(t *testing.T) {
+	for limit, allocations := range map[int]float64{0: 0, 64: 32} {
 		l, c := newLog(limit), steady()
 		for range 64 {
 			l.Append(c)

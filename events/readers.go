@@ -83,8 +83,7 @@ func (l *Log) absent() bool {
 // copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector, and drafts that are out keep theirs.
 func (l *Log) forgetUnread() {
-	l.events, l.spans, l.runs, l.blocks = deque[kept]{}, deque[span]{}, runs{}, nil
-	l.generation++
+	l.events, l.spans, l.blocks = deque[kept]{}, deque[span]{}, nil
 	l.blind = true
 }
 
@@ -98,8 +97,6 @@ func (l *Log) trim() {
 	for i := range l.readers {
 		next = min(next, l.readers[i].next)
 	}
-	// A dropped event may free runs and their tokens, so trimming early saves memory
-	// and not only slots.
 	for l.events.n > 0 && l.first() < next {
 		l.drop()
 	}
@@ -112,8 +109,7 @@ func (l *Log) trimUnread() {
 	}
 }
 
-// Take gives a reader the events since its last Take or Snapshot, as a draft whose
-// blocks have no hashes yet. The caller gives it back with Named.
+// Take gives a reader the events since its last Take or Snapshot, as a draft.
 func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
 	i, err := l.reader(id)
 	if err != nil {
@@ -133,7 +129,7 @@ func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
 		e := l.events.at(k)
 		d.event(e, l.first()+uint64(k))
 		for range e.spans {
-			d.span(l, *l.spans.at(at))
+			d.span(*l.spans.at(at))
 			at++
 		}
 	}
@@ -159,7 +155,7 @@ func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (*Dra
 	d.batch.Snapshot, d.batch.Next = true, l.next
 	if l.Enabled() {
 		for _, c := range records {
-			// A blind log first learns the blocks, so that keys finds their runs.
+			// A blind log first learns the blocks, so that keys finds them.
 			// Afterwards it makes events again.
 			l.learn(c)
 			d.keys(l, c)

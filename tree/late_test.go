@@ -79,7 +79,6 @@ func truthOf(tr *Tree) map[events.Key]known {
 func (l *late) name() {
 	for _, d := range l.drafts[len(l.told):] {
 		l.told = append(l.told, d.Name())
-		l.log.Named(d)
 	}
 }
 
@@ -141,7 +140,6 @@ func TestToldTokensStay(t *testing.T) {
 		told = append(told, b.Tokens...)
 		b.Tokens[0]++
 	}
-	log.Named(draft)
 	require.Equal(t, counting(8), told)
 	require.Equal(t, 8, f.match(append(counting(6), 72, 80, 0)).Matched)
 	require.NoError(t, f.Check())

@@ -289,7 +289,6 @@ func (m *mirrors) told() []kvevents.Event {
 // named names a draft.
 func (m *mirrors) named(draft *events.Draft) []kvevents.Event {
 	batch := draft.Name()
-	m.log.Named(draft)
 	require.NoError(m.t, m.log.Check())
 	return batch.Events
 }

@@ -32,7 +32,6 @@ func (r *rare) note(t require.TestingT, tr *Tree) {
 // name names what was taken, and checks that all names are of something.
 func (r *rare) name(t require.TestingT, d *events.Draft) kvevents.EventBatch {
 	batch := d.Name()
-	r.log.Named(d)
 	require.NoError(t, r.log.Check())
 	for _, e := range batch.Events {
 		for _, h := range e.Hashes {

@@ -119,7 +119,6 @@ func (s *script) told(effects []protocol.Effect) string {
 		logChanges(s.log, s.tree)
 		draft, _ := s.log.Take(events.FirstReader)
 		s.events(&w, draft.Name().Events)
-		s.log.Named(draft)
 	}
 	w.WriteString(s.tree.String())
 	return w.String()
@@ -130,7 +129,6 @@ func (s *script) keys(t *testing.T, w *strings.Builder, keys *protocol.Changes) 
 	draft, err := s.log.Snapshot(events.FirstReader, keys)
 	require.NoError(t, err)
 	s.events(w, draft.Name().Events)
-	s.log.Named(draft)
 }
 
 func (s *script) events(w *strings.Builder, list []kvevents.Event) {
