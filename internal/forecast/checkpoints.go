@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 )
 
 // checkpoints predicts when a checkpoint of recurrent states is used again.
@@ -182,19 +181,4 @@ func (c *checkpoints) check() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// String draws the hazards that were observed, by class.
-func (c *checkpoints) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "forecast of checkpoints: %d observations", c.observed)
-	for class := range c.used {
-		fmt.Fprintf(&b, "\n  class %d:", class)
-		for k := range ageBins {
-			if c.reached[class][k] > 0 {
-				fmt.Fprintf(&b, " %d:%.2f(%.0f)", k, c.used[class][k]/c.reached[class][k], c.reached[class][k])
-			}
-		}
-	}
-	return b.String()
 }

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kvactor/kvactor/internal/heap"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -204,17 +202,4 @@ func (c *Core) Sorted() (list []int32) {
 		}
 	})
 	return list
-}
-
-// String draws the tenants and the pages that may be evicted, in their order.
-func (c *Core) String() string {
-	var b strings.Builder
-	for t := range c.tenants {
-		a := c.Account(protocol.Tenant(t))
-		fmt.Fprintf(&b, "tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
-	}
-	for _, p := range c.Sorted() {
-		fmt.Fprintf(&b, "page %d: %s\n", p, c.Draw(p))
-	}
-	return b.String() + c.policy.String()
 }

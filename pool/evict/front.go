@@ -235,11 +235,3 @@ func (s *pieces) Draw(p int32) string {
 	}
 	return out
 }
-
-// String draws what the model has learned.
-func (s *pieces) String() string {
-	if s.model == nil {
-		return ""
-	}
-	return s.model.String()
-}

@@ -59,10 +59,9 @@ type Policy interface {
 	Forget(p int32)
 	Move(from, to int32)
 	Resize(pages int)
-	// Check joins all that is wrong, Draw draws what is known of one page and of all.
+	// Check joins all that is wrong, Draw draws what is known of one page.
 	Check() error
 	Draw(p int32) string
-	String() string
 }
 
 // indifferent is a Policy, but for NewQueue and NewCopies, that learns nothing.
@@ -83,7 +82,6 @@ func (indifferent) Move(_, _ int32)                                    {}
 func (indifferent) Resize(int)                                         {}
 func (indifferent) Check() error                                       { return nil }
 func (indifferent) Draw(int32) string                                  { return "" }
-func (indifferent) String() string                                     { return "" }
 
 // Options say which policy a Core has, and what the policy needs to know.
 type Options struct {

@@ -34,3 +34,18 @@ func (p *Policy) String() string {
 	}
 	return b.String()
 }
+
+// String draws the hazards that were observed, by class.
+func (c *checkpoints) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "forecast of checkpoints: %d observations", c.observed)
+	for class := range c.used {
+		fmt.Fprintf(&b, "\n  class %d:", class)
+		for k := range ageBins {
+			if c.reached[class][k] > 0 {
+				fmt.Fprintf(&b, " %d:%.2f(%.0f)", k, c.used[class][k]/c.reached[class][k], c.reached[class][k])
+			}
+		}
+	}
+	return b.String()
+}
