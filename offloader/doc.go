@@ -86,6 +86,5 @@
 //
 // A Move allocates nothing once its records have grown. A victim costs what package evict says
 // of its order. A transfer and a mark cost one ledger record for each page that they touch, a
-// page in WaitQuery one if anything is under way in its pool. A page costs four bytes,
-// and a record about 150.
+// page in WaitQuery one if anything is under way in its pool. A record costs about 150 bytes.
 package offloader

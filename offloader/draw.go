@@ -60,8 +60,8 @@ func (h *hostPool) draw(b *strings.Builder) {
 // tier and page.
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
-	for tier, of := range p.of {
-		for page := range of {
+	for tier, pages := range p.pages {
+		for page := range pages {
 			// look makes no record, so drawing does not change the ledger.
 			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
 			var parts []string

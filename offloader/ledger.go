@@ -21,8 +21,6 @@ type record struct {
 	readBatch, writeBatch uint64 // the last batches that read and write the slot
 	failed                uint64 // the last work in which a copy to the slot failed
 	touched               uint64 // the last work that used the record
-	slot                  Slot
-	used                  bool
 }
 
 // ledger has a record for each slot on which something may be under way. It orders
@@ -38,9 +36,8 @@ type ledger struct {
 
 // poolLedger is the part of the ledger that belongs to one pool.
 type poolLedger struct {
-	name string
-	// of are, by tier and page, the numbers of the records, plus 1; 0: the page has none.
-	of [2][]int32
+	name  string
+	pages [2]int // by tier, device pages that there were before included
 	// pending is the newest access of any device page, for each stream. When all of
 	// them have passed, nothing is under way in the pool.
 	pending []messages.Ticket
@@ -48,7 +45,7 @@ type poolLedger struct {
 
 // init sizes the ledger; nothing is under way.
 func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
-	l.ask = passed
+	l.ask, l.of, l.sweepAt = passed, map[Slot]*record{}, sweepSpare
 	l.pools = make([]poolLedger, len(pools))
 	for i, p := range pools {
 		l.pools[i].name = p.Name
@@ -61,32 +58,26 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 // grow makes room for pages. Records of pages that no longer exist are kept: nothing
 // may be under way there, so the tickets in them have passed.
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
-	of := &l.pools[pool].of[tier]
-	*of = append(*of, make([]int32, max(0, pages-len(*of)))...)
+	n := &l.pools[pool].pages[tier]
+	*n = max(*n, pages)
 }
 
-// slot is the record of a slot, made if there is none. The pointer is valid until the
-// end of the current work.
-//
-// A record is reclaimed only before a new one is made, so the cost is bound to what is under
-// way. The mark touched keeps the records of the current work, which callers may still use.
+// slot is the record of a slot, made if there is none. It is kept until the end of the current
+// work.
 func (l *ledger) slot(s Slot) *record {
-	n := &l.pools[s.Pool].of[s.Tier][s.Page]
-	if *n == 0 {
-		l.reclaim()
-		*n = l.acquire(s) + 1
+	r := l.of[s]
+	if r == nil {
+		r = l.acquire(s)
 	}
-	r := l.list[*n-1]
 	r.touched = l.work
 	return r
 }
 
-// look is the record of a slot for reading, an empty one if there is none.
-//
-// It does not mark the record as touched, so the pointer must not be kept across slot.
+// look is the record of a slot for reading, an empty one if there is none. It does not mark the
+// record as touched, so the pointer must not be kept across slot.
 func (l *ledger) look(s Slot) *record {
-	if n := l.pools[s.Pool].of[s.Tier][s.Page]; n != 0 {
-		return l.list[n-1]
+	if r := l.of[s]; r != nil {
+		return r
 	}
 	return &nothing
 }
@@ -97,7 +88,7 @@ var nothing record
 // mustHold panics on a slot that does not exist.
 func (l *ledger) mustHold(s Slot) {
 	p := &l.pools[s.Pool]
-	if n := len(p.of[s.Tier]); s.Page < 0 || int(s.Page) >= n {
+	if n := p.pages[s.Tier]; s.Page < 0 || int(s.Page) >= n {
 		panic(fmt.Sprintf("offloader: pool %s: %s page %d of %d", p.name, s.Tier, s.Page, n))
 	}
 }
@@ -107,7 +98,7 @@ func (l *ledger) mustHold(s Slot) {
 // The id is shifted by one as an unsigned number, so that NoPage becomes 0 and every other
 // wrong id is above n: one comparison for each page.
 func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
-	n := uint32(len(l.pools[pool].of[messages.Primary]))
+	n := uint32(l.pools[pool].pages[messages.Primary])
 	for _, id := range pages {
 		if uint32(id+1) > n {
 			l.mustHold(Slot{pool, messages.Primary, id})

@@ -25,7 +25,7 @@ func smallConfig() Config {
 func readsOf(l *ledger, s Slot) []messages.Ticket { return l.slot(s).reads }
 
 // inUse counts the records that are in use.
-func (l *ledger) inUse() int { return len(l.list) - len(l.unused) }
+func (l *ledger) inUse() int { return len(l.of) }
 
 func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
 	var l ledger
@@ -167,16 +167,12 @@ func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
 	done = 4
 	l.begin(2)
 	l.write(slot(7), at(2, 9))
-	for range 20 {
-		l.reclaim()
-	}
+	l.sweep()
 	require.Equal(t, at(1, 5), l.look(slot(0)).written, "under way")
 	require.Equal(t, 2, l.inUse())
 	done = 9
 	l.begin(3)
-	for range 20 {
-		l.reclaim()
-	}
+	l.sweep()
 	require.Zero(t, l.inUse())
 	require.Equal(t, &nothing, l.look(slot(0)))
 	require.Empty(t, l.check())

@@ -244,10 +244,6 @@ func TestCheckSeesDamage(t *testing.T) {
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = []messages.Ticket{at(1, 1), at(1, 2)}
 		}, "primary page 1: stream 1 reads twice"},
-		"record": {func(o *Offloader) {
-			o.ledger.slot(Slot{Page: 1}).slot.Page = 2
-		}, "primary page 1: record 2 is of 0/primary 2"},
-		"records": {func(o *Offloader) { o.ledger.unused = append(o.ledger.unused, 0) }, "records of"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -7,36 +7,52 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// records allocates the records of slots. A slot has a record only while something may
-// be under way on it, which is true of few pages at a time.
+// records are those of slots. A slot has a record only while something may be under way, which
+// is true of few pages at a time.
 //
-// A record that the current work has touched stays until the work ends. For each new record a
-// clock hand inspects two others and releases those whose tickets have all passed. So there are
-// at most a few times as many records as slots with something under way.
+// When there are twice as many as the last sweep has left, a sweep releases those whose tickets
+// have all passed. A record that the current work has touched stays until the work ends.
 type records struct {
-	list      []*record
-	unused    []int32 // of list, to be used again with their arrays
-	clockHand int
-	work      uint64                     // number of the current work
-	passed    []messages.Ticket          // of each stream, the newest ticket known to have passed
-	underWay  []messages.Ticket          // of some streams, a ticket that had not passed in the current work
-	ask       func(messages.Ticket) bool // Config.Passed
+	of       map[Slot]*record
+	unused   []*record                  // to be used again with their arrays
+	sweepAt  int                        // records
+	work     uint64                     // number of the current work
+	passed   []messages.Ticket          // of each stream, the newest ticket known to have passed
+	underWay []messages.Ticket          // of some streams, a ticket that had not passed in the current work
+	ask      func(messages.Ticket) bool // Config.Passed
 }
 
-// clockSteps is how many records are inspected for each new one.
-const clockSteps = 2
+// sweepSpare is how many records there are beyond twice those that a sweep has left.
+const sweepSpare = 64
 
-// acquire makes the record of a slot and returns its number.
-func (l *records) acquire(s Slot) int32 {
-	n := int32(len(l.list))
-	if k := len(l.unused) - 1; k >= 0 {
-		n, l.unused = l.unused[k], l.unused[:k]
-	} else {
-		l.list = append(l.list, &record{})
+// acquire makes the record of a slot.
+func (l *records) acquire(s Slot) *record {
+	if len(l.of) >= l.sweepAt {
+		l.sweep()
 	}
-	r := l.list[n]
-	*r = record{slot: s, reads: r.reads[:0], touched: l.work, used: true}
-	return n
+	r := &record{}
+	if k := len(l.unused) - 1; k >= 0 {
+		r, l.unused = l.unused[k], l.unused[:k]
+	}
+	*r = record{reads: r.reads[:0]}
+	l.of[s] = r
+	return r
+}
+
+// sweep releases the records with nothing under way.
+func (l *records) sweep() {
+	for s, r := range l.of {
+		if r.touched != l.work && l.finished(r) {
+			delete(l.of, s)
+			l.unused = append(l.unused, r)
+		}
+	}
+	l.sweepAt = 2*len(l.of) + sweepSpare
+}
+
+// finished tells whether nothing is under way on the slot of a record.
+func (l *records) finished(r *record) bool {
+	return l.done(r.written) && !slices.ContainsFunc(r.reads, func(t messages.Ticket) bool { return !l.done(t) })
 }
 
 // begin starts the work with a number, one above that of the work before.
@@ -78,31 +94,4 @@ func (l *records) noteUnderWay(t messages.Ticket) {
 		}
 	}
 	l.underWay = append(l.underWay, t)
-}
-
-// reclaim inspects the next records and releases those with nothing under way.
-//
-// Two steps for each new record keep up with the growth: the hand goes round all records
-// while half as many are made. A sweep at the end of each Move was rejected, since it costs
-// time in proportion to what is under way and not to the Move.
-func (l *ledger) reclaim() {
-	for range min(clockSteps, len(l.list)) {
-		l.clockHand = (l.clockHand + 1) % len(l.list)
-		if r := l.list[l.clockHand]; r.used && r.touched != l.work && l.finished(r) {
-			l.release(l.clockHand)
-		}
-	}
-}
-
-// finished tells whether nothing is under way on the slot of a record.
-func (l *ledger) finished(r *record) bool {
-	return l.done(r.written) && !slices.ContainsFunc(r.reads, func(t messages.Ticket) bool { return !l.done(t) })
-}
-
-// release makes a record unused.
-func (l *ledger) release(n int) {
-	r := l.list[n]
-	l.pools[r.slot.Pool].of[r.slot.Tier][r.slot.Page] = 0
-	r.used = false
-	l.unused = append(l.unused, int32(n))
 }
