@@ -127,31 +127,15 @@ func (s *pieces) Check() error {
 
 // check verifies which checkpoints follow which.
 func (c *checkpoints) check(say func(format string, args ...any)) {
-	s, n := c.pieces, 0
-	for i := range c.of {
-		l := &c.of[i]
-		if front := l.front; front != None {
-			n--
-			if a, b := &s.core.pages[i], &s.core.pages[front]; !a.Stored || !b.Stored || a.Depth <= b.Depth {
-				say("checkpoint %d of depth %d follows checkpoint %d of depth %d", i, a.Depth, front, b.Depth)
-			}
+	s := c.pieces
+	c.links.check(s.core, say)
+	for p, n := range s.of {
+		if n == noPiece {
+			continue
 		}
-		last := None
-		for k := l.behind; k != None && n <= len(c.of); k = c.of[k].next {
-			if b := &c.of[k]; b.front != int32(i) || b.prev != last {
-				say("checkpoint %d is behind %d and %d, and says %d and %d", k, i, last, b.front, b.prev)
-			}
-			last = k
-			n++
+		if f := s.all[n].features; s.model.Saves(f, c.saved(int32(p))) != f {
+			say("checkpoint %d saves %d blocks, its piece %d does not say so", p, c.saved(int32(p)), n)
 		}
-		if m := s.of[i]; m != noPiece {
-			if f := s.all[m].features; s.model.Saves(f, c.saved(int32(i))) != f {
-				say("checkpoint %d saves %d blocks, its piece %d does not say so", i, c.saved(int32(i)), m)
-			}
-		}
-	}
-	if n != 0 {
-		say("%d checkpoints are listed behind others, or the other way round", n)
 	}
 }
 

@@ -17,72 +17,15 @@ import (
 // the others need not be told of again.
 type checkpoints struct {
 	pieces *pieces
-	of     []neighbours // by page
-}
-
-// neighbours are the places of a page's checkpoint among the others, by page; None: no such.
-type neighbours struct {
-	front      int32 // the next shorter one
-	behind     int32 // one of the next longer ones
-	prev, next int32 // others with the same front
-}
-
-// resize changes the number of pages. Those that go have no checkpoint any more.
-func (c *checkpoints) resize(pages int) {
-	old := c.of
-	c.of = make([]neighbours, pages)
-	for i := copy(c.of, old); i < pages; i++ {
-		c.of[i] = neighbours{None, None, None, None}
-	}
-}
-
-// put makes a checkpoint, which has no front, the next longer one behind front.
-func (c *checkpoints) put(p, front int32) {
-	if front == None {
-		return
-	}
-	l, f := &c.of[p], &c.of[front]
-	l.front, l.prev, l.next = front, None, f.behind
-	if f.behind != None {
-		c.of[f.behind].prev = p
-	}
-	f.behind = p
-}
-
-// cut undoes put.
-func (c *checkpoints) cut(p int32) {
-	l := &c.of[p]
-	if l.front == None {
-		return
-	}
-	if l.prev == None {
-		c.of[l.front].behind = l.next
-	} else {
-		c.of[l.prev].next = l.next
-	}
-	if l.next != None {
-		c.of[l.next].prev = l.prev
-	}
-	l.front, l.prev, l.next = None, None, None
-}
-
-// move gives the checkpoint of a page another page, which has none.
-func (c *checkpoints) move(from, to int32) {
-	front := c.of[from].front
-	c.cut(from)
-	c.put(to, front)
-	for p := c.of[from].behind; p != None; p = c.of[from].behind {
-		c.cut(p)
-		c.put(p, to)
-	}
+	links  links
 }
 
 // follow notes that the checkpoints behind the first page of a list follow the one in it.
 func (c *checkpoints) follow(list []messages.PageID) {
 	s, front := c.pieces, int32(list[0])
 	for _, id := range list[1:] {
-		c.cut(int32(id))
-		c.put(int32(id), front)
+		c.links.cut(int32(id))
+		c.links.put(int32(id), front)
 		c.resave(int32(id))
 	}
 	if front == None || s.of[front] == noPiece {
@@ -98,11 +41,12 @@ func (c *checkpoints) forget(p int32) {
 	if n := c.pieces.of[p]; n != noPiece {
 		c.pieces.model.Gone(c.pieces.all[n].features, c.pieces.all[n].last)
 	}
-	front := c.of[p].front
-	c.cut(p)
-	for k := c.of[p].behind; k != None; k = c.of[p].behind {
-		c.cut(k)
-		c.put(k, front)
+	front := c.links[p].front
+	c.links.cut(p)
+	for len(c.links[p].behind) > 0 {
+		k := c.links[p].behind[0]
+		c.links.cut(k)
+		c.links.put(k, front)
 		c.resave(k)
 	}
 }
@@ -110,7 +54,7 @@ func (c *checkpoints) forget(p int32) {
 // saved is how many blocks the checkpoint of a page saves.
 func (c *checkpoints) saved(p int32) int {
 	pages := c.pieces.core.pages
-	if front := c.of[p].front; front != None {
+	if front := c.links[p].front; front != None {
 		return int(pages[p].Depth - pages[front].Depth)
 	}
 	return int(pages[p].Depth) + 1
@@ -128,7 +72,7 @@ func (c *checkpoints) resave(p int32) {
 
 // fresh is the features of a checkpoint of which nothing is known but its place.
 func (c *checkpoints) fresh(p int32) forecast.Features {
-	return c.pieces.model.Checkpoint(c.saved(p), c.of[p].behind != None)
+	return c.pieces.model.Checkpoint(c.saved(p), len(c.links[p].behind) > 0)
 }
 
 // release makes pieces of new checkpoints. Of one that has a piece a use ends: a request has
@@ -159,7 +103,7 @@ func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFa
 // it; else NoPage.
 func (c *Core) Front(p int32) messages.PageID {
 	if s, ok := c.policy.(*pieces); ok && s.checkpoints != nil {
-		return messages.PageID(s.checkpoints.of[p].front)
+		return messages.PageID(s.checkpoints.links[p].front)
 	}
 	return messages.NoPage
 }

@@ -372,7 +372,7 @@ func (s *pieces) Forget(p int32) {
 func (s *pieces) Move(from, to int32) {
 	s.of[to], s.of[from] = s.of[from], noPiece
 	if s.checkpoints != nil {
-		s.checkpoints.move(from, to)
+		s.checkpoints.links.move(from, to)
 	}
 }
 
@@ -380,6 +380,6 @@ func (s *pieces) Move(from, to int32) {
 func (s *pieces) Resize(pages int) {
 	s.of = append(make([]int32, 0, pages), s.of[:min(len(s.of), pages)]...)[:pages]
 	if s.checkpoints != nil {
-		s.checkpoints.resize(pages)
+		s.checkpoints.links.resize(pages)
 	}
 }

@@ -41,7 +41,7 @@ func (g *gdsf) use(p int32, _ bool) {
 func (g *gdsf) linked(p int32) {
 	r := &g.pages[p]
 	part := inner
-	if len(r.behind) == 0 {
+	if len(g.links[p].behind) == 0 {
 		part = leaves
 	}
 	if part != r.part {

@@ -19,6 +19,7 @@ type perBlock struct {
 	span     protocol.Span
 	capacity int        // pages
 	pages    []ranked   // by page
+	links    links      // of the blocks of paths
 	waiting  [parts]int // pages in queues, by part
 	last     float64    // the latest rank by order of use, see next
 }
@@ -41,7 +42,7 @@ type rule interface {
 // parts is how many heaps a queue has. What they are for is up to the rule.
 const parts = 3
 
-// ranked is what is known of the contents of a page. The zero value but for front: nothing.
+// ranked is what is known of the contents of a page. The zero value: nothing.
 type ranked struct {
 	identity uint64  // a hash of the prefix; 0: not known
 	rank     float64 // within the part; the least goes first
@@ -49,8 +50,6 @@ type ranked struct {
 	part     uint8   // of the queue
 	known    bool
 	queue    *blockQueue // nil: the page may not be evicted
-	front    int32       // the page of the block before, if it is stored; else None
-	behind   []int32     // the pages of the blocks that have this one in front
 }
 
 // setup must be called before the policy is used.
@@ -128,31 +127,10 @@ func (b *perBlock) Noted(p int32) (known protocol.EvictedPiece, ok bool) {
 
 // link notes which page has the block before another one.
 func (b *perBlock) link(p, front int32) {
-	r, f := &b.pages[p], &b.pages[front]
-	if r.front != None || b.core.pages[front].Depth+1 != b.core.pages[p].Depth {
-		return
+	if b.links[p].front == None && b.core.pages[front].Depth+1 == b.core.pages[p].Depth {
+		b.links.put(p, front)
+		b.rule.linked(front)
 	}
-	r.front = front
-	f.behind = append(f.behind, p)
-	b.rule.linked(front)
-}
-
-// unlink undoes link.
-func (b *perBlock) unlink(p int32) {
-	r := &b.pages[p]
-	if r.front == None {
-		return
-	}
-	f := &b.pages[r.front]
-	for i, q := range f.behind {
-		if q == p {
-			f.behind[i] = f.behind[len(f.behind)-1]
-			f.behind = f.behind[:len(f.behind)-1]
-			break
-		}
-	}
-	b.rule.linked(r.front)
-	r.front = None
 }
 
 // Forget forgets contents.
@@ -161,36 +139,27 @@ func (b *perBlock) Forget(p int32) {
 	if r.known {
 		b.rule.leave(p)
 	}
-	b.unlink(p)
-	for _, q := range r.behind {
-		b.pages[q].front = None
+	if front := b.links[p].front; front != None {
+		b.links.cut(p)
+		b.rule.linked(front)
 	}
-	*r = ranked{front: None}
+	for len(b.links[p].behind) > 0 {
+		b.links.cut(b.links[p].behind[0])
+	}
+	*r = ranked{}
 }
 
 // Move gives the record of a page to another.
 func (b *perBlock) Move(from, to int32) {
-	r := b.pages[from]
-	b.pages[to], b.pages[from] = r, ranked{front: None}
-	for _, q := range r.behind {
-		b.pages[q].front = to
-	}
-	if r.front != None {
-		for i, q := range b.pages[r.front].behind {
-			if q == from {
-				b.pages[r.front].behind[i] = to
-			}
-		}
-	}
+	b.pages[to], b.pages[from] = b.pages[from], ranked{}
+	b.links.move(from, to)
 }
 
 // Resize changes the number of pages.
 func (b *perBlock) Resize(pages int) {
-	old := b.pages
-	b.pages, b.capacity = make([]ranked, pages), pages
-	for p := copy(b.pages, old); p < pages; p++ {
-		b.pages[p].front = None
-	}
+	b.pages = append(make([]ranked, 0, pages), b.pages[:min(len(b.pages), pages)]...)[:pages]
+	b.links.resize(pages)
+	b.capacity = pages
 }
 
 // shift gives a page another part, in its queue too.

@@ -3,16 +3,14 @@ package evict
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/internal/heap"
 )
 
-// Check verifies that pages in queues are known, and that each knows those behind it.
+// Check verifies that pages in queues are known, and the links between pages.
 func (b *perBlock) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	links := 0
 	for i := range b.pages {
 		r := &b.pages[i]
 		if r.known && !b.core.pages[i].Stored {
@@ -21,17 +19,8 @@ func (b *perBlock) Check() error {
 		if r.queue != nil && (!r.known || !b.core.pages[i].waiting) {
 			say("page %d is in a queue, known: %v", i, r.known)
 		}
-		if r.front != None && !slices.Contains(b.pages[r.front].behind, int32(i)) {
-			say("page %d is not behind page %d", i, r.front)
-		}
-		if r.front != None {
-			links--
-		}
-		links += len(r.behind)
 	}
-	if links != 0 {
-		say("%d pages are behind others that do not have them in front", links)
-	}
+	b.links.check(b.core, say)
 	return errors.Join(errs...)
 }
 

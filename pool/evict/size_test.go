@@ -11,5 +11,5 @@ import (
 func TestSizes(t *testing.T) {
 	assert.EqualValues(t, 48, unsafe.Sizeof(Page{}))
 	assert.LessOrEqual(t, unsafe.Sizeof(piece{}), uintptr(128))
-	assert.EqualValues(t, 64, unsafe.Sizeof(ranked{}))
+	assert.EqualValues(t, 64, unsafe.Sizeof(ranked{})+unsafe.Sizeof(neighbours{}))
 }

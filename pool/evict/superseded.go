@@ -21,10 +21,11 @@ func newSuperseded(c *Core, o Options, _ int) Policy {
 func (s *supersededLRU) use(p int32, fresh bool) {
 	r := &s.pages[p]
 	r.part, r.rank = current, s.next()
-	if !fresh || r.front == None {
+	front := s.links[p].front
+	if !fresh || front == None {
 		return
 	}
-	if behind := s.pages[r.front].behind; len(behind) == 2 {
+	if behind := s.links[front].behind; len(behind) == 2 {
 		s.supersede(behind[0] + behind[1] - p)
 	}
 }
@@ -32,12 +33,12 @@ func (s *supersededLRU) use(p int32, fresh bool) {
 // supersede makes a block and all behind it the next victims, up to where they part.
 func (s *supersededLRU) supersede(p int32) {
 	for {
-		r := &s.pages[p]
-		s.shift(p, superseded, r.rank)
-		if len(r.behind) != 1 {
+		s.shift(p, superseded, s.pages[p].rank)
+		behind := s.links[p].behind
+		if len(behind) != 1 {
 			return
 		}
-		p = r.behind[0]
+		p = behind[0]
 	}
 }
 
