@@ -22,7 +22,7 @@ var embedded = regexp.MustCompile(`(?s)<script type="application/json" id="data"
 // TestReportHasTheNumbersOfJSON: the replays in the page are the lines that --json prints.
 func TestReportHasTheNumbersOfJSON(t *testing.T) {
 	path, file := rounds(t, 60), filepath.Join(t.TempDir(), "out.html")
-	args := []string{"replay", path, "--json", "--policy", "priority_lru,forecast,arc", "--atomic", "--timed", "--pages", "12,20", "--report", file}
+	args := []string{"replay", path, "--json", "--policy", "priority_lru,forecast,optimal", "--atomic", "--timed", "--pages", "12,20", "--report", file}
 	status, out, errs := command(t, "", args...)
 	require.Zero(t, status, errs)
 	text, err := os.ReadFile(file)
@@ -57,7 +57,7 @@ func TestReportHasTheNumbersOfJSON(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, "demo replay "+path+" --atomic --json --pages 12,20 --policy priority_lru,forecast,arc --report "+file+" --timed", data.Origin.Command)
+	assert.Equal(t, "demo replay "+path+" --atomic --json --pages 12,20 --policy priority_lru,forecast,optimal --report "+file+" --timed", data.Origin.Command)
 }
 
 // TestImagesAndTerminalPlots: one image of all plots, or one each; and plots in characters.
