@@ -28,7 +28,8 @@ func (d *Draft) event(e *kept, id uint64) {
 	out := kvevents.Event{ID: id, Pool: e.pool}
 	switch {
 	case e.created:
-		out.Type, out.PrimaryPages, out.SecondaryPages = kvevents.EventCreated, e.pages.Primary, e.pages.Secondary
+		out.Type = kvevents.EventCreated
+		out.PrimaryPages, out.SecondaryPages = e.pages.Primary, e.pages.Secondary
 	case e.kind == protocol.BlocksStored:
 		out.Type = kvevents.EventStored
 	case e.kind == protocol.BlocksRemoved:
@@ -38,7 +39,8 @@ func (d *Draft) event(e *kept, id uint64) {
 		// There are two tiers, so the old one is the other.
 		out.OldTier, out.NewTier = messages.Secondary-e.tier, e.tier
 	case e.kind == protocol.PriorityChanged:
-		out.Type, out.OldPriority, out.NewPriority = kvevents.EventUpdated, e.oldPriority, e.priority
+		out.Type = kvevents.EventUpdated
+		out.OldPriority, out.NewPriority = e.oldPriority, e.priority
 	case e.kind == protocol.EverythingForgot:
 		out.Type = kvevents.EventCleared
 	}

@@ -126,7 +126,8 @@ func (l *ledger) check() []error {
 	var errs []error
 	for s, r := range l.of {
 		if err := r.check(); err != nil {
-			errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", l.pools[s.Pool].name, s.Tier, s.Page, err))
+			pool := l.pools[s.Pool].name
+			errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", pool, s.Tier, s.Page, err))
 		}
 	}
 	return errs

@@ -18,7 +18,7 @@ type records struct {
 	sweepAt  int                        // records
 	work     uint64                     // number of the current work
 	passed   []messages.Ticket          // of each stream, the newest ticket known to have passed
-	underWay []messages.Ticket          // of some streams, a ticket that had not passed in the current work
+	underWay []messages.Ticket          // of some streams, one that had not passed in this work
 	ask      func(messages.Ticket) bool // Config.Passed
 }
 
@@ -52,7 +52,8 @@ func (l *records) sweep() {
 
 // finished tells whether nothing is under way on the slot of a record.
 func (l *records) finished(r *record) bool {
-	return l.done(r.written) && !slices.ContainsFunc(r.reads, func(t messages.Ticket) bool { return !l.done(t) })
+	under := func(t messages.Ticket) bool { return !l.done(t) }
+	return l.done(r.written) && !slices.ContainsFunc(r.reads, under)
 }
 
 // begin starts the work with a number, one above that of the work before.

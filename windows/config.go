@@ -92,10 +92,11 @@ type Config struct {
 	EventBufferMaxSize int
 	// EvictionPolicy is one of EvictionPolicies. A policy orders pages within a priority.
 	EvictionPolicy string
-	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long as at the beginning of a
-	// prompt: parameters ÷ (2 × layers × query heads × head dimension), some 30,000 for a model of 8 billion parameters. With it
-	// Forecast keeps the blocks that save most work instead of those that are hit most, in all pools, since a hit saves the work of
-	// all layers; 0: it does not.
+	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long
+	// as at the beginning of a prompt: parameters ÷ (2 × layers × query heads × head
+	// dimension), some 30,000 for a model of 8 billion parameters. With it Forecast keeps the
+	// blocks that save most work instead of those that are hit most, in all pools, since a hit
+	// saves the work of all layers; 0: it does not.
 	PrefillDoublesAt int
 
 	UseUVM       bool   // deprecated: true is refused

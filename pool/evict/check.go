@@ -20,7 +20,8 @@ func (c *Core) Check() error {
 	waiting, timers := make([]int, len(c.tenants)), 0
 	for p := range c.pages {
 		g := &c.pages[p]
-		if int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority || g.waiting && !g.Stored {
+		wrong := int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority
+		if wrong || g.waiting && !g.Stored {
 			say("page %d of tenant %d has priority %d, is stored: %v, may be evicted: %v",
 				p, g.Tenant, g.Priority, g.Stored, g.waiting)
 			continue
@@ -28,15 +29,18 @@ func (c *Core) Check() error {
 		if g.waiting {
 			waiting[g.Tenant]++
 		}
-		if (g.Until != 0) != (g.timer != None) || g.timer != None && c.timers[g.timer] != int32(p) || g.Until != 0 && g.Until <= c.now {
-			say("page %d until %v is at %d of the timers, the time is %v", p, g.Until, g.timer, c.now)
+		lost := (g.Until != 0) != (g.timer != None) || g.timer != None && c.timers[g.timer] != int32(p)
+		if lost || g.Until != 0 && g.Until <= c.now {
+			say("page %d until %v is at %d of the timers, the time is %v",
+				p, g.Until, g.timer, c.now)
 		}
 		if g.timer != None {
 			timers++
 		}
 	}
 	if i := heap.Misplaced(c.timers, timerOrder{c}); i >= 0 || timers != len(c.timers) {
-		say("%d of %d timers are those of pages, that at %d is out of order", timers, len(c.timers), i)
+		say("%d of %d timers are those of pages, that at %d is out of order",
+			timers, len(c.timers), i)
 	}
 	sum := 0
 	for t := range c.tenants {
@@ -90,7 +94,8 @@ func (s *pieces) Check() error {
 		pages[n]++
 		g := &s.core.pages[p]
 		if n != noPiece && !g.Stored || n == noPiece && g.waiting && !g.Copy {
-			say("page %d belongs to piece %d, is stored: %v, may be evicted: %v", p, n, g.Stored, g.waiting)
+			say("page %d belongs to piece %d, is stored: %v, may be evicted: %v",
+				p, n, g.Stored, g.waiting)
 		}
 		if g.waiting {
 			listed[n]++
@@ -101,7 +106,8 @@ func (s *pieces) Check() error {
 	}
 	for n := 1; n < len(s.all); n++ {
 		q := &s.all[n]
-		if q.pages != pages[n] || q.children != children[n] || q.branches < 0 || q.branches > q.children {
+		counted := q.pages == pages[n] && q.children == children[n]
+		if !counted || q.branches < 0 || q.branches > q.children {
 			say("piece %d has %d pages, %d children and %d branches, counted %d and %d",
 				n, q.pages, q.children, q.branches, pages[n], children[n])
 		}
@@ -134,7 +140,8 @@ func (c *checkpoints) check(say func(format string, args ...any)) {
 			continue
 		}
 		if f := s.all[n].features; s.model.Saves(f, c.saved(int32(p))) != f {
-			say("checkpoint %d saves %d blocks, its piece %d does not say so", p, c.saved(int32(p)), n)
+			say("checkpoint %d saves %d blocks, its piece %d does not say so",
+				p, c.saved(int32(p)), n)
 		}
 	}
 }

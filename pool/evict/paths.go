@@ -57,7 +57,8 @@ func (s *pieces) usePath(path []messages.PageID) (runs runEnds, branch int) {
 		}
 		end := s.runEnd(path, i)
 		last, n := end == len(path), s.of[path[i]]
-		if last && end-i > 1 && (n == noPiece || int(s.all[n].pages) == end-i && s.all[n].children == 0) {
+		whole := n == noPiece || int(s.all[n].pages) == end-i && s.all[n].children == 0
+		if last && end-i > 1 && whole {
 			end-- // the last block of the prompt is a piece of its own
 		}
 		run := forecast.Run{From: int32(i), Last: end == len(path) && end-i == 1}
@@ -245,7 +246,10 @@ func (s *pieces) split(old int32, pages []messages.PageID, goesOn bool) int32 {
 // two branches the piece in front is shared by many prompts, and their ends are left alone.
 func (s *pieces) supersedeEnd(front, next int32) {
 	e := s.endOf(front)
-	if e != noPiece && e != next && !s.all[e].superseded && s.all[e].children == 0 && s.all[front].branches <= 2 {
+	if e == noPiece || e == next || s.all[front].branches > 2 {
+		return
+	}
+	if q := &s.all[e]; !q.superseded && q.children == 0 {
 		s.supersede(e, front)
 	}
 }

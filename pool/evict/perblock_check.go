@@ -42,9 +42,10 @@ func (q *blockQueue) Check() error {
 		}
 		for i, p := range h {
 			r := &q.policy.pages[p]
-			if at := q.policy.core.pages[p].at; r.queue != q || int(r.part) != part || int(at) != i {
-				errs = append(errs, fmt.Errorf("page %d of part %d is in part %d at %d, and says %d",
-					p, r.part, part, i, at))
+			at := q.policy.core.pages[p].at
+			if r.queue != q || int(r.part) != part || int(at) != i {
+				errs = append(errs, fmt.Errorf(
+					"page %d of part %d is in part %d at %d, and says %d", p, r.part, part, i, at))
 			}
 		}
 	}

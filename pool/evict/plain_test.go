@@ -231,7 +231,8 @@ func (c *plainGDSF) use(_ int, blocks []int32) {
 		})
 		victim := slices.MinFunc(leaves, func(a, b int32) int {
 			return cmp.Or(
-				cmp.Compare(c.weight[a], c.weight[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
+				cmp.Compare(c.weight[a], c.weight[b]),
+				cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
 			)
 		})
 		c.age = c.weight[victim]
@@ -285,7 +286,8 @@ func (c *plainSuperseded) use(i int, blocks []int32) {
 	for len(c.order) > c.capacity {
 		victim := slices.MinFunc(slices.Collect(maps.Keys(c.order)), func(a, b int32) int {
 			return cmp.Or(
-				cmp.Compare(c.order[a], c.order[b]), cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
+				cmp.Compare(c.order[a], c.order[b]),
+				cmp.Compare(c.depth[b], c.depth[a]), cmp.Compare(a, b),
 			)
 		})
 		delete(c.order, victim)
