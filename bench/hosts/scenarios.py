@@ -20,6 +20,9 @@ LOGPROB = 1e-4
 # of their own, and those with a window hold a whole chunk of a prompt.
 TINY_CACHE = {"llama": 90, "gemma": 450}
 
+SHARED = 900
+"""Tokens of a prompt that conversations share."""
+
 # Conversations of a round while the daemon is killed; rounds are played until it was killed
 # often enough.
 KILL_CHATS = 50
@@ -73,7 +76,7 @@ Conversation = list[list[int]]
 def conversations(s: Setting) -> list[Conversation]:
     """Conversations of random tokens; three in four begin with one of two prompts."""
     r = random.Random(7)
-    shared = [[r.randrange(10, 31000) for _ in range(900)] for _ in range(2)]
+    shared = [[r.randrange(10, 31000) for _ in range(SHARED)] for _ in range(2)]
     found = []
     for i in range(s.conversations):
         turns = [
@@ -181,7 +184,7 @@ def answers(s: Setting, model: Path, chats: list[Conversation]) -> None:
         second = s.server(model, "second", "--no-enable-prefix-caching", daemon=daemon.path)
         try:
             answer = second.complete(chats[1][0], 8)
-            want = len(chats[1][0]) // 128 * 128
+            want = SHARED // 128 * 128  # what follows may have been evicted
             s.expect(answer.cached >= want, f"another vLLM hits at once: {answer.cached} tokens")
             compare(s, "vLLM's cache off", play(second, chats, s.clients), base)
         finally:
