@@ -9,8 +9,8 @@ import (
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// eventsActor is the shell of the event log. It has a goroutine of its own, because it
-// hashes the blocks that a reader is told of, which may be a million. What is published
+// eventsActor is the shell of the event log. It has a goroutine of its own: it hashes new
+// blocks, and copies those that a reader is told of, which may be a million. What is published
 // meanwhile waits in its mailbox.
 type eventsActor struct {
 	core  *events.Log

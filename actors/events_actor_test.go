@@ -69,15 +69,9 @@ func (d *eventsRig) readKeys(request any, keys ...*protocol.Changes) {
 }
 
 // publish tells of a block of two tokens that was stored.
-func (d *eventsRig) publish() { d.publishPadded(0) }
-
-// publishPadded is publish of a block with padding; it cannot be named if that is
-// more than its tokens.
-func (d *eventsRig) publishPadded(padding int32) {
+func (d *eventsRig) publish() {
 	d.block++
-	c := listed(d.block)
-	c.List[0].Padding = padding
-	d.box.PostUserMessage(&published{changes: c})
+	d.box.PostUserMessage(&published{changes: listed(d.block)})
 }
 
 // listed are the changes that enter a block of two tokens and store it.
@@ -164,11 +158,14 @@ func TestReadersComeAndGo(t *testing.T) {
 	assert.ErrorIs(t, snapshot.Err, messages.ErrBadRequest)
 }
 
-// Naming that panics costs its reader the batch and the log what it has kept; the actor fails
-// for it, and the next reader is served.
-func TestNamingThatPanics(t *testing.T) {
+// A batch that cannot be made costs its reader the events and the log what it has kept; the
+// actor fails for it, and the next reader is served.
+func TestABatchThatPanics(t *testing.T) {
 	d, panics := newEventsRig(t, 4)
-	d.publishPadded(3)
+	d.block++
+	changes := listed(d.block)
+	changes.List[1].Kind = 99
+	d.box.PostUserMessage(&published{changes: changes})
 	d.read(&kvevents.ReadEvents{})
 	assert.Equal(t, 1, *panics)
 	require.Len(t, d.answers, 1)

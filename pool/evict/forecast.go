@@ -51,7 +51,8 @@ type piece struct {
 	last     int64             // use, by the clock of the ranking
 	uses     int
 
-	moved      int32  // the piece that its pages have moved to last, see pieceFor
+	origin     int32  // the piece that the pages were of before they came to another queue
+	moved      int32  // the piece that its pages have moved to last
 	parent     int32  // the piece in front, which may be gone; noPiece: there was none
 	children   int32  // pieces that hang on this one
 	branches   int32  // those of them that are not superseded
@@ -230,7 +231,7 @@ func (s *pieces) endOf(n int32) int32 {
 
 // pieceFor is the piece with which a page comes to a queue: its own, unless that has pages in
 // another queue. Such pages share a new piece, which is worth what the old one is, and hangs on
-// none: they need not be neighbours.
+// none: they need not be neighbours. They go back to the old one when they meet it in a queue.
 func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 	n := s.of[p]
 	if n == noPiece {
@@ -242,19 +243,68 @@ func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 		s.assign(p, n)
 		return n
 	}
-	if q := s.all[n].queue; q == nil || q == k {
+	origin := s.originOf(n)
+	switch q := &s.all[n]; {
+	case origin != n && s.all[origin].queue == k:
+		s.leave(p)
+		s.assign(p, origin)
+		return origin
+	case q.queue == nil:
+		s.rejoin(k, n)
+		return n
+	case q.queue == k:
 		return n
 	}
-	old := s.all[n]
-	to := s.all[n].moved
-	if q := &s.all[to]; q.queue != k || q.features != old.features || q.last != old.last {
+	to := s.all[origin].moved
+	if s.originOf(to) != origin || s.all[to].queue != k {
+		old := s.all[n]
 		to = s.open(old.features, old.uses)
-		s.all[to].last = old.last
-		s.all[n].moved = to
+		s.all[to].last, s.all[to].origin = old.last, origin
+		s.all[origin].moved = to
 	}
-	s.leave(p)
+	s.of[p] = noPiece
+	s.all[n].pages-- // it has others
 	s.assign(p, to)
 	return to
+}
+
+// originOf is the piece from which the pages of a piece have moved; the piece itself if they
+// have not, or if one of the two was used since then.
+func (s *pieces) originOf(n int32) int32 {
+	o, q := &s.all[s.all[n].origin], &s.all[n]
+	if q.origin == noPiece || o.pages == 0 || o.features != q.features || o.last != q.last {
+		return n
+	}
+	return q.origin
+}
+
+// rejoin gives piece n, which comes to a queue, the pages that have moved there before it.
+func (s *pieces) rejoin(k *pieceQueue, n int32) {
+	to := s.all[n].moved
+	from, q := &s.all[to], &s.all[n]
+	if s.originOf(to) != n || from.queue != k || from.children > 0 || from.parent != noPiece {
+		return
+	}
+	listed := int32(0)
+	for p := from.head; p != None; p = s.core.pages[p].next {
+		listed++
+	}
+	if listed != from.pages {
+		return
+	}
+	k.front.remove(to)
+	k.cut(k.setOf(from), from.spot)
+	q.head, q.tail, q.queue = from.head, from.tail, k
+	k.put(k.setOf(q), n)
+	for p := q.head; p != None; p = s.core.pages[p].next {
+		s.of[p] = n
+	}
+	q.pages += listed
+	from.pages, from.queue = 0, nil
+	s.release(to)
+	if q.children == 0 {
+		k.offer(n)
+	}
 }
 
 // fresh is the features of the piece of a page of which nothing else is known.
