@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.UintSliceVar(&f.uids, "allow-uid", nil, "users beside one's own whose processes may connect, by `number`")
 	set.IntVar(&f.Engines, "engines", f.Engines, "models that are served at a time; each has an equal part of the memory")
 	f.cache.Add(set)
-	set.String("policy", "", "eviction policy: priority_lru or forecast")
+	set.String("policy", "", "eviction policy: "+strings.Join(windows.EvictionPolicies(), ", "))
 	set.StringArrayVar(&f.quotas, "quota", nil, "`salt=share` of the memory, such as gold=0.5; *=share is that of all other salts")
 	set.StringVar(&f.store, "store", "", "keep pages in a store as well: file:///a/folder, valkey://host:6379")
 	set.BoolVar(&f.storeRequired, "store-required", false, "end if the store cannot be opened; otherwise start without it and find it later")
@@ -96,11 +97,8 @@ func (f *flags) readCache() (err error) {
 	if f.Cache, err = f.cache.Read(f.Cache); err != nil {
 		return err
 	}
-	switch f.Cache.EvictionPolicy {
-	case windows.PriorityLRU, windows.Forecast:
-	default:
-		return fmt.Errorf("--policy %s: want %s or %s",
-			f.Cache.EvictionPolicy, windows.PriorityLRU, windows.Forecast)
+	if policies := windows.EvictionPolicies(); !slices.Contains(policies, f.Cache.EvictionPolicy) {
+		return fmt.Errorf("--policy %s: there are %s", f.Cache.EvictionPolicy, strings.Join(policies, ", "))
 	}
 	return f.readQuotas()
 }

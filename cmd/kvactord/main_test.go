@@ -285,7 +285,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"needed":                {},
 		"no size":               {"--memory", "many"},
 		"loopback":              {"--memory", "8MiB", "--listen", "0.0.0.0:0"},
-		"want priority_lru":     {"--memory", "8MiB", "--policy", "lru"},
+		"--policy lru: there":   {"--memory", "8MiB", "--policy", "lru"},
 		"what sessions say":     {"--memory", "8MiB", "--config", config},
 		"no such file":          {"--memory", "8MiB", "--config", dir + "/none"},
 		"gold=0.5":              {"--memory", "8MiB", "--quota", "secret"},
