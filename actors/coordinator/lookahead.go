@@ -2,8 +2,11 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // lookAhead offloads ahead of demand: when nothing waits, the pages that would be
@@ -27,9 +30,10 @@ type lookAhead struct {
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
 	at       int64
-	turnover []int // by pool: pages taken or newly cached since the last look
-	taken    []int // by pool: pages taken since the last look that found the link idle
-	peak     []int // by pool: the most that was taken so, fading
+	turnover []int  // by pool: pages taken or newly cached since the last look
+	taken    []int  // by pool: pages taken since the last look that found the link idle
+	peak     []int  // by pool: the most that was taken so, fading
+	open     []bool // of one pool at a time, by page: those that may be written to
 }
 
 // The stages.
@@ -139,14 +143,38 @@ func (a *lookAhead) offerCandidates() {
 	for p := range a.config.Pools {
 		var candidates protocol.EvictionCandidates
 		if w := &a.out.pools.work[p]; len(w.Ops) > 0 {
-			// Those behind are held, and a sequence may write to some of them.
 			evictable := w.Ops[0].Count
-			candidates = protocol.EvictionCandidates{Victims: w.Victims[:evictable], Evictable: evictable}
+			w.Victims = a.withoutOpen(p, w.Victims, evictable)
+			candidates = protocol.EvictionCandidates{Victims: w.Victims, Evictable: evictable}
 		}
 		o.Pools = append(o.Pools, candidates)
 	}
 	a.stage = lookAheadCopying
 	a.kernel.toOffloader(o)
+}
+
+// withoutOpen leaves out, of the candidates from the given index on, which are held,
+// those that a sequence may write to: a page may cache the beginning of a block
+// of which a host writes the rest without asking again, and would have to wait
+// for the copy. It costs a look at each running sequence and at its blocks that
+// are not computed.
+func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) []protocol.Victim {
+	// Candidates that no one holds are written to by no sequence.
+	if held == len(candidates) {
+		return candidates
+	}
+	a.open = append(a.open[:0], make([]bool, a.counts.device[p].Total)...)
+	a.sequences.Each(func(s *sequence.Sequence) {
+		for _, table := range s.Tables(p) {
+			for _, page := range s.Uncomputed(p, table) {
+				if page != messages.NoPage {
+					a.open[page] = true
+				}
+			}
+		}
+	})
+	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool { return a.open[v.Page] })
+	return candidates[:held+len(closed)]
 }
 
 // copied counts.
