@@ -36,10 +36,10 @@
 //	store        the keys of blocks in a store; the pages that wait to be written
 //	events       the log and the numbers of its events
 //
-// But for what the tree reports to the event log and to the store's actor, and what the
-// offloader gives to the store's actor to be written, only the coordinator
-// sends messages that change the state of another actor, so there are no races between
-// actors to repair: no retry, no stale reference, no lock.
+// Only the coordinator sends messages that change another actor's state, with two exceptions:
+// the tree reports changes to the event log and the store, and the offloader gives the store
+// pages to write. So there are no races between actors to repair: no retry, no stale reference,
+// no lock.
 //
 // # What is lent, and for how long
 //
@@ -132,8 +132,7 @@
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
 //	store        pages that it was given and had not passed on, which are not saved
-//	events       events, and a reader's batch that could not be hashed; a snapshot
-//	             brings a mirror up to date
+//	events       all events not yet read; a snapshot brings a mirror up to date
 //
 // The engine logs the panic with its stack (WithLogger) and publishes a
 // *messages.Restarted. After too many failures in a short time (WithRestartLimit)
@@ -159,7 +158,7 @@
 // by Do with records that are used again. An admission costs a comparison of the
 // prompt's tokens with what is stored, and constant work a page; a decode step
 // touches only the pools that it takes pages from. A call copies what it has changed
-// into the event log, whose actor has a goroutine of its own and hashes the batch that a
-// reader gets. So does the store's, which hashes the names of pages. The calls in flight
+// into the event log, whose actor runs on its own goroutine and hashes blocks as they are
+// stored. So does the store's, which hashes the names of pages. The calls in flight
 // are bounded (WithMaxInFlight), and with them every queue.
 package actors

@@ -33,8 +33,9 @@
 // name in common, and an engine's names are the same in every run.
 //
 // The log has a record of each block in the tree: its name, a copy of its tokens, and the block
-// before. The tree passes plain values, protocol.Changes, and shares nothing with the log. A
-// reader gets a Draft, which refers to records and is completed beside the log:
+// before. The tree passes plain values, protocol.Changes, and shares nothing with the log. Take
+// returns a Draft that refers to the log's records; Name copies their hashes and tokens into a
+// batch:
 //
 //	tree ── Changes ──▶ Log ── Take ──▶ Draft ── Name ──▶ batch ──▶ reader
 //
@@ -45,8 +46,8 @@
 //
 // # Absent readers
 //
-// A reader that has missed the buffer four times over, and 65,536 events, is absent. When all
-// readers are, the log forgets what it has kept and its copy of the tokens in the tree, and
+// A reader that is behind by more than four buffers, and by more than 65,536 events, is absent.
+// When all readers are, the log forgets what it has kept and its copy of the tokens in the tree, and
 // only counts events. A reader that comes back is told how many events it has lost, as it
 // would be anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
 // events again. A reader that is opened meanwhile gets events from the next snapshot on,

@@ -19,14 +19,13 @@
 //
 // # The eviction rule
 //
-// A free page is taken first; if there is none, the cached page of the lowest
-// priority, among these one that no match can use, among these the least recently used, among those of the same use the
-// deepest in its prefix.
+// A free page is taken first; if there is none, the cached page of the lowest priority. Among
+// those, one that no match can use goes first, then the least recently used, then the deepest in
+// its prefix.
 //
-// Pages that are equal in all three are taken by page number. The order is thus a
-// function of what is known of the pages alone: Unclaim puts a page back exactly where it
-// was, and a pool that is rebuilt from the facts evicts like the one that failed. With
-// another policy (Options of package evict) the choice within a priority is another one.
+// Ties are broken by page number. The order is thus a function of what is known of the pages alone: Unclaim puts a page back exactly where it
+// was, and a pool that is rebuilt from the facts evicts like the one that failed. Other
+// policies (see package evict) change only the order within a priority.
 //
 // # The parts
 //

@@ -18,9 +18,10 @@
 //	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
 //	Peek                 the pages that are evicted next, in their order
 //
-// A victim is a page of the lowest priority, and of that one which no match can use, if there is
-// one: the tree knows, which knows all pools. Copies, contents that are elsewhere too, go before
-// all priorities. Of one priority the policy decides.
+// The victim has the lowest priority. Among pages of that priority, those that no match can use
+// go first; the tree determines which those are, because only it sees every pool. Pages whose
+// contents also exist elsewhere are evicted before all others. Among pages that are otherwise
+// equal, the policy decides.
 //
 // # Quotas
 //
@@ -35,8 +36,8 @@
 //
 // # Policies
 //
-// A Policy makes a Queue for the pages of each tenant and priority, which answers the first of
-// its pages. Priorities, timers and tenants are the Core's, so a queue has only one question to
+// A Policy makes a Queue for the pages of each tenant and priority, which returns the page to
+// evict next. Priorities, timers and tenants are the Core's, so a queue has only one question to
 // answer: which of these pages is worth the least.
 //
 //	lru              the least recently used page, of one use the deepest      lru.go
@@ -49,13 +50,15 @@
 //
 // A policy that learns is told what requests did: Release gives the path of a request that
 // ends with its times, Await what a request that waits will use. One that learns nothing embeds
-// indifferent, and is a file with two methods for the policy and seven for its queue. One that
-// gives each block a rank embeds perBlock, and is a rule. Its name goes into policies. TestModel
+// indifferent, and is a file with two methods for the policy and a type that implements Queue.
+// One that gives each block a rank embeds perBlock, and is a rule. Its name goes into policies
+// and windows.EvictionPolicies. TestModel
 // holds every policy: whatever it prefers, priorities and quotas hold, and it has each page
 // once. TestPublished holds those from papers against their published forms.
 //
-// Host memory is told of no requests. Its Core is told instead what the device pool's Core
-// knew of each page that it evicted (Noted, Note), and is lent what ranks it (RankBy).
+// Host memory is told of no requests. When a page is offloaded, the device pool's Core reports
+// what it knew about it (Noted) and the host Core records that (Note). While the host Core
+// chooses a victim, it may use the device pool's ranking (RankBy).
 //
 // # Cost
 //

@@ -42,9 +42,9 @@
 //	                                     ▼
 //	                                    lost ──▶ End
 //
-// A sequence is lost when an actor failed while it changed and nothing proves what its
-// pages hold. Only MarkLost makes it so. A lost sequence keeps its pages until its host
-// releases it, because the host may have launched kernels that use them.
+// A sequence is lost when an actor fails while changing it and nothing proves what its pages
+// hold. Only MarkLost makes it so. It keeps its pages until its host releases it, because the
+// host may have launched kernels that use them.
 //
 // # Handles
 //

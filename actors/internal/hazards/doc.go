@@ -21,7 +21,7 @@
 //
 // # Recurrent states
 //
-// The same guest runs with a pool of states that is short in both tiers, and each wait
+// The same test host (type guest) runs with too few state pages in both tiers, and each wait
 // that states need is left out there, too. The engine also moves states: it zeroes working
 // pages, copies them to checkpoints and forks, and copies checkpoints back. Each of these
 // copies is left out in turn, and wrong bytes are found.

@@ -22,11 +22,11 @@
 // By default the overload lasts a part of a second and asserts nothing about
 // time. The report of a run is printed by
 //
-//	go test -v -run Overload ./actors/survival
+//	go test -v -run Overload ./actors/internal/survival
 //
 // and a long one, with its limits on time held, by
 //
-//	KVACTOR_OVERLOAD=5m go test -v -run Overload -timeout 0 ./actors/survival
+//	KVACTOR_OVERLOAD=5m go test -v -run Overload -timeout 0 ./actors/internal/survival
 //
 // Seen on two cores that others used as well, 2026-11-20, refusals at once, 5m: calm
 // 143k tokens/s with 6.1 to 7.3 MiB of live heap; overload 152k tokens/s, 9.9
