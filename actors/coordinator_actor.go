@@ -65,7 +65,9 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 	case *notSaved:
 		// While the core is broken it is not told: a recovery forgets what was saved.
 		if !a.broken() {
+			a.serving = true // it may serve requests
 			a.core.NotSaved(m.items)
+			a.serving = false
 		}
 	case *fence:
 		a.fenced()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -39,18 +40,29 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 	return flush(id, func(m *protocol.Flush) error { return first(s.engine.Do(ctx, m), &m.Err) })
 }
 
-// flush sends a Flush as often as there is room for more of what waits for it.
+// flush sends a Flush until all that waited for room at the first one has been saved. Between
+// two of them save pages may be on their way back with no job at the store, for a moment.
 func flush(id messages.SequenceID, do func(*protocol.Flush) error) (saved int, err error) {
-	for waited := math.MaxInt; ; {
-		m := &protocol.Flush{Sequence: id}
+	m := &protocol.Flush{Sequence: id}
+	for left, patience := math.MaxInt, 0; patience < flushPatience; patience++ {
 		err = do(m)
 		saved += m.Saved
-		if err != nil || m.Waiting == 0 || m.Waiting >= waited {
+		if err != nil || m.Waiting == 0 {
 			return saved, err
 		}
-		waited = m.Waiting
+		if m.Waiting < left {
+			left, patience = m.Waiting, 0
+		} else {
+			time.Sleep(time.Millisecond)
+		}
+		m.Sequence = 0 // it may have ended since
 	}
+	return saved, nil
 }
+
+// flushPatience is how often a Flush is sent in vain before it gives up: save pages are lost where
+// copies to them never end.
+const flushPatience = 1000
 
 // Fetch brings what the store has of a prefix, whole blocks, into host memory. With an
 // encoder–decoder model a prefix without tokens names the input of the encoder, which comes

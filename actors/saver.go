@@ -78,6 +78,7 @@ func newSaver(
 			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
 		}
 		client.unused[p].Store(int32(n))
+		client.savePages[p] = n
 	}
 	return s
 }

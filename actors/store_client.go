@@ -43,6 +43,8 @@ type storeClient struct {
 	encoders chan struct{}  // has a value for each job that is encoded now
 	unused   []atomic.Int32 // how many save pages of each pool are unused
 	awaited  atomic.Bool    // pages may wait for save pages
+	// savePages is how many there are in each pool.
+	savePages []int
 
 	failures int           // one after the other
 	open     bool          // the breaker: the store is not asked
@@ -64,7 +66,7 @@ type storeClient struct {
 // part of every key, so that engines of another geometry find none of these objects.
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
-		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
+		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)), savePages: make([]int, len(g.Pools)),
 		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{}, usable: map[stores.Key]struct{}{},
 		reading: map[stores.Key]chan struct{}{},
 	}
@@ -123,13 +125,17 @@ func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, err
 }
 
 // Room implements coordinator.SaveGate: there is room for as many pages as there are save pages
-// that are not in use, unless the breaker is open.
-func (c *storeClient) Room(room []int) (takes bool) {
+// that are not in use. A pool without save pages takes none, and no pool does while the breaker
+// is open.
+func (c *storeClient) Room(room []int) {
 	c.awaited.Store(true) // before the counts are read: who adds to them looks at it afterwards
+	refuses := c.refuses()
 	for p := range room {
 		room[p] = int(c.unused[p].Load())
+		if refuses || c.savePages[p] == 0 {
+			room[p] = -1
+		}
 	}
-	return !c.refuses()
 }
 
 // Dropped implements coordinator.SaveGate: it counts pages that were not saved.

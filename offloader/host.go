@@ -86,7 +86,9 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	n := c.HostPages + c.SparePages
 	h.limit = c.HostPages
 	h.order = evict.New(evict.Config{
-		Pages: n, Quotas: quotas, Total: h.limit, Policy: evict.Options{Name: c.Policy, Noted: true},
+		Pages: n, Quotas: quotas, Total: h.limit, Policy: evict.Options{
+			Name: c.Policy, Noted: true, BlockTokens: c.TokensPerBlock,
+		},
 	})
 	h.pages = make([]hostPage, n)
 	h.idle = make([]messages.PageID, n)

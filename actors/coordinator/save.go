@@ -18,9 +18,9 @@ type StoreConfig struct {
 
 // SaveGate tells what there is room for on the way to the store.
 type SaveGate interface {
-	// Room sets room[p] to how many pages of pool p can be saved now, and returns false if the
-	// store takes none. What it has no room for waits: NotSaved says that there is room again.
-	Room(room []int) (takes bool)
+	// Room sets room[p] to how many pages of pool p can be saved now, or to -1 if the store takes
+	// none of them. What it has no room for waits: NotSaved says that there is room again.
+	Room(room []int)
 	// Dropped counts pages that are not saved: they have left the pool before there was room, the
 	// store takes none, or with SaveHostEvict they have left memory by another way than host
 	// memory's.
@@ -47,6 +47,7 @@ type saveMark uint8
 const (
 	saveUnknown saveMark = iota
 	saveWaiting          // it is to be saved
+	saveTaken            // there is room for it, and it is looked for
 	saveDone             // it has been offered to the store, or came from there
 	saveAbsent           // the pool held no page when it was looked for
 )
@@ -58,12 +59,19 @@ const (
 // A mark keeps a page from being offered twice; a pool that loses a block clears it.
 type saves struct {
 	config *StoreConfig // nil: no store
-	// waiting has the blocks of pages to be saved, by pool, the oldest first. An entry whose mark
-	// is not saveWaiting is of a page that the pool has lost.
-	waiting [][]protocol.BlockID
+	// waiting has the pages to be saved, by pool, the oldest first. An entry whose mark is not
+	// saveWaiting is of a page that the pool has lost: there are stale[p] of them.
+	waiting [][]waitingPage
+	stale   []int
+	offered int64 // pages that were made to wait
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
-	refused bool  // the store takes none
+}
+
+// waitingPage is the page of a block, the number-th that was made to wait.
+type waitingPage struct {
+	block  protocol.BlockID
+	number int64
 }
 
 // maxWaiting is how many pages of a pool wait for room at most.
@@ -71,55 +79,97 @@ const maxWaiting = 1 << 16
 
 func newSaves(c *Config) *saves {
 	n := len(c.Pools)
-	return &saves{config: c.Store, waiting: make([][]protocol.BlockID, n), marks: make([][]saveMark, n), room: make([]int, n)}
+	return &saves{
+		config: c.Store, waiting: make([][]waitingPage, n), stale: make([]int, n), marks: make([][]saveMark, n), room: make([]int, n),
+	}
 }
 
-// ready tells whether there is room for a page that waits, or the store takes none: then none
-// waits any longer.
+// ready tells whether there is something to do for pages that wait: there is room, or the store
+// takes none of a pool, whose pages then wait no longer.
 func (s *saves) ready() bool {
-	if s.waits() == 0 {
+	if s.waits(s.offered) == 0 {
 		return false
 	}
-	takes := true
-	if s.config.Gate != nil {
-		takes = s.config.Gate.Room(s.room)
+	if s.config.Gate == nil {
+		return true
 	}
-	found := false
+	s.config.Gate.Room(s.room)
 	for p := range s.room {
-		if !takes || s.config.Gate == nil {
-			s.room[p] = maxWaiting
+		if s.room[p] != 0 && len(s.waiting[p]) > s.stale[p] {
+			return true
 		}
-		found = found || s.room[p] > 0 && len(s.waiting[p]) > 0
 	}
-	s.refused = !takes
-	return found
+	return false
 }
 
-// waits is how many pages wait, at most.
-func (s *saves) waits() int {
+// waits is how many pages wait of those that were made to wait up to a number.
+func (s *saves) waits(until int64) int {
 	n := 0
-	for p := range s.waiting {
-		n += len(s.waiting[p])
+	for p, list := range s.waiting {
+		if until == s.offered {
+			n += len(list) - s.stale[p]
+			continue
+		}
+		for _, w := range list {
+			if w.number > until {
+				break
+			}
+			if *s.mark(messages.PoolID(p), w.block) == saveWaiting {
+				n++
+			}
+		}
 	}
 	return n
 }
 
 // offer makes a page wait, unless it was offered before.
 func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
-	switch m := s.mark(p, b); {
-	case *m != saveUnknown:
-	case len(s.waiting[p]) == maxWaiting:
-		s.drop(1)
-	default:
-		*m = saveWaiting
-		s.waiting[p] = append(s.waiting[p], b)
+	m := s.mark(p, b)
+	if *m != saveUnknown {
+		return
 	}
+	if s.stale[p] > len(s.waiting[p])/2 {
+		s.waiting[p] = slices.DeleteFunc(s.waiting[p], func(w waitingPage) bool { return *s.mark(p, w.block) != saveWaiting })
+		s.stale[p] = 0
+	}
+	if len(s.waiting[p]) == maxWaiting {
+		s.drop(1)
+		return
+	}
+	*m = saveWaiting
+	s.offered++
+	s.waiting[p] = append(s.waiting[p], waitingPage{b, s.offered})
+}
+
+// take takes the oldest pages of a pool that wait, as many as there is room for.
+func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.BlockID {
+	room, n := s.room[p], 0
+	if room < 0 || s.config.Gate == nil {
+		room = maxWaiting
+	}
+	for _, w := range s.waiting[p] {
+		if room == 0 {
+			break
+		}
+		n++
+		m := s.mark(p, w.block)
+		if *m != saveWaiting { // or it was lost and offered again, and is listed twice
+			s.stale[p]--
+			continue
+		}
+		*m = saveTaken
+		list = append(list, w.block)
+		room--
+	}
+	s.waiting[p] = slices.Delete(s.waiting[p], 0, n)
+	return list
 }
 
 // clear forgets what is known of a page, which the pool has lost.
 func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
 	m := s.mark(p, b)
 	if *m == saveWaiting {
+		s.stale[p]++
 		s.drop(1)
 	}
 	*m = saveUnknown
@@ -167,8 +217,9 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 // reset forgets everything: after a failure pages may be offered once more, and no one can
 // tell what has reached the store's actor.
 func (s *saves) reset() {
+	s.drop(s.waits(s.offered))
 	for p := range s.marks {
-		s.waiting[p] = s.waiting[p][:0]
+		s.waiting[p], s.stale[p] = s.waiting[p][:0], 0
 		clear(s.marks[p])
 	}
 }
@@ -272,14 +323,11 @@ func (s *saving) begin() bool {
 		return false
 	}
 	s.pools, s.locate.Blocks = s.pools[:0], s.locate.Blocks[:0]
-	for p, list := range all.waiting {
-		n := min(all.room[p], len(list))
-		for _, b := range list[:n] {
-			if *all.mark(messages.PoolID(p), b) == saveWaiting {
-				s.pools, s.locate.Blocks = append(s.pools, messages.PoolID(p)), append(s.locate.Blocks, b)
-			}
+	for p := range all.waiting {
+		s.locate.Blocks = all.take(messages.PoolID(p), s.locate.Blocks)
+		for len(s.pools) < len(s.locate.Blocks) {
+			s.pools = append(s.pools, messages.PoolID(p))
 		}
-		all.waiting[p] = slices.Delete(list, 0, n)
 	}
 	if len(s.pools) == 0 {
 		return false
@@ -314,8 +362,9 @@ func (s *saving) choose() {
 			*m = saveAbsent
 		case !s.worth(int(p), i):
 			*m = saveUnknown // its priority may have risen when the block is reused the next time
-		case all.refused:
-			all.clear(p, b)
+		case all.room[p] < 0:
+			all.drop(1)
+			*m = saveUnknown
 		default:
 			*m = saveDone
 			s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: p, Block: b, From: from})
@@ -351,7 +400,11 @@ type flush struct{ *shared }
 
 func (t *flush) start(request any) {
 	r := request.(*protocol.Flush)
-	r.Err, r.Saved, r.Waiting = nil, 0, t.out.saves.waits()
+	all := t.out.saves
+	if r.Until == 0 {
+		r.Until = all.offered
+	}
+	r.Err, r.Saved, r.Waiting = nil, 0, all.waits(r.Until)
 	if r.Sequence != 0 {
 		if _, refusal := t.sequences.Find(r.Sequence); refusal != nil {
 			r.Err = refusal

@@ -17,11 +17,10 @@ type gate struct {
 }
 
 // Room implements coordinator.SaveGate.
-func (g *gate) Room(room []int) bool {
+func (g *gate) Room(room []int) {
 	for p := range room {
-		room[p] = max(0, g.pages)
+		room[p] = g.pages
 	}
-	return g.pages >= 0
 }
 
 // Dropped implements coordinator.SaveGate.

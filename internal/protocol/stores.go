@@ -91,6 +91,9 @@ type Flush struct {
 	messages.Request
 	Sequence messages.SequenceID // 0: none
 	Saved    int                 // objects saved since the last Flush
-	Waiting  int                 // pages that had no room yet: another Flush waits for these
-	Err      error
+	// Waiting are the pages that have no room yet, of those up to Until; 0: of all. Another Flush
+	// waits for them.
+	Until   int64
+	Waiting int
+	Err     error
 }
