@@ -49,8 +49,8 @@ func (g *gdsf) linked(p int32) {
 	}
 }
 
-// leave notes the weight of a victim. The age never falls.
-func (g *gdsf) leave(p int32) { g.age = max(g.age, g.pages[p].rank) }
+// leave notes the weight of a victim.
+func (g *gdsf) leave(p int32) { g.age = g.pages[p].rank }
 
 // first is the leaf of the least weight.
 func (g *gdsf) first(q *blockQueue) int32 {
