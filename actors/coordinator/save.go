@@ -59,10 +59,10 @@ const (
 // A mark keeps a page from being offered twice; a pool that loses a block clears it.
 type saves struct {
 	config *StoreConfig // nil: no store
-	// waiting has the pages to be saved, by pool, the oldest first. An entry whose mark is not
-	// saveWaiting is of a page that the pool has lost: there are stale[p] of them.
+	// waiting lists the pages to be saved, by pool, the oldest first. An entry whose mark is not
+	// saveWaiting is of a page that was lost since. One that was offered again is listed twice.
 	waiting [][]waitingPage
-	stale   []int
+	count   []int // of marks saveWaiting, by pool
 	offered int64 // pages that were made to wait
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
@@ -80,7 +80,7 @@ const maxWaiting = 1 << 16
 func newSaves(c *Config) *saves {
 	n := len(c.Pools)
 	return &saves{
-		config: c.Store, waiting: make([][]waitingPage, n), stale: make([]int, n), marks: make([][]saveMark, n), room: make([]int, n),
+		config: c.Store, waiting: make([][]waitingPage, n), count: make([]int, n), marks: make([][]saveMark, n), room: make([]int, n),
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *saves) ready() bool {
 	}
 	s.config.Gate.Room(s.room)
 	for p := range s.room {
-		if s.room[p] != 0 && len(s.waiting[p]) > s.stale[p] {
+		if s.room[p] != 0 && s.count[p] > 0 {
 			return true
 		}
 	}
@@ -107,7 +107,7 @@ func (s *saves) waits(until int64) int {
 	n := 0
 	for p, list := range s.waiting {
 		if until == s.offered {
-			n += len(list) - s.stale[p]
+			n += s.count[p]
 			continue
 		}
 		for _, w := range list {
@@ -124,21 +124,47 @@ func (s *saves) waits(until int64) int {
 
 // offer makes a page wait, unless it was offered before.
 func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
-	m := s.mark(p, b)
-	if *m != saveUnknown {
+	if *s.mark(p, b) != saveUnknown {
 		return
 	}
-	if s.stale[p] > len(s.waiting[p])/2 {
-		s.waiting[p] = slices.DeleteFunc(s.waiting[p], func(w waitingPage) bool { return *s.mark(p, w.block) != saveWaiting })
-		s.stale[p] = 0
+	if len(s.waiting[p]) > 2*s.count[p] {
+		s.compact(p)
 	}
-	if len(s.waiting[p]) == maxWaiting {
+	if s.count[p] == maxWaiting {
 		s.drop(1)
 		return
 	}
-	*m = saveWaiting
+	s.set(p, b, saveWaiting)
 	s.offered++
 	s.waiting[p] = append(s.waiting[p], waitingPage{b, s.offered})
+}
+
+// set changes a mark.
+func (s *saves) set(p messages.PoolID, b protocol.BlockID, to saveMark) {
+	m := s.mark(p, b)
+	if *m == saveWaiting {
+		s.count[p]--
+	}
+	if to == saveWaiting {
+		s.count[p]++
+	}
+	*m = to
+}
+
+// compact removes all entries but the oldest of each page that waits.
+func (s *saves) compact(p messages.PoolID) {
+	list, n := s.waiting[p], 0
+	for _, w := range list {
+		if *s.mark(p, w.block) == saveWaiting {
+			s.set(p, w.block, saveTaken) // so that another entry is none of a page that waits
+			list[n] = w
+			n++
+		}
+	}
+	s.waiting[p] = list[:n]
+	for _, w := range s.waiting[p] {
+		s.set(p, w.block, saveWaiting)
+	}
 }
 
 // take takes the oldest pages of a pool that wait, as many as there is room for.
@@ -152,14 +178,11 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 			break
 		}
 		n++
-		m := s.mark(p, w.block)
-		if *m != saveWaiting { // or it was lost and offered again, and is listed twice
-			s.stale[p]--
-			continue
+		if *s.mark(p, w.block) == saveWaiting {
+			s.set(p, w.block, saveTaken)
+			list = append(list, w.block)
+			room--
 		}
-		*m = saveTaken
-		list = append(list, w.block)
-		room--
 	}
 	s.waiting[p] = slices.Delete(s.waiting[p], 0, n)
 	return list
@@ -167,12 +190,10 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 
 // clear forgets what is known of a page, which the pool has lost.
 func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
-	m := s.mark(p, b)
-	if *m == saveWaiting {
-		s.stale[p]++
+	if *s.mark(p, b) == saveWaiting {
 		s.drop(1)
 	}
-	*m = saveUnknown
+	s.set(p, b, saveUnknown)
 }
 
 // drop counts pages that are not saved.
@@ -219,7 +240,7 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 func (s *saves) reset() {
 	s.drop(s.waits(s.offered))
 	for p := range s.marks {
-		s.waiting[p], s.stale[p] = s.waiting[p][:0], 0
+		s.waiting[p], s.count[p] = s.waiting[p][:0], 0
 		clear(s.marks[p])
 	}
 }
@@ -259,7 +280,7 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 			s.clear(e.Pool, b)
 		case e.Kind == protocol.HostAttach:
 			// These contents have just come from the store.
-			*m = saveDone
+			s.set(e.Pool, b, saveDone)
 		// Also of contents that come back from host memory, which were stored before.
 		case offers:
 			s.offer(e.Pool, b)
