@@ -207,8 +207,10 @@ func (c *Coordinator) next() bool {
 			return true
 		}
 		// It is served before the step that has begun: hosts are told of the new page numbers
-		// before they get the answer of that step.
-		if !k.round.parked && c.auto.due(k.round.request) {
+		// before they get the answer of that step. No second move follows: batches that wait try
+		// again after the first, and what they lack then may ask for the memory back, for ever.
+		if !k.round.parked && !k.round.followsMove && c.auto.due(k.round.request) {
+			k.round.followsMove = true
 			k.queue.pushFirst(k.round.queued)
 			c.auto.request = messages.Rebalance{}
 			k.round.queued = queued{request: &c.auto.request}

@@ -6,6 +6,8 @@ type queued struct {
 	// parked: the request has waited in the admission queue and has been taken out
 	// of it, to be tried again.
 	parked bool
+	// followsMove: memory has moved between pools before the request, which is served now.
+	followsMove bool
 }
 
 // queue is first in, first out. Its array is used again.
