@@ -2,7 +2,6 @@ package kvactor
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -17,8 +16,7 @@ import (
 // Config is what an engine is made of.
 type Config struct {
 	Model Model
-	// Cache starts from DefaultCache. The zero value stands for DefaultCache; one with
-	// some fields set must have all of them.
+	// Cache starts from DefaultCache, or has the fields alone that differ from it.
 	Cache CacheConfig
 	// Pages are the page counts of each pool, by PoolID, in device and in host memory:
 	// Cache.HostCacheSize has no effect then. With nil the engine divides
@@ -95,6 +93,7 @@ func (e *Engine) leave(s *Sequence) {
 // Close gives it back. ErrConfigInvalid names all fields of the configuration that are
 // wrong, and ErrNotSupported what the engine cannot serve.
 func Open(config Config, list ...Option) (*Engine, error) {
+	config.Cache = config.Cache.WithDefaults()
 	if err := config.useless(); err != nil {
 		return nil, err
 	}
@@ -126,9 +125,6 @@ func (c *Config) useless() error {
 	case c.Device == nil:
 		return refusals.New(ErrConfigInvalid,
 			"Config.Device is nil: gpu/sim, gpu/host and gpu/cuda have devices")
-	case cache.EvictionPolicy == "" && !reflect.ValueOf(*cache).IsZero():
-		return refusals.New(ErrConfigInvalid, "a cache configuration with some fields alone: "+
-			"start from DefaultCache, in which all are set")
 	case c.Pages != nil || cache.HostCacheSize == 0:
 		return nil
 	case !cache.EnableBlockReuse:

@@ -131,16 +131,13 @@ func TestOpenWithoutADevice(t *testing.T) {
 	assert.ErrorContains(t, err, "Config.Device is nil")
 }
 
-// Host memory that nothing could use is refused, and so is a configuration of some fields.
+// Host memory that nothing could use is refused.
 func TestUselessConfigurations(t *testing.T) {
 	type cache = kvactor.CacheConfig
 	const host = "host_cache_size 1048576 without "
 	for want, change := range map[string]func(*cache){
 		host + "enable_block_reuse": func(c *cache) { c.EnableBlockReuse = false },
 		host + "onboard_blocks":     func(c *cache) { c.OnboardBlocks = false },
-		"with some fields alone: start from DefaultCache": func(c *cache) {
-			*c = cache{TokensPerBlock: 16, EnableBlockReuse: true}
-		},
 	} {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 		require.NoError(t, err)

@@ -85,6 +85,30 @@ func TestTheZeroCache(t *testing.T) {
 	}
 }
 
+// A configuration of some fields has the defaults of the others: reuse is on.
+func TestACacheOfSomeFields(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	e, err := Open(Config{
+		Model:  Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: Float16, MaxSeqLen: 64},
+		Cache:  CacheConfig{TokensPerBlock: 4, EventBufferMaxSize: 8},
+		Device: device,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 4, e.Pools()[0].TokensPerBlock)
+	_, err = e.Events(t.Context(), 0)
+	require.NoError(t, err)
+	for _, reused := range []int{0, 8} {
+		s, err := e.Admit(t.Context(), AdmitRequest{Tokens: make([]Token, 9)})
+		require.NoError(t, err)
+		assert.Equal(t, reused, s.Reused())
+		require.NoError(t, s.Commit(t.Context(), 9, Ticket{}))
+		require.NoError(t, s.Release(t.Context(), Ticket{}))
+	}
+	_, err = e.Close(t.Context())
+	require.NoError(t, err)
+}
+
 // What a host does to the list of pools is its own.
 func TestPoolsIsACopy(t *testing.T) {
 	e := two(t)

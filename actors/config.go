@@ -2,7 +2,6 @@ package actors
 
 import (
 	"log/slog"
-	"reflect"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -13,7 +12,7 @@ import (
 // Config says what an engine is made of.
 type Config struct {
 	Model windows.Model
-	// Cache starts from windows.DefaultConfig, which the zero value stands for.
+	// Cache starts from windows.DefaultConfig, or has the fields alone that differ from it.
 	Cache windows.Config
 	// Pages are the exact page counts of each pool, by PoolID, the cross pool
 	// last. With nil the engine splits the device's free memory and
@@ -40,9 +39,7 @@ func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 	if c.Device == nil {
 		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
 	}
-	if reflect.ValueOf(c.Cache).IsZero() {
-		c.Cache = windows.DefaultConfig()
-	}
+	c.Cache = c.Cache.WithDefaults()
 	if c.Pages == nil {
 		c.Cache = c.Cache.ForMixedLengths(c.Model)
 	}

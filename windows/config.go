@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -13,8 +14,14 @@ import (
 
 // Config is the cache configuration. Names and defaults are those of
 // TensorRT-LLM's KvCacheConfig, and the name of a field in files and in errors
-// is the Go name in lower case with underscores. Start from DefaultConfig: the
-// zero value is not valid. Package kvconfig reads a Config from JSON and YAML.
+// is the Go name in lower case with underscores. Package kvconfig reads a Config
+// from JSON and YAML.
+//
+// A Config that starts from DefaultConfig means what its fields say. In any other the zero
+// value of a field stands for its default, also for the flags that are on by default and for
+// SecondaryOffloadMinPriority: these are switched off, or set to 0, in a DefaultConfig only.
+// Engines and plans fill in the defaults; the functions of this package take a Config with
+// all fields set, as WithDefaults returns it.
 type Config struct {
 	// TokensPerBlock is the size of a block, a power of two greater than 1.
 	TokensPerBlock int
@@ -101,6 +108,8 @@ type Config struct {
 
 	UseUVM       bool   // deprecated: true is refused
 	TransferMode string // deprecated: refused unless empty
+
+	complete bool // the zero value of a field is meant, and not its default
 }
 
 // DefaultConfig returns the configuration in which every field has its default.
@@ -116,7 +125,28 @@ func DefaultConfig() Config {
 		CopyOnPartialReuse:          true,
 		EvictionPolicy:              PriorityLRU,
 		OffloadAhead:                true,
+		complete:                    true,
 	}
+}
+
+// WithDefaults sets the fields that are zero to their defaults, unless c started from
+// DefaultConfig or has been filled in already.
+func (c Config) WithDefaults() Config {
+	if c.complete {
+		return c
+	}
+	d := DefaultConfig()
+	c.TokensPerBlock = cmp.Or(c.TokensPerBlock, d.TokensPerBlock)
+	c.DType = cmp.Or(c.DType, d.DType)
+	c.FreeGPUMemoryFraction = cmp.Or(c.FreeGPUMemoryFraction, d.FreeGPUMemoryFraction)
+	c.SecondaryOffloadMinPriority = cmp.Or(
+		c.SecondaryOffloadMinPriority, d.SecondaryOffloadMinPriority)
+	c.OnboardBlocks, c.OffloadAhead = d.OnboardBlocks, d.OffloadAhead
+	c.EnableBlockReuse, c.EnablePartialReuse = d.EnableBlockReuse, d.EnablePartialReuse
+	c.CopyOnPartialReuse = d.CopyOnPartialReuse
+	c.EvictionPolicy = cmp.Or(c.EvictionPolicy, d.EvictionPolicy)
+	c.complete = true
+	return c
 }
 
 // Validate checks the configuration and the model. The error is an ErrConfigInvalid

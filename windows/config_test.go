@@ -3,6 +3,7 @@ package windows
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -186,4 +187,47 @@ func TestJoin(t *testing.T) {
 	err := Join(errors.New("a"), nil, refusals.New(messages.ErrBadRequest, "b"))
 	require.EqualError(t, err, "a; b")
 	assert.ErrorIs(t, err, messages.ErrConfigInvalid)
+}
+
+// In a configuration of some fields each of the others, one by one, has its default; one that
+// starts from DefaultConfig keeps what is zero.
+func TestWithDefaults(t *testing.T) {
+	def := reflect.ValueOf(DefaultConfig())
+	assert.Equal(t, DefaultConfig(), Config{}.WithDefaults())
+	for i, field := range reflect.VisibleFields(def.Type()) {
+		if !field.IsExported() {
+			continue
+		}
+		t.Run(field.Name, func(t *testing.T) {
+			var some, want Config
+			want = DefaultConfig()
+			for _, c := range []*Config{&some, &want} {
+				setOther(t, reflect.ValueOf(c).Elem().Field(i))
+			}
+			assert.Equal(t, want, some.WithDefaults())
+			cleared := DefaultConfig()
+			reflect.ValueOf(&cleared).Elem().Field(i).SetZero()
+			assert.Equal(t, cleared, cleared.WithDefaults())
+		})
+	}
+}
+
+// setOther sets a field to a value that is neither zero nor, but for flags, a default.
+func setOther(t *testing.T, field reflect.Value) {
+	switch field.Kind() {
+	case reflect.Bool:
+		field.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		field.SetInt(64)
+	case reflect.Float64:
+		field.SetFloat(0.25)
+	case reflect.String:
+		field.SetString("other")
+	case reflect.Slice:
+		field.Set(reflect.ValueOf([]int{64}))
+	case reflect.Map:
+		field.Set(reflect.ValueOf(map[string]float64{"a": 0.5}))
+	default:
+		t.Fatalf("a field of kind %v", field.Kind())
+	}
 }

@@ -45,10 +45,10 @@ func TestEveryField(t *testing.T) {
 	for name, read := range readers {
 		got, err := read(strings.NewReader(everything))
 		require.NoError(t, err, name)
-		assert.Equal(t, want, got, name)
+		assert.EqualExportedValues(t, want, got, name)
 		got, err = read(strings.NewReader(`{"kv_cache_config":` + everything + `}`))
 		require.NoError(t, err, name)
-		assert.Equal(t, want, got, name)
+		assert.EqualExportedValues(t, want, got, name)
 	}
 	var written map[string]any
 	require.NoError(t, json.Unmarshal([]byte(everything), &written))

@@ -51,6 +51,7 @@ func (c *Collection) Plan(o Options) (*Plan, error) {
 	if o.MaxSequences < 1 {
 		return nil, refusals.New(messages.ErrConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
 	}
+	o.Cache = o.Cache.WithDefaults()
 	c = c.resolved(o.Cache)
 	p := &Plan{
 		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences, maxSeqLen: o.MaxSeqLen,

@@ -396,3 +396,13 @@ func TestMeasured(t *testing.T) {
 		assert.NotContains(t, err.Error(), "%!")
 	}
 }
+
+// A plan fills in what a cache configuration of some fields leaves out.
+func TestACacheOfSomeFields(t *testing.T) {
+	var c Collection
+	require.NoError(t, c.Add("kv", 0, PagedKV{NumKVHeads: 1, HeadDim: 8, DType: windows.Float16}))
+	plan, err := c.Plan(Options{Cache: windows.Config{TokensPerBlock: 4}, MaxSeqLen: 64, MaxSequences: 1})
+	require.NoError(t, err)
+	assert.Equal(t, 4, plan.Cache.TokensPerBlock)
+	assert.True(t, plan.Cache.EnableBlockReuse)
+}
