@@ -286,7 +286,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"no size":               {"--memory", "many"},
 		"loopback":              {"--memory", "8MiB", "--listen", "0.0.0.0:0"},
 		"--policy lru: there":   {"--memory", "8MiB", "--policy", "lru"},
-		"what sessions say":     {"--memory", "8MiB", "--config", config},
+		"sessions set it":       {"--memory", "8MiB", "--config", config},
 		"no such file":          {"--memory", "8MiB", "--config", dir + "/none"},
 		"gold=0.5":              {"--memory", "8MiB", "--quota", "secret"},
 		"--aliases":             {"--memory", "8MiB", "--aliases", "sglang"},
@@ -295,7 +295,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"less than 1 MiB":       {"--memory", "8KiB"},
 		"unknown flag":          {"--memroy", "8MiB"},
 		"published of one":      {"--memory", "8MiB", "--engines", "2", "--events", "tcp://127.0.0.1:0"},
-		"is a part of the memo": {"--memory", "8MiB", "--staging", "9MiB"},
+		"must be less than its": {"--memory", "8MiB", "--staging", "9MiB"},
 	} {
 		var errs bytes.Buffer
 		status := run(context.Background(), append(args, base...), io.Discard, &errs)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -56,6 +57,31 @@ func TestFlagsAndFile(t *testing.T) {
 	assert.Equal(t, actors.SaveHostEvict, f.Store.Save)
 	assert.Equal(t, metrics.AliasVLLM|metrics.AliasVLLMLegacy|metrics.AliasTensorRTLLM, f.Aliases)
 	assert.Equal(t, []uint32{7}, f.UIDs)
+}
+
+// A file of TensorRT-LLM's options may have keys that a session sets, or that are about GPU memory.
+// Each is refused with what sets it instead.
+func TestKeysOfSessions(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "trtllm.yaml")
+	text := "max_batch_size: 8\nkv_cache_config: {tokens_per_block: 64, dtype: fp8, host_cache_size: 2097152, " +
+		"max_attention_window: [512, 4096], sink_token_length: 4, free_gpu_memory_fraction: 0.8}\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	var errs bytes.Buffer
+	args := []string{"--socket", dir + "/s", "--memory", "1MiB", "--config", file}
+	status := run(t.Context(), args, io.Discard, &errs)
+	assert.NotZero(t, status)
+	for _, want := range []string{
+		"tokens_per_block 64: sessions set it, as block_tokens of Open;",
+		"max_attention_window [512 4096]: sessions set it, as window of their groups;",
+		"dtype fp8: sessions set the bytes of a block, as layer_bytes of their groups;",
+		"sink_token_length 4: groups of sessions have no sinks;",
+		"free_gpu_memory_fraction 0.8: the daemon uses no GPU memory, and --memory sets its size;",
+		"host_cache_size 2097152: this part of the memory takes what a store brings, " +
+			"and must be less than its 1048576 bytes",
+	} {
+		assert.Contains(t, errs.String(), want)
+	}
 }
 
 // Metrics and events of the engine are at the addresses that flags name.

@@ -63,12 +63,21 @@ func (c *Config) check() error {
 	say(c.Engines < 1 || c.Engines > 64, "%d engines are not 1 to 64", c.Engines)
 	say(c.Sessions < 1 || c.Handles < 1 || c.Deadline <= 0, "the bounds of sessions must be positive")
 	say(c.RequestBytes < openBytes, "requests of %d bytes: at least %d", c.RequestBytes, openBytes)
-	say(c.Cache.TokensPerBlock != d.TokensPerBlock, "tokens_per_block is what sessions say")
-	say(len(c.Cache.MaxAttentionWindow) > 0, "max_attention_window is what sessions say")
-	say(c.Cache.SinkTokenLength != 0, "sink_token_length is not served")
-	say(c.Cache.DType != d.DType, "dtype is what sessions know")
-	say(c.Cache.FreeGPUMemoryFraction != d.FreeGPUMemoryFraction, "free_gpu_memory_fraction: the memory of the daemon is all for pages")
-	say(c.Cache.HostCacheSize >= c.MemoryBytes, "host_cache_size %d is a part of the memory, %d", c.Cache.HostCacheSize, c.MemoryBytes)
+	cache := &c.Cache
+	say(cache.TokensPerBlock != d.TokensPerBlock,
+		"tokens_per_block %d: sessions set it, as block_tokens of Open; remove it here", cache.TokensPerBlock)
+	say(len(cache.MaxAttentionWindow) > 0,
+		"max_attention_window %v: sessions set it, as window of their groups; remove it here", cache.MaxAttentionWindow)
+	say(cache.DType != d.DType,
+		"dtype %s: sessions set the bytes of a block, as layer_bytes of their groups; remove it here", cache.DType)
+	say(cache.SinkTokenLength != 0,
+		"sink_token_length %d: groups of sessions have no sinks; remove it here", cache.SinkTokenLength)
+	say(cache.FreeGPUMemoryFraction != d.FreeGPUMemoryFraction,
+		"free_gpu_memory_fraction %v: the daemon uses no GPU memory, and --memory sets its size; remove it here",
+		cache.FreeGPUMemoryFraction)
+	say(cache.HostCacheSize >= c.MemoryBytes,
+		"host_cache_size %d: this part of the memory takes what a store brings, and must be less than its %d bytes",
+		cache.HostCacheSize, c.MemoryBytes)
 	say(c.Events.Enable && c.Engines > 1, "events are published of one engine, not of %d", c.Engines)
 	if c.Listen != "" {
 		problems = append(problems, loopback(c.Listen))
