@@ -108,7 +108,7 @@ func decodeServer(c *cobra.Command, f *handoverFlags) (err error) {
 	defer func() { err = errors.Join(err, r.Close()) }()
 	listener, err := page.Listen(c.Context(), f.listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen: %w", err)
 	}
 	defer context.AfterFunc(c.Context(), func() { _ = listener.Close() })()
 	fmt.Fprintln(c.OutOrStdout(), listener.Addr())

@@ -235,6 +235,7 @@ func TestFlagErrors(t *testing.T) {
 		"--device-tokens 0 is not at least 1":                                                    {"fleet", "--device-tokens", "0"},
 		"--save never is none of commit, reuse":                                                  {"fleet", "--save", "never"},
 		"--ranks 0 is not at least 1":                                                            {"--ranks", "0"},
+		"--serve: address nowhere: missing port in address":                                      {"--serve", "nowhere"},
 	} {
 		status, out, errs := command(t, "", args...)
 		assert.Equal(t, statusUsage, status, want)

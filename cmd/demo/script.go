@@ -16,7 +16,9 @@ func scriptCommand() *cobra.Command {
 		Short: "Drive the engine with a file of requests",
 		Long: `script reads requests, one JSON object a line, from FILE, or from standard input
 without FILE or with -, and answers each with one line of JSON. The exit status
-is 0 when the input was read to its end, 2 when it could not be read.`,
+is 0 when the input was read to its end, 2 when it could not be read.
+
+docs/script.md lists the requests and their fields.`,
 		Example: `  demo script requests.jsonl
   echo '{"op":"close"}' | demo script`,
 		Args: cobra.MaximumNArgs(1),

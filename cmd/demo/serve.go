@@ -158,7 +158,9 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 		return nil, errors.Join(err, s.closeStore())
 	}
 	if s.scheduler, err = scheduler.New(s.runner, f.limits); err == nil {
-		s.listener, err = page.Listen(ctx, f.listen)
+		if s.listener, err = page.Listen(ctx, f.listen); err != nil {
+			err = fmt.Errorf("--listen: %w", err)
+		}
 	}
 	if err == nil {
 		err = s.observer.Attach(ctx, s.runner.Engine.Actors(), s.runner.Engine.Pools())

@@ -345,7 +345,7 @@ func TestServePolicy(t *testing.T) {
 func TestServeMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no such file":              {"serve", "--model", "none"},
-		"listen":                    {"serve", "--model", "tiny", "--listen", "nowhere:99999"},
+		"--listen: ":                {"serve", "--model", "tiny", "--listen", "nowhere:99999"},
 		"--running -1":              {"serve", "--model", "tiny", "--running", "-1"},
 		"--waiting 0":               {"serve", "--model", "tiny", "--waiting", "0"},
 		"--step-tokens 0":           {"serve", "--model", "tiny", "--step-tokens", "0"},

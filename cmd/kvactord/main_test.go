@@ -292,6 +292,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"--aliases":             {"--memory", "8MiB", "--aliases", "sglang"},
 		"--save":                {"--memory", "8MiB", "--save", "never"},
 		"--store":               {"--memory", "8MiB", "--store", "nowhere://"},
+		"--listen: address":     {"--memory", "8MiB", "--listen", "nowhere"},
+		"--metrics: ":           {"--memory", "8MiB", "--metrics", "nowhere"},
 		"less than 1 MiB":       {"--memory", "8KiB"},
 		"unknown flag":          {"--memroy", "8MiB"},
 		"published of one":      {"--memory", "8MiB", "--engines", "2", "--events", "tcp://127.0.0.1:0"},

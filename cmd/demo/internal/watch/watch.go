@@ -24,7 +24,7 @@ type Watcher struct {
 	stop    func()
 }
 
-// Start listens at an address and says so. An address without a host is on the loopback
+// Start listens at the address of --serve and says so. An address without a host is on the loopback
 // interface.
 func Start(address, title string, out io.Writer) (*Watcher, error) {
 	w := &Watcher{title: title}
@@ -36,7 +36,7 @@ func Start(address, title string, out io.Writer) (*Watcher, error) {
 		http.Error(rw, "no engine runs", http.StatusServiceUnavailable)
 	}))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--serve: %w", err)
 	}
 	w.at, w.stop = at, stop
 	_, err = fmt.Fprintf(out, "watch at http://%s\n", at)

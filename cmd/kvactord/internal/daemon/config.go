@@ -89,10 +89,10 @@ func (c *Config) check() error {
 func loopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen: %w", err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s: only the loopback interface is served", address)
+		return fmt.Errorf("--listen %s: only the loopback interface is served", address)
 	}
 	return nil
 }

@@ -67,14 +67,16 @@ func (d *Daemon) listen() error {
 	if c.Listen != "" {
 		tcp, err := net.Listen("tcp", c.Listen)
 		if err != nil {
-			return err
+			return fmt.Errorf("--listen: %w", err)
 		}
 		d.listeners = append(d.listeners, tcp)
 	}
 	if c.Metrics != "" {
-		d.page, err = page.Listen(context.Background(), c.Metrics)
+		if d.page, err = page.Listen(context.Background(), c.Metrics); err != nil {
+			return fmt.Errorf("--metrics: %w", err)
+		}
 	}
-	return err
+	return nil
 }
 
 // listenUnix listens at a path that is the user's alone from the beginning. A socket that
