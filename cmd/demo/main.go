@@ -18,6 +18,8 @@ import (
 
 	"github.com/pkg/profile"
 	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/internal/commandline"
 )
 
 // Exit statuses.
@@ -89,9 +91,7 @@ func rootCommand() *cobra.Command {
   demo --profile cpu --profile-dir /tmp
   demo replay trace.jsonl.gz --pages 20000 --atomic
   demo script cmd/demo/testdata/readme.jsonl`
-	root.Version = version()
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetFlagErrorFunc(explainFlag)
+	commandline.Prepare(root)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand(), handoverCommand())
 	return root

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay/page"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/internal/commandline"
 )
 
 // reportIntervals is how many parts of the time a report has, about as many as a plot can show.
@@ -73,7 +73,7 @@ func (f *replayFlags) intervals() int {
 // writeReports writes the page, the images and the plots on the terminal.
 func (f *replayFlags) writeReports(c *cobra.Command, path string, t *replay.Trace, results []*replay.Result) error {
 	origin := page.Origin{
-		Command: commandLine(c, path), Version: version(), Date: time.Now().UTC().Format(time.RFC3339),
+		Command: commandLine(c, path), Version: commandline.Version(), Date: time.Now().UTC().Format(time.RFC3339),
 		Machine: fmt.Sprintf("%s, %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 	}
 	data, err := page.Gather(c.Context(), origin, filepath.Base(path), t, results)
@@ -152,19 +152,4 @@ func commandLine(c *cobra.Command, args ...string) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// version is that of the module, with the commit if the build knows it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "kvactor, unknown version"
-	}
-	text := "kvactor " + info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]) {
-			text += " " + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return text
 }

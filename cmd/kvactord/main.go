@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvactor/kvactor/cmd/internal/commandline"
 	"github.com/kvactor/kvactor/cmd/kvactord/internal/daemon"
 )
 
@@ -89,6 +90,7 @@ see docs/kvactord.md for tenants that must not.`,
 			return nil
 		},
 	}
+	commandline.Prepare(c)
 	f.add(c.Flags())
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -306,6 +307,42 @@ func TestWrongCommandLines(t *testing.T) {
 		assert.NotContains(t, errs.String(), "secret")
 		assert.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
 	}
+}
+
+// An error of a flag names the flag and its value, and no type of Go.
+func TestFlagErrors(t *testing.T) {
+	for want, args := range map[string][]string{
+		`--engines "x": it is not a number`:                             {"--engines", "x"},
+		`--engines "99999999999999999999": it is out of range`:          {"--engines", "99999999999999999999"},
+		`--allow-uid "bob": it is not a number`:                         {"--allow-uid", "bob"},
+		`--deadline "soon": it is not a time such as 20s`:               {"--deadline", "soon"},
+		`--store-required "maybe": it is neither true nor false`:        {"--store-required=maybe"},
+		"--engines 0 is not within 1 and 64":                            {"--engines", "0"},
+		"--sessions 0 is not at least 1; --handles 0 is not at least 1": {"--sessions", "0", "--handles", "0"},
+		"--deadline 0s is not above 0":                                  {"--deadline", "0s"},
+	} {
+		var errs bytes.Buffer
+		base := []string{"--socket", filepath.Join(t.TempDir(), "s"), "--memory", "8MiB"}
+		assert.Equal(t, statusUsage, run(t.Context(), append(args, base...), io.Discard, &errs), want)
+		assert.Equal(t, "kvactord: "+want+"\n", errs.String())
+	}
+}
+
+// Each flag with a value says what the value is, not its type in Go.
+func TestPlaceholders(t *testing.T) {
+	command(io.Discard).Flags().VisitAll(func(f *pflag.Flag) {
+		name, usage := pflag.UnquoteUsage(f)
+		if f.Value.Type() != "bool" {
+			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "duration"}, name, "--%s", f.Name)
+		}
+		assert.NotEmpty(t, usage)
+	})
+}
+
+func TestVersion(t *testing.T) {
+	var out, errs bytes.Buffer
+	assert.Zero(t, run(t.Context(), []string{"--version"}, &out, &errs), errs.String())
+	assert.Regexp(t, `^kvactor \S+.*\n$`, out.String())
 }
 
 func TestSizes(t *testing.T) {

@@ -59,10 +59,12 @@ func (c *Config) check() error {
 	}
 	d := kvactor.DefaultCache()
 	say(c.Socket == "", "there is no socket")
-	say(c.MemoryBytes < 1<<20, "%d bytes of memory are less than 1 MiB", c.MemoryBytes)
-	say(c.Engines < 1 || c.Engines > 64, "%d engines are not 1 to 64", c.Engines)
-	say(c.Sessions < 1 || c.Handles < 1 || c.Deadline <= 0, "the bounds of sessions must be positive")
-	say(c.RequestBytes < openBytes, "requests of %d bytes: at least %d", c.RequestBytes, openBytes)
+	say(c.MemoryBytes < 1<<20, "--memory: %d bytes are less than 1 MiB", c.MemoryBytes)
+	say(c.Engines < 1 || c.Engines > 64, "--engines %d is not within 1 and 64", c.Engines)
+	say(c.Sessions < 1, "--sessions %d is not at least 1", c.Sessions)
+	say(c.Handles < 1, "--handles %d is not at least 1", c.Handles)
+	say(c.Deadline <= 0, "--deadline %s is not above 0", c.Deadline)
+	say(c.RequestBytes < openBytes, "--request-bytes %d is not at least %d", c.RequestBytes, openBytes)
 	cache := &c.Cache
 	say(cache.TokensPerBlock != d.TokensPerBlock,
 		"tokens_per_block %d: sessions set it, as block_tokens of Open; remove it here", cache.TokensPerBlock)
