@@ -72,11 +72,11 @@ func TestKeysOfSessions(t *testing.T) {
 	status := run(t.Context(), args, io.Discard, &errs)
 	assert.NotZero(t, status)
 	for _, want := range []string{
-		"tokens_per_block 64: sessions set it, as block_tokens of Open;",
-		"max_attention_window [512 4096]: sessions set it, as window of their groups;",
-		"dtype fp8: sessions set the bytes of a block, as layer_bytes of their groups;",
-		"sink_token_length 4: groups of sessions have no sinks;",
-		"free_gpu_memory_fraction 0.8: the daemon uses no GPU memory, and --memory sets its size;",
+		"tokens_per_block 64: sessions set it, as block_tokens of Open,",
+		"max_attention_window [512 4096]: sessions set it, as window of their groups,",
+		"dtype fp8: sessions set the bytes of a block, as layer_bytes of their groups,",
+		"sink_token_length 4: groups of sessions have no sinks,",
+		"free_gpu_memory_fraction 0.8: the daemon uses no GPU memory, and --memory sets its size,",
 		"host_cache_size 2097152: this part of the memory takes what a store brings, " +
 			"and must be less than its 1048576 bytes",
 	} {
