@@ -67,18 +67,23 @@ func (c *Config) check() error {
 	say(c.RequestBytes < openBytes, "--request-bytes %d is not at least %d", c.RequestBytes, openBytes)
 	cache := &c.Cache
 	say(cache.TokensPerBlock != d.TokensPerBlock,
-		"tokens_per_block %d: sessions set it, as block_tokens of Open, so it has no place here", cache.TokensPerBlock)
+		"tokens_per_block %d: sessions set it, as block_tokens of Open, so it has no place here",
+		cache.TokensPerBlock)
 	say(len(cache.MaxAttentionWindow) > 0,
-		"max_attention_window %v: sessions set it, as window of their groups, so it has no place here", cache.MaxAttentionWindow)
+		"max_attention_window %v: sessions set it, as window of their groups, so it has no place here",
+		cache.MaxAttentionWindow)
 	say(cache.DType != d.DType,
-		"dtype %s: sessions set the bytes of a block, as layer_bytes of their groups, so it has no place here", cache.DType)
+		"dtype %s: sessions set the bytes of a block, as layer_bytes of their groups, "+
+			"so it has no place here", cache.DType)
 	say(cache.SinkTokenLength != 0,
 		"sink_token_length %d: groups of sessions have no sinks, so it has no place here", cache.SinkTokenLength)
 	say(cache.FreeGPUMemoryFraction != d.FreeGPUMemoryFraction,
-		"free_gpu_memory_fraction %v: the daemon uses no GPU memory, and --memory sets its size, so it has no place here",
+		"free_gpu_memory_fraction %v: the daemon uses no GPU memory, and --memory sets its size, "+
+			"so it has no place here",
 		cache.FreeGPUMemoryFraction)
 	say(cache.HostCacheSize >= c.MemoryBytes,
-		"host_cache_size %d: this part of the memory takes what a store brings, and must be less than its %d bytes",
+		"host_cache_size %d: this part of the memory takes what a store brings, "+
+			"and must be less than its %d bytes",
 		cache.HostCacheSize, c.MemoryBytes)
 	say(c.Events.Enable && c.Engines > 1, "events are published of one engine, not of %d", c.Engines)
 	if c.Listen != "" {
