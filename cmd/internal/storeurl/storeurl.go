@@ -24,11 +24,8 @@ func Open(ctx context.Context, text string) (stores.Store, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
-	case u.Scheme == "file" && u.RawQuery == "":
-		// Files appear under their names when they are complete, without a second file each.
-		u.RawQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"
 	case u.Scheme != "file":
 		return nil, fmt.Errorf("%w: %q begins with neither file: nor valkey: as its scheme", stores.ErrURL, text)
 	}
-	return blob.Open(ctx, u.String(), blob.Options{})
+	return blob.Open(ctx, text, blob.Options{})
 }

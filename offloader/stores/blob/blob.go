@@ -2,7 +2,7 @@
 // S3, Google Cloud Storage, Azure, memory. The package imports no driver. A host
 // imports those that it wants, one line each:
 //
-//	import _ "gocloud.dev/blob/fileblob" // file:///var/cache/kv?create_dir=1&metadata=skip&no_tmp_dir=1
+//	import _ "gocloud.dev/blob/fileblob" // file:///var/cache/kv
 //	import _ "gocloud.dev/blob/s3blob"   // s3://bucket?region=eu-west-1
 //
 // An object is one blob, named by the two halves of its key in hexadecimal digits:
@@ -44,11 +44,17 @@ type Store struct {
 
 var _ stores.Store = (*Store)(nil)
 
-// Open opens the bucket that a URL names. The driver of its scheme must be imported. The error
-// of a URL that names none wraps stores.ErrURL; that of a folder which cannot be opened does
-// not.
+// folderQuery has the parameters of a folder's URL that has none. The folder is made, and a file
+// appears under its name when it is complete. There is no second file for its attributes, and no
+// temporary file on what may be another file system, from which it could not be renamed.
+const folderQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"
+
+// Open opens the bucket that a URL names. The driver of its scheme must be imported. A folder's
+// URL needs no parameters: the folder is made if it is missing. The error of a URL that names no
+// bucket wraps stores.ErrURL; that of a folder which cannot be opened does not.
 func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
-	if err := checkFolder(rawURL); err != nil {
+	rawURL, err := folder(rawURL)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
 	}
 	bucket, err := blob.OpenBucket(ctx, rawURL)
@@ -62,15 +68,21 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	return New(bucket, o), nil
 }
 
-// checkFolder refuses the URL of a folder that names a host. The driver would ignore it, and
-// take file://a/b for the folder /b.
-func checkFolder(rawURL string) error {
+// folder gives the URL of a folder its parameters, and refuses one that names a host. The driver
+// would ignore the host, and take file://a/b for the folder /b. Other URLs stay as they are.
+func folder(rawURL string) (string, error) {
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Scheme != "file" || slices.Contains([]string{"", ".", "localhost"}, u.Host) {
-		return nil //nolint:nilerr // the bucket's Open says what is wrong with a URL
+	if err != nil || u.Scheme != "file" {
+		return rawURL, nil //nolint:nilerr // the bucket's Open says what is wrong with a URL
 	}
-	return fmt.Errorf("%q is a host: a folder is file:///%s%s or, from here on, file://./%s%s",
-		u.Host, u.Host, u.Path, u.Host, u.Path)
+	if !slices.Contains([]string{"", ".", "localhost"}, u.Host) {
+		return "", fmt.Errorf("%q is a host: a folder is file:///%s%s or, from here on, file://./%s%s",
+			u.Host, u.Host, u.Path, u.Host, u.Path)
+	}
+	if u.RawQuery == "" {
+		u.RawQuery = folderQuery
+	}
+	return u.String(), nil
 }
 
 // New returns a store on a bucket, which Close closes.

@@ -40,7 +40,8 @@ func TestWrongURLs(t *testing.T) {
 	}
 	_, err := blob.Open(t.Context(), "file://relative/path", blob.Options{})
 	assert.ErrorContains(t, err, "file:///relative/path")
-	_, err = blob.Open(t.Context(), "file:///no/such/folder", blob.Options{})
+	require.NoError(t, os.WriteFile("file", nil, 0o600))
+	_, err = blob.Open(t.Context(), "file://./file/folder", blob.Options{})
 	assert.Error(t, err)
 	assert.NotErrorIs(t, err, stores.ErrURL)
 
@@ -49,6 +50,19 @@ func TestWrongURLs(t *testing.T) {
 	require.NoError(t, s.Put(t.Context(), storetest.Objects(t.Name(), 1, 1)))
 	require.NoError(t, s.Close())
 	assert.DirExists(t, filepath.Join("here", "path"))
+}
+
+// A folder's URL without parameters makes the folder and writes each object as one file in it.
+func TestPlainFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	s, err := blob.Open(t.Context(), "file://"+filepath.ToSlash(dir), blob.Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Put(t.Context(), storetest.Objects(t.Name(), 1, 1)))
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	require.NoError(t, err)
+	assert.Len(t, files, 1)
 }
 
 // A file that a crash of the machine has left empty is a miss, and one that cannot be
