@@ -24,6 +24,22 @@ func (q *Query) end() int {
 	return q.To
 }
 
+// wrong says what is wrong with a query; "" if nothing is.
+func (q *Query) wrong(e *Engine) string {
+	switch s := q.Sequence; {
+	case s == nil:
+		return " has no sequence"
+	case s.engine != e:
+		return fmt.Sprintf(": sequence %v of another engine", s.id)
+	case s.tokens == nil:
+		return fmt.Sprintf(": sequence %v has been released", s.id)
+	case q.end() < s.computed || q.end() > s.length:
+		return fmt.Sprintf(": tokens [%d, %d) of sequence %v with %d", s.computed, q.end(), s.id, s.length)
+	default:
+		return ""
+	}
+}
+
 // context tells whether the query computes tokens of the prompt. All beams share the prompt, so
 // it is computed once.
 func (q *Query) context() bool {
@@ -118,9 +134,10 @@ func (in *Inputs) byRow() [7]*[]int32 {
 	}
 }
 
-// Fill describes the batch of the given queries. It panics if To of a query is not within
-// its sequence: less than what is computed, or more than there is. It allocates nothing
-// once the slices have grown; the cost is linear in table entries and new tokens.
+// Fill describes the batch of the given queries. It panics if a sequence is not one of the
+// engine's that run, or To is not within it: less than what is computed, or more than there is.
+// It allocates nothing once the slices have grown; the cost is linear in table entries and new
+// tokens.
 func (in *Inputs) Fill(e *Engine, queries []Query) {
 	for _, of := range in.byRow() {
 		*of = (*of)[:0]
@@ -128,8 +145,8 @@ func (in *Inputs) Fill(e *Engine, queries []Query) {
 	in.QueryStarts, in.Positions, in.Ready = append(in.QueryStarts[:0], 0), in.Positions[:0], in.Ready[:0]
 	for i := range queries {
 		q := &queries[i]
-		if from, to := q.Sequence.computed, q.end(); from > to || to > q.Sequence.length {
-			panic(fmt.Sprintf("kvactor: query [%d, %d) of sequence %v with %d tokens", from, to, q.Sequence.id, q.Sequence.length))
+		if wrong := q.wrong(e); wrong != "" {
+			panic(fmt.Sprintf("kvactor: query %d%s", i, wrong))
 		}
 		in.Ready = append(in.Ready, q.Sequence.ready...)
 	}

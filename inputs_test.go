@@ -228,3 +228,26 @@ func TestReservedInputs(t *testing.T) {
 	assert.Panics(t, func() { in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}}) })
 	require.NoError(t, e.Release(ctx, []kvactor.Step{{Sequence: a}, {Sequence: b}}))
 }
+
+// Inputs of a sequence that has ended would name pages of others.
+func TestInputsRefuseWhatDoesNotRun(t *testing.T) {
+	e, other := small(), small()
+	defer closeEngine(e)
+	defer closeEngine(other)
+	prompt := kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}}
+	foreign, err := other.Admit(ctx, prompt)
+	require.NoError(t, err)
+	ended, err := e.Admit(ctx, prompt)
+	require.NoError(t, err)
+	require.NoError(t, ended.Release(ctx, kvactor.Ticket{}))
+
+	for want, s := range map[string]*kvactor.Sequence{
+		"kvactor: query 0 has no sequence":                                           nil,
+		"kvactor: query 0: sequence " + ended.ID().String() + " has been released":   ended,
+		"kvactor: query 0: sequence " + foreign.ID().String() + " of another engine": foreign,
+	} {
+		var in kvactor.Inputs
+		assert.PanicsWithValue(t, want, func() { in.Fill(e, []kvactor.Query{{Sequence: s}}) })
+	}
+	require.NoError(t, foreign.Release(ctx, kvactor.Ticket{}))
+}
