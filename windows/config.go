@@ -206,7 +206,10 @@ func (c Config) shapeProblems() []string {
 		say("max_attention_window is an empty list")
 	}
 	for _, w := range c.MaxAttentionWindow {
-		if w < 2 {
+		switch {
+		case w == 0:
+			say("max_attention_window 0 is not 2 or more: for full attention it is max_seq_len")
+		case w < 2:
 			say("max_attention_window %d is not 2 or more", w)
 		}
 	}
