@@ -197,11 +197,12 @@ const (
 
 // The parts of a layer in a page. Latent vectors are Keys.
 const (
-	Keys        = windows.Keys
-	Values      = windows.Values
-	KeyScales   = windows.KeyScales   // of nvfp4
-	ValueScales = windows.ValueScales // of nvfp4
-	Side        = windows.Side        // Model.SideBytes of each token
+	Keys           = windows.Keys
+	Values         = windows.Values
+	KeyScales      = windows.KeyScales      // of nvfp4
+	ValueScales    = windows.ValueScales    // of nvfp4
+	Side           = windows.Side           // Model.SideBytes of each token
+	RecurrentState = windows.RecurrentState // State.Bytes of a sequence
 )
 
 // The kinds of pools.

@@ -112,7 +112,7 @@ func (p Pool) TokenBytes() int64 {
 
 // View locates a part of one layer within a page. The element i of token t in
 // head h begins at bit 8×(Offset + h×HeadStride + t×TokenStride) + i×(bits of an
-// element).
+// element). A state has no heads and no tokens: it is the RowBytes bytes at Offset.
 type View struct {
 	Offset      int64 // bytes from the start of the page
 	HeadStride  int64 // bytes from one head to the next
@@ -123,13 +123,15 @@ type View struct {
 // Part is a part of a layer in a page.
 type Part uint8
 
-// The parts of a layer. With a KVFactor of 1 the latent vectors are Keys.
+// The parts of a layer. With a KVFactor of 1 the latent vectors are Keys. RecurrentState is in
+// the pages of state pools, the others are in those of all other pools.
 const (
 	Keys Part = iota
 	Values
 	KeyScales
 	ValueScales
 	Side
+	RecurrentState
 )
 
 // View locates a part of one layer. The layer is given by its index in Layers, not by its
@@ -153,6 +155,11 @@ func (p Pool) View(layer int, part Part) (View, bool) {
 		all := side * int64(p.TokensPerBlock)
 		offset := p.PageBytes() - all*int64(len(p.Layers)-layer)
 		return View{Offset: offset, HeadStride: all, TokenStride: side, RowBytes: side}, true
+	case RecurrentState:
+		if p.Kind != KindState {
+			return View{}, false
+		}
+		return View{Offset: int64(layer) * p.StateBytes, RowBytes: p.StateBytes}, true
 	default:
 		return View{}, false
 	}

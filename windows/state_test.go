@@ -48,6 +48,22 @@ func TestStatePools(t *testing.T) {
 	assert.Equal(t, "kind 9", Kind(9).String())
 }
 
+// The states of a page lie one behind the other, in the order of the pool's layers.
+func TestViewOfAState(t *testing.T) {
+	m, c := hybrid()
+	pools, err := Pools(m, c)
+	require.NoError(t, err)
+	v, ok := pools[2].View(1, RecurrentState) // layer 2 of the layers 0, 2, 4
+	assert.True(t, ok)
+	assert.Equal(t, View{Offset: 300, RowBytes: 300}, v)
+	for i, pool := range pools {
+		_, ok = pool.View(0, RecurrentState)
+		assert.Equal(t, pool.Kind == KindState, ok, i)
+		_, ok = pool.View(3, RecurrentState)
+		assert.False(t, ok, i)
+	}
+}
+
 // States of equal size are one pool, however they are listed.
 func TestStatesOfOneSizeAreOnePool(t *testing.T) {
 	m, c := hybrid()

@@ -52,8 +52,9 @@ type Pool struct {
 	Layout    Layout // "": HND
 	SideBytes int
 
-	// StateBytes is the state of one layer, Checkpoints whether blocks have
-	// checkpoints beside the working pages of sequences; in a state pool only.
+	// StateBytes is the state of one layer: a page has those of all Layers one behind
+	// the other. Checkpoints tells whether blocks have checkpoints beside the working
+	// pages of sequences. Both are set in a state pool only.
 	StateBytes  int64
 	Checkpoints bool
 
