@@ -17,19 +17,19 @@
 // # Kernels
 //
 // Inputs are what paged attention kernels take: flat block tables with a stride, a slot
-// for each new token, sequence lengths and query starts. The View method of Pool says
-// where a row of a page lies.
+// for each new token, sequence lengths and query starts. Engine.View says where the rows
+// of a layer lie in a page.
 //
-// No call of a step waits for bytes; Rebalance, Resize, Close and hand-overs do. Ready
-// are the tickets that a kernel which uses a sequence's pages must wait for; After is the
+// No call of a step waits for bytes; Rebalance, Resize, Close and hand-overs do. A kernel
+// waits for the tickets in Sequence.Ready before it uses the pages. Step.After is the
 // ticket that passes when the kernel has ended. A host that waits for its kernels itself
 // leaves After zero.
 //
 // # Errors
 //
-// A refusal is a *Refusal with a code; errors.Is compares it with ErrOutOfPages and the
-// others. It has changed nothing. A batch returns one error that joins those of all its
-// steps, and sets Err of each step.
+// A refused request has changed nothing. Its error is a *Refusal with a code, which
+// errors.Is compares with ErrOutOfPages and the others. A batch returns one error that
+// joins those of all its steps, and sets Err of each step.
 //
 //   - ErrBusy: send the same batch again.
 //   - ErrOutOfPages: send it again when pages have been released, unless Never is set.
@@ -41,7 +41,9 @@
 //
 // # Packages
 //
-// Hosts import these and no others; the rest of the module may change with any version.
+// Hosts import these and no others; the rest of the module may change with any version. Many
+// types of this package are aliases of types in windows, messages and actors, which have their
+// fields and methods: go doc messages.AdmitRequest, for instance.
 //
 //   - [github.com/kvactor/kvactor/windows]: models, options of a cache, and its pools;
 //     windows/hfconfig and windows/kvconfig read them from files, windows/resources plans

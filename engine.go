@@ -18,23 +18,25 @@ type Config struct {
 	Model Model
 	// Cache starts from DefaultCache, or has the fields alone that differ from it.
 	Cache CacheConfig
-	// Pages are the page counts of each pool, by PoolID, in device and in host memory:
-	// Cache.HostCacheSize has no effect then. With nil the engine divides
-	// the device's free memory, and Cache.HostCacheSize, as Cache says. If Cache sets
-	// neither ExpectedSeqLen nor PoolFractions, a model with limited windows or recurrent
-	// states gets memory for long and for many short sequences: see
+	// Pages are the numbers of pages of each pool, in device and in host memory, in the
+	// order of windows.Pools(Model, Cache); Cache.HostCacheSize then has no effect. With
+	// nil the engine divides the device's free memory, and Cache.HostCacheSize, as Cache
+	// says. If Cache sets neither ExpectedSeqLen nor PoolFractions, a model with limited
+	// windows or recurrent states gets memory for long and for many short sequences: see
 	// CacheConfig.ForMixedLengths.
 	Pages []PageCounts
-	// Memory, by PoolID, is memory of the host's that the pools' pages lie in, such as
-	// its own KV tensors, or says that other processes will map a pool; nil, or a zero
-	// PoolMemory: the engine takes the memory of the pool from the device. Memory needs
-	// Pages, and pools in tensors are not resized.
+	// Memory says for each pool, in the same order, where its pages lie: in memory of the
+	// host's, such as its own KV tensors, or in memory that other processes can map. With
+	// nil, or a zero PoolMemory, the pool lies in memory that the engine takes from the
+	// device. Memory needs Pages, and pools in tensors are not resized.
 	Memory []PoolMemory
-	// Device holds the pages and outlives the engine: gpu/sim has a simulated one,
-	// gpu/cuda drives NVIDIA's.
+	// Device holds the pages and outlives the engine: gpu/host is the machine's memory,
+	// gpu/cuda drives NVIDIA's devices, and gpu/sim simulates one.
 	Device gpu.Device
 	// Weights names the weights of the model that the engine begins with; SetWeights changes
-	// it. Engines that share a store reuse only what was computed under the same name.
+	// it. Engines that share a store reuse only what was computed under the same name. A host
+	// whose weights never change while the engine runs leaves it empty, and names them in
+	// actors.StoreConfig and actors.HandoverConfig.
 	Weights string
 	// Parent starts the engine under an actor system of the host's, by its root context, or as
 	// the child of an actor, by that actor's context. With nil the engine has a system of its own,
@@ -163,8 +165,9 @@ func (e *Engine) Actors() *actors.Engine { return e.below }
 func (e *Engine) Pools() []Pool { return e.below.Shapes() }
 
 // View locates a part of a layer, by its number in the model: the pool whose pages have it, and
-// where its rows lie in a page. It returns false if no page has it. Of a layer with cross
-// attention, too, it is the part of self attention; Pool.View of the last pool has the other.
+// where it lies in a page. It returns false if no page has it. For a layer with both self attention
+// and cross attention it locates the part of self attention; Pool.View of the last pool locates the
+// other.
 func (e *Engine) View(layer int, part Part) (PoolID, View, bool) {
 	for p := range e.pools {
 		pool := &e.pools[p]
@@ -196,19 +199,18 @@ func (e *Engine) Prefetch(ctx context.Context, p Prefix) (pages int, err error) 
 	return e.below.Prefetch(ctx, p)
 }
 
-// Pin protects the stored whole blocks of a prefix from eviction until Unpin, on the tier
-// where each is. It returns the number of tokens that are protected, which may be 0. Pinned
-// pages do not count as available: ErrOutOfPages says that a chunked prefill has reserved
-// them.
+// Pin protects the stored whole blocks of a prefix from eviction until Unpin, on the tier where
+// each is. It returns the number of tokens that are protected, which may be 0. Pinned pages do not
+// count as available: a pin of pages that chunked prefills have reserved is refused
+// (ErrOutOfPages).
 func (e *Engine) Pin(ctx context.Context, p Prefix) (Pinned, error) { return e.below.Pin(ctx, p) }
 
 // Unpin ends a pin. The blocks stay until they are evicted. ErrUnknownPin: it has ended.
 func (e *Engine) Unpin(ctx context.Context, pin PinID) error { return e.below.Unpin(ctx, pin) }
 
-// Invalidate forgets the stored blocks that a selector selects, and returns their number.
-// Running sequences that it selects keep their pages, and store nothing from now on. A store
-// keeps what it has: see messages.Invalidate.
-// Exactly one field of the selector is set, else ErrBadRequest.
+// Invalidate forgets the stored blocks that match a selector, and returns their number. Running
+// sequences that match keep their pages, and store nothing from now on. A store keeps what it has:
+// see messages.Invalidate. A selector with no field set, or with several, is ErrBadRequest.
 func (e *Engine) Invalidate(ctx context.Context, s Selector) (blocks int, err error) {
 	return e.below.Invalidate(ctx, s)
 }
@@ -220,10 +222,10 @@ func (e *Engine) Reset(ctx context.Context) error { return e.below.Reset(ctx) }
 // nothing from now on.
 func (e *Engine) ResetRunning(ctx context.Context) error { return e.below.ResetRunning(ctx) }
 
-// SetWeights says that the weights of the model have changed, and names them. All that is stored
-// is forgotten as by ResetRunning, and nothing that was computed under another name is reused:
-// from no tier, no store and no other engine. A store keeps it, and finds it again under its
-// name. The name that the engine has already changes nothing.
+// SetWeights says that the weights of the model have changed, and names them. All that is stored is
+// forgotten as by ResetRunning, and nothing that was computed under another name is reused: from no
+// tier, no store and no other engine. A store keeps it, and finds it again under its name. Setting
+// the present name again changes nothing.
 func (e *Engine) SetWeights(ctx context.Context, epoch string) error {
 	return e.below.SetWeights(ctx, epoch)
 }
@@ -234,11 +236,11 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) { return e.below.Stat
 // Check verifies the invariants of the engine and joins everything that is wrong.
 func (e *Engine) Check(ctx context.Context) error { return e.below.Check(ctx) }
 
-// Events returns what has changed in the cache since the last Events or Snapshot of the
-// reader. The zero ReaderID is open from the start; OpenReader adds others. A reader that
-// asks too rarely loses the oldest events: Lost counts them, and Snapshot starts again.
-// CacheConfig.EventBufferMaxSize is how many are kept; with 0, the default, there are
-// none: ErrNotSupported.
+// Events returns what has changed in the cache since the last Events or Snapshot of the reader. The
+// zero ReaderID is open from the start; OpenReader adds others. The engine keeps the latest
+// CacheConfig.EventBufferMaxSize events. A reader that has missed some finds their number in Lost,
+// and starts again from a Snapshot. With an EventBufferMaxSize of 0, the default, no events are
+// kept, and the error is ErrNotSupported.
 func (e *Engine) Events(ctx context.Context, reader ReaderID) (EventBatch, error) {
 	if err := e.noEvents(); err != nil {
 		return EventBatch{}, err
@@ -246,8 +248,8 @@ func (e *Engine) Events(ctx context.Context, reader ReaderID) (EventBatch, error
 	return e.below.EventsOf(ctx, reader)
 }
 
-// Snapshot returns all stored blocks, to start a mirror. Events of the reader go on
-// after it. ErrNotSupported: none are kept.
+// Snapshot returns all stored blocks, to start a mirror; the reader's next Events go on from there.
+// If the engine keeps no events the error is ErrNotSupported.
 func (e *Engine) Snapshot(ctx context.Context, reader ReaderID) (EventBatch, error) {
 	if err := e.noEvents(); err != nil {
 		return EventBatch{}, err
@@ -255,9 +257,9 @@ func (e *Engine) Snapshot(ctx context.Context, reader ReaderID) (EventBatch, err
 	return e.below.SnapshotOf(ctx, reader)
 }
 
-// OpenReader adds a reader of events, with a position and a count of lost events of its
-// own. It takes the events from now on; a mirror begins with a Snapshot. ErrNotSupported: none
-// are kept.
+// OpenReader adds a reader of events, with a position and a count of lost events of its own. It
+// gets the events from now on, so a mirror begins with a Snapshot. If the engine keeps no events
+// the error is ErrNotSupported.
 func (e *Engine) OpenReader(ctx context.Context) (ReaderID, error) {
 	if err := e.noEvents(); err != nil {
 		return 0, err
@@ -278,21 +280,21 @@ func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {
 	return e.below.CloseReader(ctx, reader)
 }
 
-// Rebalance moves device memory between pools: to the given shares, by the names of the
-// pools, or with nil by demand. Held pages may get other numbers; the tables of all
-// sequences are changed accordingly. Call it between steps: no other call may be under way,
-// and every kernel that uses the old numbers must have been launched and its ticket passed on
-// by a Commit or a Release. If a copy fails (ErrInternal), what could not be moved stays where
-// it is, and so do the sizes of the pools. Moved lists what has moved, with an error, too.
+// Rebalance moves device memory between pools: to the given shares, by the names of the pools, or
+// with nil by demand. Held pages may get other numbers; the tables of all sequences follow. Call it
+// between steps: no other call may be under way, and every kernel that uses the old numbers must
+// have been launched and its ticket passed on by a Commit or a Release. If a copy fails
+// (ErrInternal), what could not be moved stays where it is, and the pools keep their sizes. Moved
+// lists what has moved, also when there is an error.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (Rebalanced, error) {
 	r, err := e.below.Rebalance(ctx, fractions)
 	e.renumber(r.Moved) // also with an error: pages may have moved
 	return r, err
 }
 
-// Resize gives each pool a number of device pages, by PoolID, and is otherwise as
-// Rebalance. ErrOutOfPages: a pool would have fewer pages than are held. Memory of the
-// host's own (Config.Memory) cannot be resized.
+// Resize gives each pool a number of device pages, by PoolID, under the rules of Rebalance. A pool
+// with fewer pages than are held is ErrOutOfPages. Memory of the host's own (Config.Memory) cannot
+// be resized.
 func (e *Engine) Resize(ctx context.Context, pages []int) (Rebalanced, error) {
 	r, err := e.below.Resize(ctx, pages)
 	e.renumber(r.Moved)

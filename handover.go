@@ -30,16 +30,15 @@ type Imported struct {
 	Bytes       int64 // of the stream
 }
 
-// Export writes a running sequence to w, for Import of an engine with the same pools: its
-// tokens and items, namespace, retention, and the contents of its pages. No kernel of the
-// sequence may be under way when Export is called; from the first byte that is written the
-// sequence may go on, or be released. The engine serves others meanwhile. The pages are held until
-// Exported.Release: call it when the receiver has said that it has them, else they may be
-// evicted before they are needed once more. The prompt must be committed, and the beam
-// width 1.
+// Export writes a running sequence to w, for Import of an engine with the same pools: its tokens
+// and items, namespace, retention, and the contents of its pages. The prompt must be committed, and
+// the beam width 1. No kernel of the sequence may be under way when Export is called. From the
+// first byte that is written the sequence may go on, or be released; the engine serves others
+// meanwhile. The pages are held until Exported.Release. Call it when the receiver has said that it
+// has them: without the hold they may be evicted, and a second attempt would lack them.
 //
-// A write that waits when ctx ends is interrupted if w has the deadlines of a net.Conn.
-// What is written is as secret as the prompt: use a connection that is encrypted.
+// A write that waits when ctx ends is interrupted if w has the deadlines of a net.Conn. What is
+// written is as secret as the prompt: use a connection that is encrypted.
 func (e *Engine) Export(ctx context.Context, s *Sequence, w io.Writer) (*Exported, error) {
 	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err
@@ -47,20 +46,20 @@ func (e *Engine) Export(ctx context.Context, s *Sequence, w io.Writer) (*Exporte
 	return actors.HandoversOf(e.below).Export(ctx, s.id, w)
 }
 
-// Import reads a sequence that Export has written, and starts it here: as soon as its
-// Ready tickets have passed it can be decoded. ErrBadStream says that the stream is damaged
-// or ends too early, ErrNotSupported which field of the model or of a pool differs, and
-// ErrOutOfPages which pool has too few pages. With an error nothing is left of the stream.
-// Import reads no byte behind it.
+// Import reads a sequence that Export has written, and starts it here: as soon as its Ready tickets
+// have passed it can be decoded. ErrBadStream says that the stream is damaged or ends too early,
+// ErrNotSupported which field of the model or of a pool differs, and ErrOutOfPages which pool has
+// too few pages. After an error the engine keeps nothing of the stream. Import reads no byte behind
+// the stream.
 func (e *Engine) Import(ctx context.Context, r io.Reader) (*Imported, error) {
 	m, err := actors.HandoversOf(e.below).Import(ctx, r)
 	return e.imported(m, err)
 }
 
-// Send hands a running sequence over to Receive at the other end of a connection. Only
-// pages that the receiver lacks are sent. It returns when the receiver has acknowledged the
-// sequence, and holds the pages until then. The sequence goes on here until it is released,
-// also meanwhile.
+// Send hands a running sequence over to Receive at the other end of a connection. Only pages that
+// the receiver lacks are sent. It returns when the receiver has acknowledged the sequence, and
+// holds the pages until then: the Exported that it returns only counts, and needs no Release. The
+// sequence may go on here, meanwhile and afterwards, until it is released.
 func (e *Engine) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*Exported, error) {
 	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err

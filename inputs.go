@@ -60,13 +60,19 @@ func (q *Query) rows() int {
 // queries. A context has one row, a generation one for each beam. The slices are used again by
 // the next Fill.
 //
-// TensorRT-LLM's attention metadata has the same numbers as num_contexts, num_ctx_tokens, seq_lens
-// (QueryLengths), kv_lens (SequenceLengths), num_cached_tokens_per_seq (CachedTokens), and
-// prompt_lens; vLLM's as query_start_loc, seq_lens (SequenceLengths), block_table, and slot_mapping.
+// Other metadata has the same numbers under these names:
+//
+//	TensorRT-LLM    num_contexts, num_ctx_tokens, seq_lens (QueryLengths), kv_lens
+//	                (SequenceLengths), num_cached_tokens_per_seq (CachedTokens), prompt_lens
+//	vLLM            query_start_loc (QueryStarts), seq_lens (SequenceLengths), block_table,
+//	                slot_mapping
+//	FlashAttention  cu_seqlens_q (QueryStarts), seqused_k (SequenceLengths), block_table
+//	FlashInfer      qo_indptr (QueryStarts), paged_kv_indptr, paged_kv_indices,
+//	                paged_kv_last_page_len
 type Inputs struct {
 	Pools            []PoolInputs // by PoolID
-	NumRows          int          // less those that pad
-	NumTokens        int          // new tokens of all rows, less those that pad
+	NumRows          int          // without padding
+	NumTokens        int          // new tokens of all rows, without padding
 	NumContexts      int          // leading rows that are contexts
 	NumContextTokens int          // new tokens of these
 	Queries          []int32      // [row]: index of its query
@@ -99,7 +105,9 @@ type PoolInputs struct {
 	// PageIndptr, PageIndices and LastPageLengths are the same tables as FlashInfer takes them:
 	// PageIndices[PageIndptr[r]:PageIndptr[r+1]] are the pages of row r that have tokens, without
 	// those that its window has passed, and LastPageLengths[r] is the number of tokens in the last
-	// of them. Pools without Slots have none.
+	// of them. The last of these tokens is the row's last new token, so without sinks the first
+	// one is at position SequenceLengths[r] less the number of tokens in the row's pages. With
+	// SinkTokenLength pages of the sink come before a gap. Pools without Slots have none.
 	PageIndptr      []int32 // [row+1]
 	PageIndices     []PageID
 	LastPageLengths []int32 // [row]
@@ -220,9 +228,9 @@ func (in *Inputs) pad() {
 	}
 }
 
-// AppendCacheIndirection appends TensorRT-LLM's cache_indirection of one row for so many tokens.
-// The table of each beam has the pages of its whole history, also where a beam goes on from
-// another, so every token is read from the row's own beam.
+// AppendCacheIndirection appends TensorRT-LLM's cache_indirection of one row: the row's own beam,
+// once for each of so many tokens. The table of a beam has the pages of its whole history, also of
+// what came before it was made from another beam.
 func (in *Inputs) AppendCacheIndirection(to []int32, row, tokens int) []int32 {
 	for range tokens {
 		to = append(to, in.Beams[row])

@@ -8,9 +8,9 @@ import (
 	"github.com/kvactor/kvactor/windows/resources"
 )
 
-// Planned is an engine for a model whose layers have declared what they keep, with the memory of
-// those resources that are not in pages: slot Sequence.Slot of LocalPool is that of a sequence. The
-// host runs at most Options.MaxSequences sequences at a time.
+// Planned is an engine for a model whose layers have declared what they keep. It also has the
+// memory of the resources that are not in pages: LocalPool has a slot for each running sequence,
+// with the number Sequence.Slot. The host runs at most Options.MaxSequences sequences at a time.
 type Planned struct {
 	*Engine
 	Plan  *resources.Plan

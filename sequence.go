@@ -126,9 +126,9 @@ func (s *Sequence) Admitted() *Admitted { return &s.admitted }
 // Reused is the number of leading tokens whose keys and values need not be computed.
 func (s *Sequence) Reused() int { return s.admitted.ReusedTokens }
 
-// Slot is a number that no other running sequence has, from 0 on and less than the most that ever
-// ran at once: an index of what the host keeps for each sequence. A release gives it to the next
-// one, whose kernels must run after those of this one.
+// Slot is an index for what the host keeps for each sequence. No other running sequence has the
+// same one, and it is below the largest number of sequences that ever ran at once. A release gives
+// it to the next sequence, whose kernels must run after those of this one.
 func (s *Sequence) Slot() int32 { return s.slot }
 
 // Prompt is the number of tokens of the prompt.
@@ -152,9 +152,10 @@ func (s *Sequence) Computed() int { return s.computed }
 // calls change them.
 func (s *Sequence) Tables() Tables { return s.tables }
 
-// Ready are the tickets that a kernel which uses the sequence's pages must wait for. A commit
-// removes those that the kernel has waited for that computed its tokens; the tickets of an
-// append stay until its tokens are committed. The slice is valid until the next call.
+// Ready returns the tickets that a kernel must wait for before it uses the sequence's pages. Append
+// adds tickets, and a commit removes those that the kernel which computed its tokens has waited
+// for: the tickets of an append stay until its tokens are committed. The slice is valid until the
+// next call.
 func (s *Sequence) Ready() []Ticket { return s.ready }
 
 // Append adds sampled tokens and takes pages for them. With ErrOutOfPages the sequence is
@@ -218,8 +219,8 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 	return list
 }
 
-// Refresh reads the page tables of sequences again. Hosts need it only if something else
-// than this package has changed them: requests to Actors.
+// Refresh reads the page tables of sequences again. Only a host that also sends requests to Actors
+// needs it: the tables do not follow those by themselves.
 func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 	ids := make([]SequenceID, len(sequences))
 	for i, s := range sequences {

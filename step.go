@@ -21,10 +21,12 @@ type Step struct {
 	// DraftStates, of Append, is how many pages for the states after single tokens the sequence
 	// has until its next Append, in each pool of states: see messages.AppendStep.
 	DraftStates int
-	Computed    int  // Commit, Append, Release: the number of leading tokens that are computed; Append and Release take 0 for no commit
-	Rewind      int  // Rewind: the number of last tokens to drop, at least 1
-	Forks       int  // Fork: the number of sequences to make, at least 1
-	Discard     bool // Release: do not store what was computed since the last commit
+	// Computed, of Commit, Append and Release, is the number of leading tokens that are
+	// computed; for Append and Release 0 means no commit.
+	Computed int
+	Rewind   int  // Rewind: the number of last tokens to drop, at least 1
+	Forks    int  // Fork: the number of sequences to make, at least 1
+	Discard  bool // Release: do not store what was computed since the last commit
 	// After, of Commit, Append and Release, passes when the host's kernels have used the
 	// pages. Zero: they have already.
 	After Ticket
@@ -66,10 +68,11 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 	})
 }
 
-// Commit says that Computed tokens of each sequence are in its pages, or will be when
-// After has passed. Other sequences can reuse the blocks that this completes. For a
-// chunked prompt it takes the pages of the next chunk. Computed less than before, or more
-// than the sequence has tokens, is ErrBadRequest.
+// Commit says that Computed tokens of each sequence are in its pages, or will be when After has
+// passed. Other sequences can reuse the blocks that this completes. A commit before the end of the
+// prompt ends at a block boundary. With ChunkTokens it ends at most so many tokens, rounded down to
+// a boundary, behind what was computed, and takes the pages of the next chunk, which the admission
+// has reserved. Computed less than before, or more than the sequence has tokens, is ErrBadRequest.
 func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	m := recordOf[messages.Commit](&e.commits)
 	defer e.commits.Put(m)
@@ -86,10 +89,10 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	})
 }
 
-// Rewind drops the last Rewind tokens of each sequence, such as rejected drafts. The
-// kernels that wrote them must run before the After of an earlier commit on its stream.
-// Tokens of the prompt cannot be dropped (ErrBadRequest), nor tokens whose window is no
-// longer in the cache (ErrNotSupported).
+// Rewind drops the last Rewind tokens of each sequence, such as rejected drafts. The kernels that
+// wrote them must have ended, or must be covered by the After of an earlier commit: run before it,
+// on its stream. Tokens of the prompt cannot be dropped (ErrBadRequest), nor tokens whose window is
+// no longer in the cache (ErrNotSupported).
 func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	m := &messages.Rewind{Steps: make([]messages.RewindStep, len(steps))}
 	for i := range steps {
@@ -101,10 +104,10 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	return e.answer(steps, m.Results, func(st *Step) { st.Sequence.shorten(st.Rewind) })
 }
 
-// Fork makes Forks new sequences of each sequence, in Forked, that share all its pages;
-// each copies a page when it first writes to it. With recurrent layers each takes a page
-// for the state at once (ErrOutOfPages), and Ready of all of them has the tickets of its
-// copy. The prompt must be committed, and the beam width 1.
+// Fork makes Forks new sequences of each sequence, in Forked, that share all its pages; each copies
+// a page when it first writes to it. With recurrent layers each takes a page for a copy of the
+// state at once (ErrOutOfPages if there is none), and Ready of the sequence and of its forks has
+// the tickets of that copy. The prompt must be committed, and the beam width 1.
 func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	m := &messages.Fork{Steps: make([]messages.ForkStep, len(steps))}
 	for i := range steps {
@@ -131,11 +134,11 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	})
 }
 
-// Release ends sequences. What they have committed stays reusable until it is evicted. A
-// step whose Computed is not 0 commits first, in the same message; it takes no pages for that.
-// With a Computed that Commit refuses, or with Discard besides, the step is refused
-// (ErrBadRequest) and its sequence goes on. The host's kernels may use the pages until After has passed. A sequence that is lost
-// (ErrSequenceLost) is released as well.
+// Release ends sequences. What they have committed stays reusable until it is evicted. The host's
+// kernels may use the pages until After has passed. A step whose Computed is not 0 commits first,
+// in the same message, and takes no pages. If Commit would refuse that Computed, or Discard is set
+// as well, the step is refused (ErrBadRequest) and its sequence goes on. A sequence that is lost
+// (ErrSequenceLost) is released, too.
 func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	m := &messages.Release{Steps: make([]messages.ReleaseStep, len(steps))}
 	for i := range steps {

@@ -8,9 +8,12 @@ import (
 )
 
 // Names gives the hashes by which events name the whole blocks of a prefix, in
-// order; a part of a block at its end has no name here. A prefix with an encoder
-// input is refused: what its blocks are named by is the engine's own. The cost is
-// some 0.12 µs for 16 tokens.
+// order; a part of a block at its end has no name here. If the engine's weights
+// have a name (kvactor.Config.Weights), Namespace.Weights must be set to it, else
+// no block matches; with scales that are not 1 it is what the Namespace of the
+// engine's stored events says. A prefix with an encoder input is refused, because
+// the engine makes the key of that input itself. The cost is some 0.12 µs for 16
+// tokens.
 func Names(p messages.Prefix, tokensPerBlock int) ([]kvevents.Hash, error) {
 	switch {
 	case tokensPerBlock < 1:

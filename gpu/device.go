@@ -177,8 +177,11 @@ type Access struct {
 // Kernel is work of the host application on a stream: on gpu/host and gpu/sim
 // a Go function that runs when the stream comes to it.
 type Kernel struct {
-	Label  string
-	Waits  []Ticket
+	Label string
+	Waits []Ticket
+	// Reads and Writes list what Run touches. gpu/check finds missing order by them, and gpu/host
+	// and gpu/sim refuse to shrink or destroy a pool while a kernel uses pages that go. Run gets
+	// every page that it asks for, listed or not.
 	Reads  []Access
 	Writes []Access
 	Nanos  int64 // its duration on a simulated device

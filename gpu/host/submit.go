@@ -117,9 +117,8 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	return o
 }
 
-// Launch queues a kernel. It runs in a goroutine of its own when its turn comes; memory
-// beyond its accesses it may not touch. Nanos says nothing here: a kernel lasts as long as
-// it runs. The access lists are copied.
+// Launch queues a kernel. It runs in a goroutine of its own when its turn comes. Nanos has
+// no effect here: a kernel lasts as long as it runs. The access lists are copied.
 func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
