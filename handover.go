@@ -8,8 +8,8 @@ import (
 	"github.com/kvactor/kvactor/actors"
 )
 
-// Exported is a sequence that was written to another engine, whose pages this one still
-// holds. Release ends that.
+// Exported is a sequence that was written for another engine. This one holds its pages until
+// Release.
 type Exported = actors.Exported
 
 // Imported is a sequence that has come from another engine, and what the source said of it.

@@ -106,8 +106,9 @@ type PoolInputs struct {
 	// PageIndices[PageIndptr[r]:PageIndptr[r+1]] are the pages of row r that have tokens, without
 	// those that its window has passed, and LastPageLengths[r] is the number of tokens in the last
 	// of them. The last of these tokens is the row's last new token, so without sinks the first
-	// one is at position SequenceLengths[r] less the number of tokens in the row's pages. With
-	// SinkTokenLength pages of the sink come before a gap. Pools without Slots have none.
+	// one is at position SequenceLengths[r] less the number of tokens in the row's pages. In a pool
+	// with a window, pages of the sink (SinkTokenLength) come before a gap. Pools without Slots
+	// have none.
 	PageIndptr      []int32 // [row+1]
 	PageIndices     []PageID
 	LastPageLengths []int32 // [row]
@@ -238,10 +239,12 @@ func (in *Inputs) AppendCacheIndirection(to []int32, row, tokens int) []int32 {
 	return to
 }
 
-// Accesses lists the pages that a kernel with these inputs reads, and those that it writes,
-// for the simulated device and for gpu/check. A kernel on a real device has the block
-// tables instead. A page with old and new tokens is in writes alone. Pages of cross
-// attention and of recurrent states are not listed: when they are written is the model's.
+// Accesses lists the pages that a kernel with these inputs reads, and those that it writes, for
+// gpu/check and for devices whose kernels are written in Go. A kernel on a real device has the
+// block tables instead. A page with old and new tokens is in writes alone. Pages of cross attention
+// and of recurrent states are not listed, because the model decides which kernel writes them. A
+// host under gpu/check adds them: otherwise the checker reports that the engine copies pages that
+// nothing has written.
 func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
 	handles := e.below.DevicePools()
 	for p := range in.Pools {

@@ -18,8 +18,8 @@ type Step struct {
 	Sequence *Sequence
 	Tokens   []Token    // Append: the tokens to add, for beam width 1
 	Beams    []BeamStep // Append: one for each beam, for larger beam widths
-	// DraftStates, of Append, is how many pages for the states after single tokens the sequence
-	// has until its next Append, in each pool of states: see messages.AppendStep.
+	// DraftStates, of Append, asks for so many pages in each state pool, for the states after
+	// single tokens, until the next Append: see messages.AppendStep.
 	DraftStates int
 	// Computed, of Commit, Append and Release, is the number of leading tokens that are
 	// computed; for Append and Release 0 means no commit.

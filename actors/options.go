@@ -68,7 +68,8 @@ func WithRestartLimit(failures int, within time.Duration) Option {
 //
 // The engine tells moved of the new numbers, by pool, before the answer of the Append, on a
 // goroutine of the engine. moved must not call the engine, and the host must rewrite its copies
-// of the page tables. The After of the Append, or of a Commit before it, names the last kernel
+// of the page tables. Sequences of package kvactor follow by themselves, so moved may be nil there.
+// The After of the Append, or of a Commit before it, names the last kernel
 // on the pages of its sequences. The memory of a cross pool does not move.
 func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option {
 	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }

@@ -127,14 +127,18 @@ type AppendStep struct {
 	Sequence SequenceID
 	Tokens   []Token    // for beam width 1
 	Beams    []BeamStep // for larger beam widths: one for each beam
-	// DraftStates, of models with recurrent layers, is how many pages for states of single
-	// tokens the sequence has in each state pool until its next Append, behind the working page
-	// in the table. The kernel that reads the working page, the first entry, writes the state
-	// after its i-th token that is not computed to entry i, and that after the last of them to
-	// the first entry if they are one more than DraftStates; of more the step is refused.
-	// Whatever is committed of the tokens, or rewound to, the entry of the last one is the state
-	// then, and with the next Append the first entry. 0: the kernel leaves one state, that after
-	// all of them.
+	// DraftStates, of models with recurrent layers, asks for so many pages in each state pool,
+	// for the states after single tokens. They follow the working page in the table until the
+	// next Append. With 2, and the tokens a, b and c that are not computed, the kernel
+	//
+	//	reads entry 0   the working page: the state before a
+	//	writes entry 1  the state after a
+	//	writes entry 2  the state after b
+	//	writes entry 0  the state after c
+	//
+	// It may have fewer tokens, but not more: the step is refused then. After a commit or a
+	// rewind the state is in the entry of the last token that is left, which the next Append
+	// makes the working page. With 0 the kernel writes one state, that after all tokens.
 	DraftStates int
 	// Computed, if not 0, commits in the same step, after its pages are taken.
 	Computed int
