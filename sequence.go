@@ -49,15 +49,15 @@ type Admission struct {
 	Err      error
 }
 
-// Admit starts a sequence: it finds the longest reusable prefix of the prompt and takes
-// pages for the other tokens. The last token of the prompt is never reused, so there is
-// always one to compute. The cost is linear in the prompt's tokens, at the price of a
-// comparison of memory. Errors are ErrBadRequest and ErrNotSupported, which Validate finds
-// as well, ErrTooLong, and ErrOutOfPages, which names the pool.
+// Admit starts a sequence: it finds the longest reusable prefix of the prompt and takes pages for
+// the other tokens. The last token of the prompt is never reused, so there is always one to
+// compute. The cost grows with the prompt as that of a comparison of its tokens in memory. Errors
+// are ErrBadRequest and ErrNotSupported, which Validate finds as well, ErrTooLong, and
+// ErrOutOfPages, which names the pool.
 //
 // With StoredOnly the sequence is what is stored of the prompt: a host reads the pages, and
-// releases the sequence or appends to it. If nothing is stored Reused is 0, and the sequence
-// has nothing to be released.
+// releases the sequence or appends to it. If nothing is stored, Reused is 0 and there is nothing to
+// release.
 func (e *Engine) Admit(ctx context.Context, r AdmitRequest) (*Sequence, error) {
 	admitted, err := e.below.Admit(ctx, r)
 	if err != nil {

@@ -114,9 +114,9 @@ type (
 	PageCounts = windows.PageCounts
 	// Pool is a set of layers whose contents lie in the same pages.
 	Pool = windows.Pool
-	// View locates a part of one layer within a page; Pool.View returns it.
+	// View locates a part of one layer within a page; Engine.View and Pool.View return it.
 	View = windows.View
-	// Part is a part of a layer in a page, for Pool.View.
+	// Part is a part of a layer in a page, for Engine.View and Pool.View.
 	Part = windows.Part
 	// DType is a type of elements.
 	DType = windows.DType
