@@ -50,7 +50,8 @@ func ExampleEngine_View() {
 }
 
 // row returns the bytes of one token in one head of a layer. pages is what the device gives
-// to a kernel.
+// to a kernel. Views, pools and handles stay the same while the engine runs: a kernel with many
+// rows looks them up once.
 func row(
 	engine *kvactor.Engine, s *kvactor.Sequence, pages gpu.PageBytes,
 	layer int, part kvactor.Part, head, position int,
