@@ -83,10 +83,19 @@ func (s *Shape) Difference(stream *Shape) string {
 	// numbers.
 	for i, own := range s.Scales {
 		if other := stream.Scales[i]; own != other {
-			return differs(fmt.Sprintf("scales of layer %d", own.Layer), own, other)
+			return differs("scale", describe(own), describe(other))
 		}
 	}
 	return ""
+}
+
+// describe names a scale and the layer that it is of.
+func describe(s messages.LayerScale) string {
+	kind := ""
+	if s.Cross {
+		kind = "cross attention of "
+	}
+	return fmt.Sprintf("K %v, V %v of %slayer %d", s.K, s.V, kind, s.Layer)
 }
 
 func names(pools []messages.PoolInfo) (list []string) {
