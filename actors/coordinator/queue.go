@@ -6,7 +6,8 @@ type queued struct {
 	// parked: the request has waited in the admission queue and has been taken out
 	// of it, to be tried again.
 	parked bool
-	// followsMove: memory has moved between pools before the request, which is served now.
+	// followsMove: a rebalance that was due before the request has been made. The request is
+	// served without another.
 	followsMove bool
 }
 

@@ -83,14 +83,14 @@ func (s *Shape) Difference(stream *Shape) string {
 	// numbers.
 	for i, own := range s.Scales {
 		if other := stream.Scales[i]; own != other {
-			return differs("scale", describe(own), describe(other))
+			return differs("scale", scaleText(own), scaleText(other))
 		}
 	}
 	return ""
 }
 
-// describe names a scale and the layer that it is of.
-func describe(s messages.LayerScale) string {
+// scaleText gives the values of a scale and its layer.
+func scaleText(s messages.LayerScale) string {
 	kind := ""
 	if s.Cross {
 		kind = "cross attention of "
