@@ -35,7 +35,7 @@ def main() -> int:
         length=4352 if options.quick else 8192,
         kills=3 if options.quick else 10,
         rounds=3 if options.quick else 6,
-        requests=8 if options.quick else 48,
+        requests=8 if options.quick else 24,
         strict=not options.quick,
     )
     for name, path in models.make(setting.folder / "models").items():

@@ -103,6 +103,7 @@ class Server(Process):
         daemon: Path | None = None,
         length: int = 8192,
         extra: dict[str, object] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.port = _free_port()
         command = [
@@ -136,7 +137,7 @@ class Server(Process):
         # Or glibc gives large buffers back to the system and has them mapped again, by chance in
         # one of two servers more often: up to half a million faults in 20 s.
         env |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
-        super().__init__(command, log, env)
+        super().__init__(command, log, env | (environment or {}))
         self._wait()
 
     def _wait(self) -> None:

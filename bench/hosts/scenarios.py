@@ -27,6 +27,9 @@ SHARED = 900
 # often enough.
 KILL_CHATS = 50
 
+# Conversations that two ranks play, each rank on one core.
+RANK_CHATS = 50
+
 
 @dataclass
 class Setting:
@@ -53,9 +56,18 @@ class Setting:
         path = self.folder / f"{name}.sock"
         return Daemon(self.binary, path, self.folder / f"{name}.log", self.memory, *options)
 
-    def server(self, model: Path, name: str, *options: str, daemon: Path | None = None) -> Server:
+    def server(
+        self,
+        model: Path,
+        name: str,
+        *options: str,
+        daemon: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Server:
         log = self.folder / f"{model.name}-{name}.log"
-        return Server(model, log, *options, daemon=daemon, length=self.length)
+        return Server(
+            model, log, *options, daemon=daemon, length=self.length, environment=environment
+        )
 
     def expect(self, holds: bool, what: str) -> None:
         """Prints what was to be shown, and remembers that it was not."""
@@ -259,6 +271,35 @@ def _killed(
     return daemon
 
 
+def ranks(s: Setting, model: Path, chats: list[Conversation]) -> None:
+    """The same answers by two ranks, each with its part of the heads, with the connector."""
+    chats = chats[:RANK_CHATS]
+    options = (*tiny(model), "--tensor-parallel-size", "2")
+    # vLLM gives a rank a NUMA node where it isn't told which cores to compute on.
+    cores = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    server = s.server(model, "ranks-alone", *options, environment=cores)
+    try:
+        base = play(server, chats, s.clients)
+    finally:
+        server.stop()
+    daemon = s.daemon(model.name)
+    try:
+        server = s.server(model, "ranks", *options, daemon=daemon.path, environment=cores)
+        try:
+            compare(s, "two ranks", play(server, chats, s.clients), base)
+        finally:
+            server.kill()
+        server = s.server(model, "ranks-again", *options, daemon=daemon.path, environment=cores)
+        try:
+            answer = server.complete(chats[1][0], 8)
+            s.expect(answer.cached > 0, f"two ranks restarted hit at once: {answer.cached} tokens")
+            compare(s, "two ranks, again", play(server, chats, s.clients), base)
+        finally:
+            server.stop()
+    finally:
+        daemon.stop()
+
+
 def times(s: Setting, model: Path, chats: list[Conversation]) -> None:
     """The time to the first token of a long prompt: computed, and in three places."""
     r = random.Random(11)
@@ -305,22 +346,26 @@ def reconnect(server: Server, r: random.Random) -> None:
 def speed(s: Setting, model: Path, chats: list[Conversation]) -> None:
     """Tokens a second with and without the connector, where nothing is reused.
 
-    Two servers take turns with requests that they have not seen. The engine's part of a step
-    is what the connector's calls and copies take of the time in which the server is busy.
+    Three servers take turns with requests that they have not seen: two without the connector,
+    one with it. The two differ by chance alone, which says how far the third may be trusted.
+    The engine's part of a step is what the connector's calls and copies take of the time in
+    which the server is busy.
     """
     r = random.Random(13)
     daemon = s.daemon(model.name)
     servers: dict[str, Server] = {}
-    rates: dict[str, list[float]] = {"without": [], "with": []}
+    rates: dict[str, list[float]] = {"without": [], "also without": [], "with": []}
     busy = 0.0
     try:
-        servers["without"] = s.server(model, "without")
-        servers["with"] = s.server(model, "with", daemon=daemon.path)
+        for name in rates:
+            path = daemon.path if name == "with" else None
+            servers[name] = s.server(model, name.replace(" ", "-"), daemon=path)
         for server in (*servers.values(), *servers.values()):
-            _load(s, server, r)  # compiles
+            _load(s, server, r)  # compiles, and touches memory for the first time
         before = servers["with"].metrics()
-        for i in range(s.rounds):
-            for name in ("without", "with") if i % 2 else ("with", "without"):
+        for i in range(2 * s.rounds):
+            first = i % len(servers)
+            for name in (list(servers) * 2)[first : first + len(servers)]:
                 tokens, seconds = _load(s, servers[name], r)
                 rates[name].append(tokens / seconds)
                 busy += seconds if name == "with" else 0
@@ -329,10 +374,15 @@ def speed(s: Setting, model: Path, chats: list[Conversation]) -> None:
         for server in servers.values():
             server.stop()
         daemon.stop()
-    ratio = statistics.median(b / a for a, b in zip(*rates.values(), strict=True))
     for name, values in rates.items():
         each = ", ".join(f"{value:.0f}" for value in values)
         print(f"       {name} the connector: tokens a second {each}")
+    without = statistics.median(rates["without"])
+    control = statistics.median(rates["also without"]) / without
+    print(f"       the second server without the connector: {control:.3f} of the first")
+    ratio = statistics.median(rates["with"]) / statistics.median(
+        rates["without"] + rates["also without"]
+    )
     _expect_time(s, ratio >= 0.97, f"{ratio:.3f} of the tokens a second, at least 0.97")
     part = {
         name: (after[f"kvactor_{name}_total"] - before[f"kvactor_{name}_total"]) / busy
@@ -360,4 +410,11 @@ def _load(s: Setting, server: Server, r: random.Random) -> tuple[int, float]:
     return sum(1000 + len(a.tokens) for a in answers), time.perf_counter() - began
 
 
-PARTS = {"alone": alone, "answers": answers, "times": times, "speed": speed, "kills": kills}
+PARTS = {
+    "alone": alone,
+    "answers": answers,
+    "times": times,
+    "speed": speed,
+    "kills": kills,
+    "ranks": ranks,
+}
