@@ -62,10 +62,10 @@
 //
 // # Cost
 //
-//	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
+//	Add of lru                         O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
 //	of forecast                        O(1): a choice compares a few pieces, see front
-//	Add, Remove, First of the others   O(log pages)
+//	Remove of lru, and the others      O(log pages)
 //	with quotas                        O(tenants) for each victim
 //	a priority that ends               O(log pages) for each page
 //
