@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -274,7 +273,7 @@ func TestCheckpointVictimsArePieces(t *testing.T) {
 	require.Len(t, w.Victims, 1)
 	require.Len(t, w.Pieces, 1)
 	assert.Equal(t, 1, w.Pieces[0].End)
-	assert.Equal(t, w.Ranking.Rank(forecast.NewCheckpoints().Checkpoint(10, false), 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
+	assert.Equal(t, w.Ranking.Rank(protocol.Features{Saved: 10}, 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
 }
 
 // TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.
@@ -322,8 +321,7 @@ func TestSupersededCheckpointIsKnown(t *testing.T) {
 	goesOn := func(page messages.PageID) bool {
 		known, ok := p.order.Policy().Noted(int32(page))
 		require.True(t, ok)
-		f := known.Features
-		return f == forecast.NewCheckpoints().GoesOn(f)
+		return known.Features.GoesOn
 	}
 	for i, n := range []int{20, 30, 10} {
 		c.attach(pages[i], ids[:n])

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // await begins a wait for one piece.
@@ -63,7 +65,7 @@ func TestLaterWaitsRankFirst(t *testing.T) {
 func TestStillAwaited(t *testing.T) {
 	p := New(100, 1, 1)
 	request := func(arrived, released int) {
-		p.Begin(&Request{Arrived: time.Duration(arrived) * time.Second, Released: time.Duration(released) * time.Second})
+		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Arrived: time.Duration(arrived) * time.Second}, Released: time.Duration(released) * time.Second})
 	}
 	for k := range 100 {
 		request(k, k+1)

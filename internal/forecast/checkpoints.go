@@ -58,26 +58,6 @@ func (p *Policy) EndRequest(r *Request) {
 	p.clock.request(r.Released)
 }
 
-// Checkpoint gives the features of a new checkpoint that saves so many blocks. GoesOn says
-// whether there is a longer one behind it.
-func (p *Policy) Checkpoint(saved int, goesOn bool) Features {
-	f := p.Saves(Features{}, saved)
-	f.GoesOn = goesOn
-	return f
-}
-
-// Saves changes how many blocks a checkpoint saves, at least one.
-func (p *Policy) Saves(f Features, blocks int) Features {
-	f.Saved = int32(max(1, blocks))
-	return f
-}
-
-// GoesOn notes that a longer checkpoint was made behind one.
-func (p *Policy) GoesOn(f Features) Features {
-	f.GoesOn = true
-	return f
-}
-
 // Used teaches that a checkpoint is used now, whose last use was at the given time of Now, and
 // returns its features from then on. It is not awaited any more: those that still wait for it
 // say so when they are tried again.
@@ -143,19 +123,21 @@ func (c *checkpoints) refresh() {
 			hazard[k] = (c.used[class][k] + hazardPrior*all) / (c.reached[class][k] + hazardPrior)
 		}
 		for k := range hazard {
-			c.table[class][k] = math.Log(bestRate(hazard[:], k))
+			c.table[class][k] = math.Log(bestRate(hazard[:], ageTime, k))
 		}
 	}
 }
 
+// ageTime is the length of each bin of age in seconds.
+var ageTime = widths(ageBins, func(k int) float64 { return ageWidth * float64(k) })
+
 // bestRate is the value of holding something from the start of a bin on, see the comment of the
-// package, by the hazards of all bins.
-func bestRate(hazard []float64, from int) float64 {
+// package, by the hazards and lengths of all bins.
+func bestRate(hazard, length []float64, from int) float64 {
 	used, held, alive, best := 0.0, 0.0, 1.0, 0.0
 	for k := from; k < len(hazard); k++ {
-		width := math.Exp(ageWidth*float64(k+1)) - math.Exp(ageWidth*float64(k))
 		used += alive * hazard[k]
-		held += alive * (1 - hazard[k]/2) * width // a use comes in the middle of its bin
+		held += alive * (1 - hazard[k]/2) * length[k] // a use comes in the middle of its bin
 		alive *= 1 - hazard[k]
 		best = max(best, used/held)
 	}
@@ -166,7 +148,7 @@ func bestRate(hazard []float64, from int) float64 {
 func (c *checkpoints) logValue(f *Features, ageMillis int64) float64 {
 	k, part := ageBin(ageMillis)
 	row := &c.table[classOf(f)]
-	return between(row[k], row[min(k+1, ageBins-1)], part) + math.Log(float64(f.Saved))
+	return between(row[k], row[min(k+1, ageBins-1)], part) + math.Log(float64(max(1, f.Saved)))
 }
 
 // check verifies that no more checkpoints were used than have reached an age.

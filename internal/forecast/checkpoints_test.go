@@ -15,8 +15,8 @@ func learned(t *testing.T) *Policy {
 	for range 2000 {
 		last := p.Now()
 		p.Advance(time.Duration(p.Now()+60_000) * time.Millisecond)
-		p.Used(p.Checkpoint(10, false), last)
-		p.Gone(p.Checkpoint(10, true), last)
+		p.Used(Features{Saved: 10}, last)
+		p.Gone(Features{Saved: 10, GoesOn: true}, last)
 	}
 	require.NoError(t, p.Check())
 	return p
@@ -27,7 +27,7 @@ func learned(t *testing.T) *Policy {
 func TestCheckpointsAreWorthTheirUses(t *testing.T) {
 	p := learned(t)
 	value := func(goesOn bool, age time.Duration) float64 {
-		return p.Value(p.Checkpoint(10, goesOn), p.Now()-age.Milliseconds())
+		return p.Value(Features{Saved: 10, GoesOn: goesOn}, p.Now()-age.Milliseconds())
 	}
 	assert.Greater(t, value(false, 50*time.Second), 1.5*value(false, 0))
 	assert.Greater(t, value(false, 50*time.Second), 1.5*value(false, time.Hour))
@@ -37,14 +37,13 @@ func TestCheckpointsAreWorthTheirUses(t *testing.T) {
 // TestCheckpointsAreWorthWhatTheySave: the value is in proportion to the blocks that a use saves.
 func TestCheckpointsAreWorthWhatTheySave(t *testing.T) {
 	p := learned(t)
-	f := p.Checkpoint(3, true)
-	for _, blocks := range []int{1, 2, 100, 1_000_000, math.MaxInt32} {
-		g := p.Saves(f, blocks)
+	f := Features{Saved: 3, GoesOn: true}
+	for _, blocks := range []int32{1, 2, 100, 1_000_000, math.MaxInt32} {
+		g := Features{Saved: blocks, GoesOn: true}
 		assert.Equal(t, classOf(&f), classOf(&g))
 		want := math.Log(float64(blocks) / 3)
 		assert.InDelta(t, want, float64(p.Rank(g, p.Now(), 0)-p.Rank(f, p.Now(), 0))/unit, 0.001, "%d blocks", blocks)
 	}
-	assert.Equal(t, p.Saves(f, 1), p.Saves(f, 0))
 }
 
 // TestCheckpointsAwaited: a checkpoint that a request waits for is worth more than all others until it is used, or many
@@ -52,8 +51,8 @@ func TestCheckpointsAreWorthWhatTheySave(t *testing.T) {
 func TestCheckpointsAwaited(t *testing.T) {
 	p := learned(t)
 	p.BeginWait()
-	f := p.Await(p.Checkpoint(1, true))
-	best := p.Rank(p.Checkpoint(math.MaxInt32, false), p.Now(), 0)
+	f := p.Await(Features{Saved: 1, GoesOn: true})
+	best := p.Rank(Features{Saved: math.MaxInt32}, p.Now(), 0)
 	assert.Greater(t, p.Rank(f, p.Now(), 0), best)
 	assert.Less(t, p.Rank(p.Used(f, p.Now()), p.Now(), 0), best)
 	for range awaitedRequests {
@@ -66,7 +65,7 @@ func TestCheckpointsAwaited(t *testing.T) {
 // TestCheckpointsAllocateNothing: what is learned has its place from the start.
 func TestCheckpointsAllocateNothing(t *testing.T) {
 	p := learned(t)
-	f := p.Checkpoint(5, false)
+	f := Features{Saved: 5}
 	assert.Zero(t, testing.AllocsPerRun(200, func() {
 		f = p.Used(f, p.Now())
 		p.Gone(f, p.Now())
@@ -77,7 +76,7 @@ func TestCheckpointsAllocateNothing(t *testing.T) {
 // TestCheckpointsCountUses: what was used once is told from what was not, up to three uses.
 func TestCheckpointsCountUses(t *testing.T) {
 	p := NewCheckpoints()
-	f := p.Checkpoint(5, false)
+	f := Features{Saved: 5}
 	seen := map[int]bool{classOf(&f): true}
 	for range 5 {
 		f = p.Used(f, p.Now())

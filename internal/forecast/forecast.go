@@ -10,17 +10,9 @@ import (
 
 // Request is what the policy is told of a request when it releases its pages.
 type Request struct {
-	// Arrived is when the request was admitted, Released when it released its pages.
-	Arrived, Released time.Duration
-	// Signatures name prefixes of the request, for the span of the policy. Equal prefixes have equal
-	// signatures; no signature is 0.
-	Signatures []uint64
-	Blocks     int // full blocks
-	Prompt     int // full blocks of the prompt
-	Tokens     int // of the prompt
-	Cached     int // leading blocks that the pool had cached at admission
-	Found      int // leading blocks that any tier had
-	Answer     int // tokens of the answer
+	protocol.RequestFacts
+	Released time.Duration // when it released its pages
+	Cached   int           // leading blocks that the pool had cached at admission
 }
 
 // Run is a piece on the path of a request: it begins at block From, has been used Uses
@@ -84,9 +76,7 @@ func New(blocks int, span protocol.Span, seed uint64) *Policy {
 // Begin takes in a request that releases its pages. The blocks that it has used teach
 // the model, its session continues, and Piece then describes its pieces.
 func (p *Policy) Begin(r *Request) {
-	p.requests++
-	p.waits.end(p.requests, r.Arrived, r.Released)
-	p.clock.request(r.Released)
+	p.EndRequest(r)
 	prompt := p.span.Signatures(r.Prompt)
 	p.guard.request(r)
 	arrived := p.clock.at(r.Arrived)

@@ -159,7 +159,7 @@ func TestAddedTokens(t *testing.T) {
 	p := New(1000, 1, 1)
 	blocks := []uint64{1, 3, 5, 7, 9, 11, 13, 15}
 	ask := func(prompt, tokens, answer int) Features {
-		r := Request{Signatures: blocks[:prompt], Blocks: prompt, Prompt: prompt, Tokens: tokens, Answer: answer}
+		r := Request{RequestFacts: protocol.RequestFacts{Signatures: blocks[:prompt], Blocks: prompt, Prompt: prompt, Tokens: tokens, Answer: answer}}
 		p.Begin(&r)
 		run := Run{Uses: 1, Front: 12}
 		end(p, &r, 0, run)
@@ -177,7 +177,7 @@ func TestAddedTokens(t *testing.T) {
 func TestFoundBlocksAreNotNew(t *testing.T) {
 	for _, c := range []struct{ cached, found, want int }{{2, 0, 6}, {2, 4, 4}, {4, 2, 4}, {0, 9, 0}, {0, 0, 8}} {
 		p := New(1000, 1, 1)
-		p.Begin(&Request{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13, 15}, Blocks: 8, Prompt: 8, Tokens: 8, Cached: c.cached, Found: c.found})
+		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13, 15}, Blocks: 8, Prompt: 8, Tokens: 8, Found: c.found}, Cached: c.cached})
 		assert.Equal(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).Values[featureNew], "%+v", c)
 	}
 }
@@ -203,7 +203,7 @@ func TestModelOfHistory(t *testing.T) {
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
 			now += time.Duration(rapid.SampledFrom([]int{0, 0, 5, 4000}).Draw(t, "passes")) * time.Millisecond
-			r := Request{Arrived: now, Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
+			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now}, Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
 			session := rapid.Uint64Range(1, 5).Draw(t, "session")
 			r.Blocks = rapid.IntRange(0, 60).Draw(t, "blocks")
 			for i := range span.Signatures(r.Blocks) {
@@ -254,7 +254,7 @@ func TestGuardReturnsToLRU(t *testing.T) {
 // LRU, although it leads for a time.
 func TestGuardKnowsBursts(t *testing.T) {
 	p := New(4096, 1, 1)
-	r := Request{Signatures: make([]uint64, 160), Prompt: 160}
+	r := Request{RequestFacts: protocol.RequestFacts{Signatures: make([]uint64, 160), Prompt: 160}}
 	random, prompt := generator{7}, 0
 	for k := range 4000 {
 		r.Cached = 0
@@ -312,7 +312,7 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 	var front, last prediction
 	for i := range 2000 {
 		session, now := uint64(i%20), time.Duration(i)*time.Second
-		r := Request{Arrived: now, Released: now, Blocks: 4, Prompt: 4}
+		r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 4, Prompt: 4}, Released: now}
 		for k := range uint64(3) {
 			r.Signatures = append(r.Signatures, session<<24|k<<2|1)
 		}
@@ -331,12 +331,12 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 // policy has learned since, and an unfinished wait is learned from.
 func TestValueFollowsWhatIsLearned(t *testing.T) {
 	p := New(1000, 1, 1)
-	r := Request{Signatures: []uint64{1, 3}, Blocks: 2, Prompt: 2}
+	r := Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{1, 3}, Blocks: 2, Prompt: 2}}
 	p.Begin(&r)
 	old := p.Piece(Run{Uses: 1})
 	before := p.model.predict(&old).score
 	for i := range 2000 { // prompts that never come again
-		r = Request{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Blocks: 2, Prompt: 2}
+		r = Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Blocks: 2, Prompt: 2}}
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
 		p.Begin(&r)
 		require.Equal(t, old, p.Piece(Run{Uses: 1}))
@@ -354,7 +354,7 @@ func TestSpans(t *testing.T) {
 		for i := range 200 {
 			session, turn := i%20, i/20
 			now := time.Duration(i) * time.Second
-			r := Request{Arrived: now, Released: now, Blocks: 8 + 4*turn, Prompt: 8 + 4*turn, Cached: 4}
+			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 8 + 4*turn, Prompt: 8 + 4*turn}, Released: now, Cached: 4}
 			for k := range span.Signatures(r.Blocks) {
 				r.Signatures = append(r.Signatures, mixed(uint64(session<<20|span.Block(k))))
 			}

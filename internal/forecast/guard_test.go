@@ -45,7 +45,7 @@ func listed(g *guard) (signatures []uint64) {
 
 // useAll uses all blocks of a request in a guard.
 func useAll(g *guard, signatures []uint64) {
-	g.request(&Request{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)})
+	g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)}})
 }
 
 // TestGuardTakesBlocksTwice: two blocks of a request may have one tag.
@@ -104,7 +104,7 @@ func guardRequest(g *guard, document, blocks, prompt, cached int) {
 	for k := range g.span.Signatures(blocks) {
 		signatures = append(signatures, mixed(uint64(document)<<32+uint64(k)+1))
 	}
-	g.request(&Request{Signatures: signatures, Blocks: blocks, Prompt: prompt, Cached: cached})
+	g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: blocks, Prompt: prompt}, Cached: cached})
 }
 
 // TestGuardKnowsASystemPrompt: LRU hits a prefix that all prompts have, although nothing behind it has a signature.
@@ -165,11 +165,11 @@ func TestTallyForgets(t *testing.T) {
 	var c tally
 	assert.Equal(t, 100, c.signedOf(100))
 	for range 20_000 {
-		c.add(16, &Request{Blocks: 32})
+		c.add(16, &Request{RequestFacts: protocol.RequestFacts{Blocks: 32}})
 	}
 	assert.Equal(t, 3100, c.signedOf(3100))
 	for range 20_000 {
-		c.add(16, &Request{Blocks: 31})
+		c.add(16, &Request{RequestFacts: protocol.RequestFacts{Blocks: 31}})
 	}
 	assert.InDelta(t, 1600, c.signedOf(3100), 10)
 }
@@ -210,7 +210,7 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 		for k := range span.Signatures(len(blocks)) {
 			signatures = append(signatures, blocks[span.Block(k)])
 		}
-		g.request(&Request{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2, Cached: cached})
+		g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2}, Cached: cached})
 		require.Empty(t, g.check())
 	}
 	n, oldest := 0, used[listed(&g)[0]]
@@ -240,7 +240,7 @@ func TestGuardInAnyOrder(t *testing.T) {
 				x = (x ^ x>>27) * 0x94d049bb133111eb
 				sig[k] = x ^ x>>31 | 1
 			}
-			g.request(&Request{Signatures: sig, Blocks: n, Prompt: n, Cached: r.IntN(n + 1)})
+			g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: sig, Blocks: n, Prompt: n}, Cached: r.IntN(n + 1)})
 			require.Empty(t, g.check())
 		}
 	}

@@ -107,12 +107,16 @@ func newModel() *model {
 func edge(k int) float64 { return binStart + binWidth*float64(k) }
 
 // binTime is the length of each bin in units of e^scale seconds.
-var binTime = func() (t [bins]float64) {
-	for k := range t {
-		t[k] = math.Exp(edge(k+1)) - math.Exp(edge(k))
+var binTime = widths(bins, edge)
+
+// widths is the length of each bin, of which an edge is the logarithm of the lower end.
+func widths(n int, edge func(k int) float64) []float64 {
+	list := make([]float64, n)
+	for k := range list {
+		list[k] = math.Exp(edge(k+1)) - math.Exp(edge(k))
 	}
-	return t
-}()
+	return list
+}
 
 // predict gives the prediction for a piece by what is known now. A value of a feature that was
 // never seen has terms of 0 and changes nothing.
@@ -235,18 +239,6 @@ func binAt(logAge, scale float64) int {
 	return int(max(0, min(bins-1, (logAge-scale-binStart)/binWidth)))
 }
 
-// stretch is a number of adjoining bins, for a block that has reached the first of them: the
-// chance of a use in them, the time held until the use or their end, and the chance that there
-// was none.
-type stretch struct{ used, held, alive float64 }
-
-// add continues a stretch with the one behind it.
-func (s *stretch) add(next stretch) {
-	s.used += s.alive * next.used
-	s.held += s.alive * next.held
-	s.alive *= next.alive
-}
-
 // refresh computes the next row of the value table. Rows are computed one at a time, so that no
 // request waits for all of them.
 //
@@ -255,30 +247,14 @@ func (s *stretch) add(next stretch) {
 //	P(used by t | not used yet) ÷ E[time held until the use or t]
 //
 // the index of the best time to hold it (Gittins): hits gained per time that a page is occupied.
-//
-// The bins are visited from the last on. Those behind bin k form stretches, each the best time
-// to hold a block from its start on, and each worth more than the next. A block that starts in
-// bin k is best held through all stretches that are worth more than what was gained before
-// them. A stretch that is added once is never looked at again, so a row costs O(bins); trying
-// every end for every bin took a tenth of the policy's time.
 func (m *model) refresh() {
 	score := scoreLow + scoreStep*float64(m.row)
 	var hazard [bins]float64
 	for k := range bins {
 		hazard[k] = logistic(m.bias[k].value + score)
 	}
-	var stops [bins]stretch
-	n := 0
-	for k := bins - 1; k >= 0; k-- {
-		h := hazard[k]
-		now := stretch{used: h, held: binTime[k] * (1 - h/2), alive: 1 - h}
-		for n > 0 && now.used*stops[n-1].held < stops[n-1].used*now.held {
-			n--
-			now.add(stops[n])
-		}
-		stops[n] = now
-		n++
-		m.table[m.row][k] = math.Log(now.used / now.held)
+	for k := range bins {
+		m.table[m.row][k] = math.Log(bestRate(hazard[:], binTime, k))
 	}
 	// Nothing is known behind the last bin: the value falls as the bins' widths grow.
 	m.table[m.row][bins] = m.table[m.row][bins-1] - binWidth

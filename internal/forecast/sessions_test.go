@@ -69,11 +69,10 @@ func TestPaceFollowsGaps(t *testing.T) {
 		pace  uint8
 	}{{1000, 0.69, 8}, {100_000, 0.69, 16}, {1000, 4.6, 0}} {
 		s := newSessions(8)
-		r := Request{Signatures: []uint64{77}}
 		e := session{}
 		for range 40 {
 			s.end(77, session{scale: c.scale, pace: e.pace})
-			e, _ = s.continued(r.Signatures, c.gap)
+			e, _ = s.continued([]uint64{77}, c.gap)
 		}
 		assert.Equal(t, c.pace, paceFeature(e.pace), "%d ms after an expected gap of e^%v s", c.gap, c.scale)
 	}

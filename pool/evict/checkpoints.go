@@ -31,8 +31,7 @@ func (c *checkpoints) follow(list []messages.PageID) {
 	if front == None || s.of[front] == noPiece {
 		return
 	}
-	q := &s.all[s.of[front]]
-	q.features = s.model.GoesOn(q.features)
+	s.all[s.of[front]].features.GoesOn = true
 	s.changed(s.of[front])
 }
 
@@ -52,27 +51,25 @@ func (c *checkpoints) forget(p int32) {
 }
 
 // saved is how many blocks the checkpoint of a page saves.
-func (c *checkpoints) saved(p int32) int {
+func (c *checkpoints) saved(p int32) int32 {
 	pages := c.pieces.core.pages
 	if front := c.links[p].front; front != None {
-		return int(pages[p].Depth - pages[front].Depth)
+		return pages[p].Depth - pages[front].Depth
 	}
-	return int(pages[p].Depth) + 1
+	return pages[p].Depth + 1
 }
 
 // resave changes what the model knows of the blocks that a checkpoint saves.
 func (c *checkpoints) resave(p int32) {
-	s, n := c.pieces, c.pieces.of[p]
-	if n == noPiece {
-		return
+	if n := c.pieces.of[p]; n != noPiece {
+		c.pieces.all[n].features.Saved = c.saved(p)
+		c.pieces.changed(n)
 	}
-	s.all[n].features = s.model.Saves(s.all[n].features, c.saved(p))
-	s.changed(n)
 }
 
 // fresh is the features of a checkpoint of which nothing is known but its place.
 func (c *checkpoints) fresh(p int32) forecast.Features {
-	return c.pieces.model.Checkpoint(c.saved(p), len(c.links[p].behind) > 0)
+	return forecast.Features{Saved: c.saved(p), GoesOn: len(c.links[p].behind) > 0}
 }
 
 // release makes pieces of new checkpoints. Of one that has a piece a use ends: a request has
@@ -80,7 +77,8 @@ func (c *checkpoints) fresh(p int32) forecast.Features {
 func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFacts) {
 	s := c.pieces
 	if facts != nil {
-		s.endRequest(facts.Arrived)
+		s.model.EndRequest(&forecast.Request{RequestFacts: *facts, Released: s.core.now})
+		s.now = s.model.Now()
 	}
 	for _, id := range pages {
 		if !s.core.holds(id) {

@@ -78,27 +78,8 @@ func newForecast(c *Core, o Options, pages int) Policy {
 		s.model = forecast.New(pages, o.Span, o.Seed)
 		s.model.CountWork(o.DoublesAt)
 	}
-	s.ranking = ranking{s.model}
+	s.ranking = s.model
 	return s
-}
-
-// ranking is what another Core may ask the model.
-type ranking struct{ model *forecast.Policy }
-
-// Now is the clock of the model in milliseconds.
-func (r ranking) Now() int64 { return r.model.Now() }
-
-// Rank is the greater the more a piece is worth whose next victim is at a depth.
-func (r ranking) Rank(features protocol.Features, last int64, depth int32) int32 {
-	return r.model.Rank(features, last, depth)
-}
-
-// ByDepth tells whether ranks depend on the depth.
-func (r ranking) ByDepth() bool { return r.model.ByDepth() }
-
-// Await changes features of what the request is going to use whose wait has begun last.
-func (r ranking) Await(features protocol.Features) protocol.Features {
-	return r.model.Await(features)
 }
 
 // Ranking is what another Core may rank by what this one has evicted.

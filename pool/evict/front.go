@@ -51,10 +51,7 @@ func (s *pieces) before(a, b candidate) bool {
 func (s *pieces) candidate(n int32) candidate {
 	q := &s.all[n]
 	c := candidate{piece: n, last: q.last, at: s.now}
-	switch {
-	case s.model != nil:
-		c.rank = s.model.Rank(q.features, q.last, s.core.pages[q.head].Depth)
-	case s.ranking != nil:
+	if s.ranking != nil {
 		c.rank = s.ranking.Rank(q.features, q.last, s.core.pages[q.head].Depth)
 	}
 	return c

@@ -1,8 +1,6 @@
 package evict
 
 import (
-	"time"
-
 	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -21,11 +19,7 @@ func (s *pieces) Release(pages []messages.PageID, facts *protocol.RequestFacts) 
 		s.releaseLoose(pages)
 		return
 	}
-	r := forecast.Request{
-		Arrived: facts.Arrived, Released: s.core.now, Signatures: facts.Signatures,
-		Blocks: facts.Blocks, Prompt: facts.Prompt, Found: facts.Found,
-		Tokens: facts.Tokens, Answer: facts.Answer,
-	}
+	r := forecast.Request{RequestFacts: *facts, Released: s.core.now}
 	path := s.storedPath(pages)
 	r.Cached = min(s.cachedBlocks(path), r.Prompt)
 	s.model.Begin(&r)
@@ -272,10 +266,4 @@ func (s *pieces) supersede(n, front int32) {
 	q.features, q.superseded = s.model.Supersede(q.features, q.watched), true
 	s.all[front].branches--
 	s.changed(n)
-}
-
-// endRequest tells a model of checkpoints that a request has ended.
-func (s *pieces) endRequest(arrived time.Duration) {
-	s.model.EndRequest(&forecast.Request{Arrived: arrived, Released: s.core.now})
-	s.now = s.model.Now()
 }
