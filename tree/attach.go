@@ -78,13 +78,7 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	t.arena.blocksHeld++
 	t.arena.blocks[b].stamp, t.arena.blocks[b].priority = o.stamp, term.priority
 	t.arena.blocks[b].session = t.arena.sessions.add(o.Session)
-	t.arena.timers.start(b, o.now, term.duration)
-	// A new block is on the device, so its pool ends the priority by itself. Only an
-	// event needs the tree's timer; moveBlock starts to watch the block if it goes to
-	// host memory.
-	if t.recording {
-		t.arena.timers.watch(b)
-	}
+	t.arena.timers.start(b, term.duration)
 }
 
 // termOfNew is what the retention that was read gives to a new block of depth d.
@@ -105,6 +99,6 @@ func (t *storer) attributeStored(o *offer, b protocol.BlockID, d int32) {
 		return
 	}
 	if term, covered := t.retention.of(d); covered {
-		t.setRetention(b, term, o.now)
+		t.setRetention(b, term)
 	}
 }

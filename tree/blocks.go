@@ -25,10 +25,8 @@ type block struct {
 	generation uint64 // number of blocks that were made before it, and one
 	stamp      uint64 // of the claim or store that used it last
 	session    int32  // none: of no session
-	// While timers.ended is true of a block this is the priority before the end: see
-	// expireNow.
-	priority messages.Priority
-	worth    worth
+	priority   messages.Priority
+	worth      worth
 }
 
 // arena holds the blocks, and all that lies in arrays by block. A pointer into blocks is
@@ -179,16 +177,6 @@ func (t *arena) checkpointed(b protocol.BlockID) bool {
 	return true
 }
 
-// inHostMemory tells whether some pool keeps a block in host memory only.
-func (t *arena) inHostMemory(b protocol.BlockID) bool {
-	for p := range t.locations {
-		if _, tier, ok := t.locations[p][b].Page(); ok && tier == messages.Secondary {
-			return true
-		}
-	}
-	return false
-}
-
 // devicePage returns the device page that pool p keeps a block in, or NoPage.
 func (t *arena) devicePage(p int, b protocol.BlockID) messages.PageID {
 	if page, tier, ok := t.locations[p][b].Page(); ok && tier == messages.Primary {
@@ -212,15 +200,6 @@ func (t *arena) expireAttributes(b protocol.BlockID) {
 	r := &t.blocks[b]
 	t.sessions.remove(r.session)
 	r.stamp, r.priority, r.session = 0, 0, none
-}
-
-// expireNow notes the default priority of a block whose priority has ended. It is
-// called wherever the priority is read: see timers.
-func (t *arena) expireNow(b protocol.BlockID) {
-	if t.timers.ended(b) {
-		t.timers.stop(b)
-		t.blocks[b].priority = messages.DefaultPriority
-	}
 }
 
 // shareSession applies the rule of sessions to a block that a sequence of the named

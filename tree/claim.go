@@ -1,10 +1,6 @@
 package tree
 
-import (
-	"time"
-
-	"github.com/kvactor/kvactor/internal/protocol"
-)
+import "github.com/kvactor/kvactor/internal/protocol"
 
 // claimer marks what sequences reuse as used, and gives it their retention.
 type claimer struct {
@@ -15,7 +11,7 @@ type claimer struct {
 // claim marks what a sequence reuses as used now. It leaves out blocks that are not
 // there any more or that no pool holds: the sequence may claim blocks that its
 // windows have passed.
-func (t *claimer) claim(c *protocol.ClaimItem, now time.Duration) {
+func (t *claimer) claim(c *protocol.ClaimItem) {
 	stamp := t.arena.nextStamp()
 	t.retention.read(c.Retention, c.Prompt, t.arena.tpb)
 	for i, b := range c.Blocks {
@@ -26,7 +22,7 @@ func (t *claimer) claim(c *protocol.ClaimItem, now time.Duration) {
 		t.arena.touch(b, stamp)
 		t.arena.shareSession(b, c.Session)
 		if term, ok := t.retention.of(int32(i)); ok {
-			t.setRetention(b, term, now)
+			t.setRetention(b, term)
 		}
 	}
 	// The source is reused in part, so it gets neither session nor retention of the

@@ -42,9 +42,6 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 			if at == protocol.Nowhere {
 				continue
 			}
-			// The answer restores pools after a failure, and they must not get a
-			// priority that has ended.
-			t.arena.expireNow(b)
 			until, _ := t.arena.timers.of(b)
 			r := &t.arena.blocks[b]
 			m.Blocks = append(m.Blocks, protocol.BlockLocation{

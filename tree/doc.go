@@ -137,7 +137,6 @@
 // Matching and storing are linear in the blocks, plus a logarithm where prefixes branch. A
 // warm match allocates nothing, nor does a store in the place of what has left. In the tree
 // alone a block of 16 tokens costs 164 bytes with its tokens and one pool
-// (TestMemoryOfABlock): 4 more for each further pool, 8 more once a priority has an end, and
-// 28 for each block that is watched. Ghosts are bounded by the number of pages times the
-// blocks of the longest prompt.
+// (TestMemoryOfABlock): 4 more for each further pool, and 28 once its priority has an end.
+// Ghosts are bounded by the number of pages times the blocks of the longest prompt.
 package tree

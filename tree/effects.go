@@ -61,7 +61,6 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 	}
 	switch kind {
 	case protocol.Attach, protocol.Reprioritize, protocol.HostReprioritize, protocol.HostAttach:
-		t.arena.expireNow(b)
 		priority = t.arena.blocks[b].priority
 	}
 	switch kind {

@@ -19,12 +19,11 @@ type holdings struct {
 	appraiser appraiser
 }
 
-// expire gives the default priority to the watched blocks whose priority ends at or
-// before now. The pools know of their own pages by themselves.
+// expire gives the default priority to the blocks whose priority ends at or before now. The pools know of their own pages by themselves.
 func (t *holdings) expire(now time.Duration) {
 	// Time never goes back, even if a message comes with an older Now.
 	t.arena.timers.now = max(t.arena.timers.now, now)
-	for t.arena.timers.next() <= now && len(t.arena.timers.heap) > 0 {
+	for t.arena.timers.next() <= t.arena.timers.now && len(t.arena.timers.heap) > 0 {
 		b := t.arena.timers.heap[0].block
 		t.arena.timers.stop(b)
 		old := t.arena.blocks[b].priority
@@ -39,23 +38,15 @@ func (t *holdings) expire(now time.Duration) {
 
 // setRetention gives a block that some pool holds the priority and the end of a
 // retention, and tells pools and offloader if they have changed.
-func (t *holdings) setRetention(b protocol.BlockID, to term, now time.Duration) {
-	// A priority that has ended but is not noted yet is the default for the pools.
-	// Comparing with it unnoted would report a change that is none, or miss one.
-	t.arena.expireNow(b)
+func (t *holdings) setRetention(b protocol.BlockID, to term) {
 	old := t.arena.blocks[b].priority
 	end, _ := t.arena.timers.of(b)
-	t.arena.timers.start(b, now, to.duration)
+	t.arena.timers.start(b, to.duration)
 	t.arena.blocks[b].priority = to.priority
 	// A new end with the same priority is a change too: the pools run the end by
 	// themselves.
 	if next, _ := t.arena.timers.of(b); old != to.priority || end != next {
 		t.reportChange(b, old, true)
-	}
-	// timers.start has stopped the old timer, so a block that was watched is watched
-	// again here.
-	if t.recording || t.arena.inHostMemory(b) {
-		t.arena.timers.watch(b)
 	}
 }
 
@@ -84,9 +75,7 @@ func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools
 
 // moveBlock notes that contents are in the other tier from now on, or in a page of
 // another number. Of contents that were brought to the device the pool learns block
-// and priority by an effect: it took the page without knowing them. A block that
-// comes back to the device keeps its watch. It is not needed any more if events are
-// off; when the end comes there is then nothing to report.
+// and priority by an effect: it took the page without knowing them.
 func (t *holdings) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
 	if !t.arena.alive(m.Block) {
@@ -102,12 +91,6 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	t.arena.locations[p][m.Block] = m.To
 	if from != to {
 		t.recordTier(m.Block, p, to)
-	}
-	// From here on the tree ends the priority: the pool does not have the page any
-	// more, and the offloader has no clock.
-	if to == messages.Secondary {
-		t.arena.expireNow(m.Block)
-		t.arena.timers.watch(m.Block)
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()

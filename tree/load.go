@@ -38,8 +38,6 @@ func (t *storer) loadBlock(o *offer, p int, b protocol.BlockID, page messages.Pa
 	t.arena.blocks[b].stamp, o.changed = o.stamp, true
 	t.effect(protocol.HostAttach, p, b, page)
 	t.recordStored(b, p)
-	// As after an offload: the offloader has no clock, so the tree ends the priority.
-	t.arena.timers.watch(b)
 }
 
 // blocksInTree answers what is in the tree of the blocks of a prompt, whatever could be
@@ -60,7 +58,6 @@ func (t *Tree) describe(l *protocol.Locate) {
 	for k, b := range l.Blocks {
 		l.Tokens[k], l.Priorities[k] = 0, 0
 		if t.arena.alive(b) {
-			t.arena.expireNow(b)
 			l.Tokens[k], l.Priorities[k] = len(t.arena.hostTokens(b)), t.arena.blocks[b].priority
 		}
 	}

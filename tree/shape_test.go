@@ -372,7 +372,7 @@ func BenchmarkStoreAgain(b *testing.B) {
 	}
 }
 
-// A block that leaves the tree ends its timer, also one that is not watched.
+// A block that leaves the tree ends its timer.
 func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	tokens := counting(8)

@@ -3,7 +3,6 @@ package tree
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -24,7 +23,6 @@ type offer struct {
 	// stamp is that of all blocks which the offer stores: siblings are never of one
 	// offer, so one stamp orders them as well as one for each block.
 	stamp uint64
-	now   time.Duration
 	first int32 // the depth of the first block of the offer
 	// Pools [from, to) are those that the offer concerns: poolsOf(Cross), with OnHost the
 	// state pools as well. Tables of other pools are not read.
@@ -65,8 +63,8 @@ func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 }
 
 // store adds what a sequence offers, and finds the block where the offer ends.
-func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
-	t.storeBlocks(s, now)
+func (t *storer) store(s *protocol.StoreItem) {
+	t.storeBlocks(s)
 	if s.FindEnd {
 		t.findEnd(s)
 	}
@@ -75,8 +73,8 @@ func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 // storeBlocks adds what a sequence offers: first the blocks, then their attributes, then
 // the pages, pool by pool. The order is that of what may depend on what: an effect
 // carries the priority, and an event names the block.
-func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
-	o := offer{StoreItem: s, stamp: t.arena.nextStamp(), now: now, first: int32(s.From / t.arena.tpb)}
+func (t *storer) storeBlocks(s *protocol.StoreItem) {
+	o := offer{StoreItem: s, stamp: t.arena.nextStamp(), first: int32(s.From / t.arena.tpb)}
 	o.from, o.to = t.arena.poolsOf(s.Cross)
 	if s.OnHost && !s.Cross {
 		o.to = t.arena.selfPools // a store has checkpoints as well
@@ -212,7 +210,6 @@ func (t *storer) findEnd(s *protocol.StoreItem) {
 	switch {
 	case b != protocol.NoBlock && (t.arena.held(b) || t.offersState(s)):
 		// The caller gives the priority to the page that it copies for the block.
-		t.arena.expireNow(b)
 		s.End.Block, s.End.Priority = b, t.arena.blocks[b].priority
 	case t.arena.tokenPools == 0:
 		// The block comes with its first state.

@@ -103,11 +103,7 @@ func (t *Tree) draw(w *strings.Builder, b protocol.BlockID, indent int) {
 		w.WriteString(" ghost\n")
 		return
 	}
-	priority := t.arena.blocks[b].priority
-	if t.arena.timers.ended(b) {
-		priority = messages.DefaultPriority
-	}
-	fmt.Fprintf(w, " p%d", priority)
+	fmt.Fprintf(w, " p%d", t.arena.blocks[b].priority)
 	if end, ok := t.arena.timers.of(b); ok {
 		fmt.Fprintf(w, " until %s", end)
 	}

@@ -84,10 +84,10 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		t.takeOver(b)
 	}
 	for i := range a.Claims {
-		t.claimer.claim(&a.Claims[i], a.Now)
+		t.claimer.claim(&a.Claims[i])
 	}
 	for i := range a.Stores {
-		t.storer.store(&a.Stores[i], a.Now)
+		t.storer.store(&a.Stores[i])
 	}
 	for _, tokens := range a.ReleasedSymbols {
 		t.arena.symbols.release(tokens)
