@@ -1,14 +1,17 @@
 package tree
 
 import (
+	"fmt"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // attach gives pool p the pages that it is offered: of blocks that it lacks, and of
-// blocks that it keeps in host memory only.
+// blocks that it keeps in host memory only. Host pages whose contents have come from a store
+// are of blocks that it lacks.
 func (t *storer) attach(o *offer, p int) {
-	if t.host {
+	if t.host && !o.OnHost {
 		t.reportYields(o, p)
 	}
 	pages := o.pages(p, t.path)
@@ -21,6 +24,9 @@ func (t *storer) attach(o *offer, p int) {
 		_, tier, held := t.arena.locations[p][b].Page()
 		switch {
 		case page == messages.NoPage:
+		case held && o.OnHost:
+			// A fault of the caller: it asked the tree what is missing in the same round.
+			panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, t.arena.locations[p][b]))
 		case held && (tier == messages.Primary || o.keepsOnHost(p, b)):
 			o.kept = true
 		case held:
@@ -30,11 +36,15 @@ func (t *storer) attach(o *offer, p int) {
 			t.effect(protocol.Attach, p, b, page)
 			t.recordTier(b, p, messages.Primary)
 		default:
-			t.arena.locations[p][b] = protocol.OnDevice(page)
+			kind, at := protocol.Attach, protocol.OnDevice(page)
+			if o.OnHost {
+				kind, at = protocol.HostAttach, protocol.OnHost(page)
+			}
+			t.arena.locations[p][b] = at
 			t.appraiser.relocated(b, p)
 			// What is stored already is not stored again: it keeps its stamp.
 			t.arena.blocks[b].stamp, o.changed = o.stamp, true
-			t.effect(protocol.Attach, p, b, page)
+			t.effect(kind, p, b, page)
 			t.recordStored(b, p)
 		}
 	}
@@ -64,10 +74,11 @@ func (t *storer) attribute(o *offer) {
 		switch d := o.first + int32(i); {
 		// A ghost stays a ghost, and a stored block keeps what it has.
 		case !o.offers(d):
-		case t.arena.held(b):
-			t.attributeStored(o, b, d)
-		default:
+		case !t.arena.held(b):
 			t.attributeNew(o, b, d)
+		// A fetch from a store is no sequence, so no session and no retention changes.
+		case !o.OnHost:
+			t.attributeStored(o, b, d)
 		}
 	}
 }
@@ -77,7 +88,9 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	term := t.termOfNew(d)
 	t.arena.blocksHeld++
 	t.arena.blocks[b].stamp, t.arena.blocks[b].priority = o.stamp, term.priority
-	t.arena.blocks[b].session = t.arena.sessions.add(o.Session)
+	if o.Session != "" {
+		t.arena.blocks[b].session = t.arena.sessions.retain(o.Session)
+	}
 	t.arena.timers.start(b, term.duration)
 }
 

@@ -46,7 +46,7 @@ type arena struct {
 	stamp      uint64                          // of the last claim or store
 	blocksHeld int                             // blocks that some pool holds
 	symbols    symbols
-	sessions   sessions
+	sessions   numbers[string] // those that blocks belong to
 	timers     timers
 }
 
@@ -101,7 +101,9 @@ func (t *arena) newBlock(at place, tokens []messages.Token) protocol.BlockID {
 	for p := range t.locations {
 		t.locations[p][b] = protocol.Nowhere
 	}
-	t.symbols.retain(tokens)
+	if !t.symbols.none() {
+		t.symbols.retain(tokens)
+	}
 	t.insert(b, at)
 	return b
 }
@@ -197,9 +199,8 @@ func (t *arena) nextStamp() uint64 {
 func (t *arena) expireAttributes(b protocol.BlockID) {
 	t.blocksHeld--
 	t.timers.stop(b)
-	r := &t.blocks[b]
-	t.sessions.remove(r.session)
-	r.stamp, r.priority, r.session = 0, 0, none
+	t.leaveSession(b)
+	t.blocks[b].stamp, t.blocks[b].priority = 0, 0
 }
 
 // shareSession applies the rule of sessions to a block that a sequence of the named
@@ -208,8 +209,15 @@ func (t *arena) expireAttributes(b protocol.BlockID) {
 // second when the first is forgotten, so it belongs to neither and is forgotten by
 // prefix, salt or eviction only.
 func (t *arena) shareSession(b protocol.BlockID, session string) {
-	if s := t.blocks[b].session; s != none && t.sessions.names[s] != session {
-		t.sessions.remove(s)
+	if s := t.blocks[b].session; s != none && t.sessions.values[s] != session {
+		t.leaveSession(b)
+	}
+}
+
+// leaveSession makes a block belong to no session.
+func (t *arena) leaveSession(b protocol.BlockID) {
+	if s := t.blocks[b].session; s != none {
+		t.sessions.release(s)
 		t.blocks[b].session = none
 	}
 }

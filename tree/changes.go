@@ -57,14 +57,10 @@ func (t *reporter) joins(kind protocol.ChangeKind, p int) bool {
 // recordEntered records that consecutive blocks, which have just been made, are in the
 // tree: whole ones, or one that is stored in part.
 func (t *reporter) recordEntered(ids []protocol.BlockID) {
-	if t.recording && len(ids) > 0 {
-		t.enter(t.log.changes, ids)
+	if !t.recording || len(ids) == 0 {
+		return
 	}
-}
-
-// enter adds consecutive blocks to a record, with all that the log needs to know them by:
-// ids, tokens and what is before them. Either all of them are whole, or it is one.
-func (t *reporter) enter(c *protocol.Changes, ids []protocol.BlockID) {
+	c := t.log.changes
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
 	e := addChange(c, protocol.BlocksEntered)
@@ -79,7 +75,7 @@ func (t *reporter) enter(c *protocol.Changes, ids []protocol.BlockID) {
 	e.Tokens = int32(len(tokens))
 	// Symbols are numbers of this tree and are used again. The log gets the host's
 	// tokens and what covers them instead, so that names are the same in every run.
-	if !t.arena.symbols.none() && len(fromSymbol(tokens)) > 0 {
+	if !t.arena.symbols.none() && slices.ContainsFunc(tokens, func(tok messages.Token) bool { return tok < 0 }) {
 		e.Covered = true
 		c.Covers = append(c.Covers, t.arena.symbols.covers(tokens)...)
 		t.arena.symbols.restore(tokens)
@@ -97,15 +93,8 @@ func (t *reporter) recordLeft(b protocol.BlockID) {
 	if !t.recording {
 		return
 	}
-	parent := t.arena.blocks[b].parent
-	list := t.log.changes.List
-	if n := len(list); n > 0 && list[n-1].Kind == protocol.BlocksLeft && t.log.leftParent == b {
-		list[n-1].Count++
-	} else {
-		c := addChange(t.log.changes, protocol.BlocksLeft)
-		c.Last, c.Count = b, 1
-	}
-	t.log.leftParent = parent
+	c := addChange(t.log.changes, protocol.BlocksLeft)
+	c.Last, c.Count = b, 1
 }
 
 // recordStored records that pool p, which did not hold block b, holds it from now on.
@@ -179,29 +168,4 @@ func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priori
 	}
 	c := t.record(protocol.PriorityChanged, p, false)
 	c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.arena.blocks[b].priority, old
-}
-
-// keys adds the keys of a run in pool p: one event for each part of it without holes, in
-// changes of blocks that are alike.
-func (t *reporter) keys(c *protocol.Changes, run []protocol.BlockID, p int) {
-	joined := false
-	for _, b := range run {
-		_, tier, held := t.arena.locations[p][b].Page()
-		if !held {
-			joined = false
-			continue
-		}
-		// Unless joined is set, the last change is of another event, or of the
-		// entering blocks.
-		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier &&
-			last.Priority == t.arena.blocks[b].priority {
-			last.Last, last.Count = b, last.Count+1
-			continue
-		}
-		c.List = append(c.List, protocol.Change{
-			Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: b, Count: 1, Joined: joined,
-			Tier: tier, Priority: t.arena.blocks[b].priority,
-		})
-		joined = true
-	}
 }

@@ -34,8 +34,8 @@ func (c *checker) expect(ok bool, format string, args ...any) {
 // it runs after each message only under the build tag invariants.
 func (t *Tree) Check() error {
 	c := checker{Tree: t}
-	c.refs = make([]int32, len(t.arena.symbols.entries))
-	c.members = make([]int32, len(t.arena.sessions.names))
+	c.refs = make([]int32, len(t.arena.symbols.values))
+	c.members = make([]int32, len(t.arena.sessions.values))
 	for range t.arena.pools {
 		c.pages = append(c.pages, map[protocol.Location]protocol.BlockID{})
 	}
@@ -132,25 +132,12 @@ func (c *checker) totals() {
 		"%d blocks are held, counted as %d", c.heldSeen, c.arena.blocksHeld)
 	c.expect(c.seen+len(c.arena.free) == len(c.arena.blocks),
 		"%d blocks reached and %d free of %d", c.seen, len(c.arena.free), len(c.arena.blocks))
-	for n, refs := range c.refs {
-		// Sequences hold references as well, and the tree does not know how many.
-		c.expect(c.arena.symbols.refs[n] >= refs,
-			"symbol %d has %d references, blocks hold %d", n, c.arena.symbols.refs[n], refs)
-		if c.arena.symbols.refs[n] > 0 {
-			c.expect(c.arena.symbols.index[c.arena.symbols.entries[n]] == int32(n),
-				"symbol %d is not found", n)
-		}
-	}
-	c.expect(len(c.arena.symbols.index)+len(c.arena.symbols.free) == len(c.arena.symbols.entries),
-		"%d symbols and %d free of %d", len(c.arena.symbols.index), len(c.arena.symbols.free), len(c.arena.symbols.entries))
+	// Sequences hold symbols as well, and the tree does not know how many.
+	c.arena.symbols.check(c, "symbol", c.refs)
+	c.arena.sessions.check(c, "session", c.members)
 	for n, refs := range c.members {
-		c.expect(refs > 0 || c.arena.sessions.names[n] == "",
-			"session %q has no blocks", c.arena.sessions.names[n])
-		c.expect(c.arena.sessions.refs[n] == refs,
-			"session %q counts %d blocks, has %d", c.arena.sessions.names[n], c.arena.sessions.refs[n], refs)
+		c.expect(c.arena.sessions.refs[n] == refs, "session %d counts %d blocks, has %d", n, c.arena.sessions.refs[n], refs)
 	}
-	c.expect(len(c.arena.sessions.index)+len(c.arena.sessions.free) == len(c.arena.sessions.names),
-		"%d sessions and %d free of %d", len(c.arena.sessions.index), len(c.arena.sessions.free), len(c.arena.sessions.names))
 	c.expect(c.timed == len(c.arena.timers.heap),
 		"%d blocks have timers, %d run", c.timed, len(c.arena.timers.heap))
 	for i := range c.arena.timers.heap {

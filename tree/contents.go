@@ -26,7 +26,7 @@ func (t *Tree) Contents(c *protocol.Contents) {
 		}
 		c.Blocks = append(c.Blocks, protocol.Content{
 			Parent: parent, Namespace: t.arena.roots[r.root].namespace, Depth: int(r.depth), Cross: t.arena.cross(b),
-			Tokens: t.arena.symbols.originals(tokens), Covers: t.arena.symbols.covers(tokens), Pages: pages,
+			Tokens: t.arena.symbols.restore(slices.Clone(tokens)), Covers: t.arena.symbols.covers(tokens), Pages: pages,
 		})
 	}
 }
@@ -56,12 +56,8 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 // countSymbols makes the references of symbols those of stored blocks and of held prompts.
 func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
 	s := &t.arena.symbols
-	refs := make([]int32, len(s.entries))
-	add := func(tokens []messages.Token) {
-		for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
-			refs[entry(tokens[0])]++
-		}
-	}
+	refs := make([]int32, len(s.values))
+	add := func(tokens []messages.Token) { s.each(tokens, func(n int32) { refs[n]++ }) }
 	if !s.none() {
 		for b := range t.arena.walk() {
 			add(t.arena.tokensOf(b))
@@ -89,12 +85,20 @@ func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	if !t.recording {
 		return
 	}
+	// The record is a new one. Changes that have not been taken yet are not
+	// touched, and they are older than the snapshot.
+	changes := t.log.changes
+	t.log.changes = s.Keys
 	for run := range t.arena.walkRuns() {
-		// The record is a new one. Changes that have not been taken yet are not
-		// touched, and they are older than the snapshot.
-		t.enter(s.Keys, run)
+		t.recordEntered(run)
 		for p := range t.arena.pools {
-			t.keys(s.Keys, run, p)
+			t.log.event = noEvent
+			for _, b := range run {
+				if t.arena.locations[p][b] != protocol.Nowhere {
+					t.recordStored(b, p)
+				}
+			}
 		}
 	}
+	t.log.changes = changes
 }

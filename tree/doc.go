@@ -43,7 +43,7 @@
 //	arena                 blocks, siblings, roots, symbols, sessions, timers
 //	shape                 block size and kinds of pools
 //
-// Small parts know no tree at all: symbols, sessions, timers, retentionCover. Layers change
+// Small parts know no tree at all: numbers, symbols, timers, retentionCover. Layers change
 // their own fields only, and those above call them.
 //
 // To read it: shape, blocks, siblings, seek; match; prefixes, store, attach; then what is

@@ -32,8 +32,6 @@ type journal struct {
 	// stored is the last block of the last change of kind BlocksStored. While event is
 	// noEvent it may be the id of another block, and is not read.
 	stored protocol.BlockID
-	// leftParent is the block before those of the last change, if that is of kind BlocksLeft.
-	leftParent protocol.BlockID
 }
 
 // begin starts a message; its effects are collected in buffer.

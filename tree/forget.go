@@ -1,11 +1,13 @@
 package tree
 
 import (
+	"fmt"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// forgetter removes the blocks that an invalidation selects, in three passes: select
+// forgetter removes the blocks that an invalidation selects, or one that is taken over, in three passes: select
 // the blocks, report what is forgotten while all of them are still known, then remove
 // them. The reports are in the order of prefixes, so that effects and changes join, and
 // the removal is in the opposite order.
@@ -23,20 +25,36 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 	t.toForget, t.kept = t.toForget[:0], nil
 	t.selectBlocks(f)
 	before := t.arena.blocksHeld
-	f.Unsaved = 0
+	f.Unsaved = t.remove(f.SavePriority)
+	// Only an empty tree makes this event: readers drop all keys by it.
+	if f.All && t.recording && t.arena.blocksHeld == 0 {
+		t.record(protocol.EverythingForgot, 0, false)
+	}
+	return before - t.arena.blocksHeld
+}
+
+// takeOver removes a block whose page a sequence takes over. The sequence writes its
+// own tokens over a part of the page, so the block must not be found from this
+// message on, in any pool. If other blocks follow, it stays as a ghost.
+func (t *forgetter) takeOver(b protocol.BlockID, least messages.Priority) (unsaved int) {
+	if !t.arena.alive(b) {
+		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
+	}
+	t.toForget, t.kept = append(t.toForget[:0], b), nil
+	return t.remove(least)
+}
+
+// remove reports and removes t.toForget. It counts the contents that a store would have taken.
+func (t *forgetter) remove(least messages.Priority) (unsaved int) {
 	for p := range t.arena.pools {
-		f.Unsaved += t.unsavedIn(p, f.SavePriority)
+		unsaved += t.unsavedIn(p, least)
 		t.reportForgotten(p)
 	}
 	// From the last to the first, so that no block becomes a ghost on the way.
 	for k := len(t.toForget) - 1; k >= 0; k-- {
 		t.forgetBlock(t.toForget[k])
 	}
-	// Only an empty tree makes this event: readers drop all keys by it.
-	if f.All && t.recording && t.arena.blocksHeld == 0 {
-		t.record(protocol.EverythingForgot, 0, false)
-	}
-	return before - t.arena.blocksHeld
+	return unsaved
 }
 
 // selectBlocks adds what f selects to t.toForget.
@@ -99,8 +117,8 @@ func (t *forgetter) selectBehind(b protocol.BlockID, prefix []messages.Token) {
 // blocks. Lists of blocks by session would cost each block two links, for a request that is
 // rare.
 func (t *forgetter) selectSession(name string) {
-	s := t.arena.sessions.find(name)
-	if s == none {
+	s, ok := t.arena.sessions.index[name]
+	if !ok {
 		return
 	}
 	for b := range t.arena.walk() {

@@ -99,48 +99,6 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	}
 }
 
-// takeOver removes a block whose page a sequence takes over. The sequence writes its
-// own tokens over a part of the page, so the block must not be found from this
-// message on, in any pool. If other blocks follow, it stays as a ghost.
-func (t *holdings) takeOver(b protocol.BlockID) {
-	if !t.arena.alive(b) {
-		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
-	}
-	t.reportForgetting(b)
-	for p := range t.arena.pools {
-		// The last pool's loss may end the block itself.
-		if t.arena.alive(b) && t.arena.locations[p][b] != protocol.Nowhere {
-			t.dropBlock(b, p)
-		}
-	}
-}
-
-// reportForgetting reports that a block is forgotten in all pools, while it is still
-// known. It runs before the block is dropped: effects and changes state the depth and
-// the block before, which the tree has only while the block is alive.
-func (t *holdings) reportForgetting(b protocol.BlockID) {
-	for p := range t.arena.pools {
-		l := t.arena.locations[p][b]
-		if l == protocol.Nowhere {
-			continue
-		}
-		t.detach(b, p, l)
-		t.recordRemoved(b, p)
-	}
-}
-
-// detach reports that pool p forgets b, which it keeps at l.
-func (t *holdings) detach(b protocol.BlockID, p int, l protocol.Location) {
-	if page, tier, _ := l.Page(); tier == messages.Primary {
-		t.effect(protocol.Detach, p, b, page)
-	}
-	// Host memory may have a clean copy of a block that is on the device. The tree
-	// does not know of copies, so the offloader is told in either case.
-	if t.host {
-		t.effect(protocol.HostForget, p, b, messages.NoPage)
-	}
-}
-
 // attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
 // pool. It is no store: the block has its attributes and keeps its stamp.
 func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
@@ -190,16 +148,8 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) (n int) {
 	return n
 }
 
-// unsaved counts the contents that moves drop, or that are taken over, and that a store would have
-// taken.
+// unsaved counts the contents that moves drop and that a store would have taken.
 func (t *holdings) unsaved(a *protocol.Apply) (n int) {
-	for _, b := range a.Takeovers {
-		for p := range t.arena.pools {
-			if t.arena.alive(b) && t.arena.locations[p][b] != protocol.Nowhere && t.saveable(b, a.SavePriority) {
-				n++
-			}
-		}
-	}
 	for i := range a.Moves {
 		if m := &a.Moves[i]; m.Unsaved && t.arena.alive(m.Block) && t.saveable(m.Block, a.SavePriority) {
 			n++

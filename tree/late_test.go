@@ -2,6 +2,7 @@ package tree
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,7 +66,7 @@ func truthOf(tr *Tree) map[events.Key]known {
 			if !held {
 				continue
 			}
-			tokens := tr.arena.symbols.originals(tr.arena.tokensOf(id))
+			tokens := tr.arena.symbols.restore(slices.Clone(tr.arena.tokensOf(id)))
 			tokens = tokens[:len(tokens)-paddingOf(tr, id, ns)]
 			truth[events.Key{Pool: messages.PoolID(p), Hash: hashOf(tr.arena.tpb, ns, full)}] = known{
 				events.Entry{Tier: tier, Priority: tr.arena.blocks[b].priority, Tokens: len(tokens)}, tokens,

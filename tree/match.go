@@ -77,16 +77,7 @@ func (t *matcher) longest(q *prompt) (k int32, source choice) {
 		source = t.choose(q, k, candidates)
 		// A part of a block moves the end of the match, and with it the start of each
 		// window.
-		length := k*int32(t.arena.tpb) + source.shared
-		next := k
-		for p := q.first; p < q.end; p++ {
-			if !t.arena.pools[p].full() {
-				// The pools are asked independently and the smallest answer is tried
-				// next. Every pool's answer is an upper bound of the match, so their
-				// minimum is one.
-				next = min(next, t.gap(p, t.arena.firstNeeded(p, length), k))
-			}
-		}
+		next := t.covered(q, k, k*int32(t.arena.tpb)+source.shared)
 		if next == k {
 			return k, source
 		}

@@ -78,9 +78,10 @@ func fullOf(tr *Tree, b protocol.BlockID) (space, []atom) {
 func atoms(tr *Tree, tokens []messages.Token) []atom {
 	out := make([]atom, len(tokens))
 	for i, tok := range tokens {
-		out[i].token = tr.arena.symbols.original(tok)
+		out[i].token = tok
 		if tok < 0 {
-			e := tr.arena.symbols.entries[entry(tok)]
+			e := tr.arena.symbols.values[entry(tok)]
+			out[i].token = e.token
 			out[i].covered, out[i].hash, out[i].position = true, e.hash[0], int(e.position)
 		}
 	}
@@ -383,7 +384,7 @@ func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 		}
 		session := ""
 		if s := m.tree.arena.blocks[id].session; s != none {
-			session = m.tree.arena.sessions.names[s]
+			session = m.tree.arena.sessions.values[s]
 		}
 		require.Equal(m.t, b.session, session, b.key())
 	}

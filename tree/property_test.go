@@ -26,7 +26,7 @@ func property(t *rapid.T) {
 	m.tree.Forget(&f)
 	require.NoError(m, m.tree.Check())
 	require.Equal(m, "empty\n", m.tree.String())
-	require.Len(m, m.tree.arena.symbols.free, len(m.tree.arena.symbols.entries), "symbols left over")
+	require.Len(m, m.tree.arena.symbols.free, len(m.tree.arena.symbols.values), "symbols left over")
 	require.Len(m, m.tree.arena.free, len(m.tree.arena.blocks))
 }
 

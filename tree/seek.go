@@ -1,7 +1,7 @@
 package tree
 
 import (
-	"cmp"
+	"slices"
 	"unsafe"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -166,17 +166,10 @@ func (t *arena) against(b protocol.BlockID, prefix []messages.Token) int {
 // compareTokens is slices.Compare at the speed of a memory compare: blocks that are
 // compared are mostly equal, and slices.Compare looks at each token.
 func compareTokens(a, b []messages.Token) int {
-	if len(a) > 0 && len(b) > 0 && a[0] != b[0] {
-		return cmp.Compare(a[0], b[0])
-	}
-	if len(a) > 0 && len(a) == len(b) && same(a, b) {
+	if len(a) == len(b) && asString(a) == asString(b) {
 		return 0
 	}
-	i := firstDifference(a, b)
-	if i < len(a) && i < len(b) {
-		return cmp.Compare(a[i], b[i])
-	}
-	return cmp.Compare(len(a), len(b))
+	return slices.Compare(a, b)
 }
 
 // sideOf returns the side of an sibling on which to continue a search whose
@@ -188,34 +181,14 @@ func sideOf(c int) int {
 	return 0
 }
 
-// compareChunk is how many tokens are compared at once while they are equal: 1 KiB,
-// where the memory compare has reached its full speed. The comparison tells only
-// whether memory is equal, so the chunk with the difference is compared again in
-// smaller steps.
-const compareChunk = 256
-
 // firstDifference returns the number of leading tokens that a and b share.
 func firstDifference(a, b []messages.Token) int {
-	n := min(len(a), len(b))
 	i := 0
-	// A chunk that differs, or that would pass the end, is tried again at a quarter
-	// of its size: 256, 64, 16. The loop over tokens does the rest.
-	for step := compareChunk; step >= 8; {
-		if i+step <= n && same(a[i:i+step], b[i:i+step]) {
-			i += step
-			continue
-		}
-		step /= 4
-	}
-	for i < n && a[i] == b[i] {
+	for i < min(len(a), len(b)) && a[i] == b[i] {
 		i++
 	}
 	return i
 }
-
-// same compares tokens as memory: the comparison of strings in the runtime is a
-// vector loop, a loop over tokens is not.
-func same(a, b []messages.Token) bool { return asString(a) == asString(b) }
 
 // asString returns tokens as a string of their memory. Tokens have no padding and no
 // pointers, so equal memory is equal tokens. The string must not outlive the

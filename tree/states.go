@@ -101,6 +101,8 @@ func (t *matcher) startOfSearch(q *prompt) int32 {
 // that block has it all either: its window reaches as far back. position may lie
 // behind the k whole blocks, inside a part: a window begins later then.
 func (t *matcher) covered(q *prompt, k, position int32) int32 {
+	// The pools are asked independently: every answer is an upper bound of the match, so their
+	// minimum is one.
 	covered := k
 	for p := q.first; p < q.end; p++ {
 		if !t.arena.pools[p].full() {

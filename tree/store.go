@@ -105,15 +105,11 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	for i, b := len(t.path)-1, last.block; i >= 0; i-- {
 		t.path[i], b = b, t.arena.blocks[b].parent
 	}
-	if s.OnHost {
-		t.load(&o)
-	} else {
-		t.attribute(&o)
-		for p := o.from; p < o.to; p++ {
-			t.attach(&o, p)
-		}
-		s.Settled = !o.kept
+	t.attribute(&o)
+	for p := o.from; p < o.to; p++ {
+		t.attach(&o, p)
 	}
+	s.Settled = !o.kept && !s.OnHost
 	if !o.changed {
 		return
 	}

@@ -79,10 +79,11 @@ func (t *Tree) draw(w *strings.Builder, b protocol.BlockID, indent int) {
 			w.WriteByte(' ')
 		}
 		if tok < 0 {
-			e := &t.arena.symbols.entries[entry(tok)]
+			e := &t.arena.symbols.values[entry(tok)]
 			fmt.Fprintf(w, "%02x/%d:", e.hash[0], e.position)
+			tok = e.token
 		}
-		fmt.Fprint(w, int32(t.arena.symbols.original(tok)))
+		fmt.Fprint(w, int32(tok))
 	}
 	w.WriteByte(']')
 	first, end := t.arena.poolsOf(t.arena.cross(b))
@@ -108,7 +109,7 @@ func (t *Tree) draw(w *strings.Builder, b protocol.BlockID, indent int) {
 		fmt.Fprintf(w, " until %s", end)
 	}
 	if s := t.arena.blocks[b].session; s != none {
-		fmt.Fprintf(w, " session %q", t.arena.sessions.names[s])
+		fmt.Fprintf(w, " session %q", t.arena.sessions.values[s])
 	}
 	w.WriteByte('\n')
 }

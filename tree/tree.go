@@ -39,9 +39,9 @@ func New(c Config) *Tree {
 	t := &Tree{}
 	t.arena.shape = newShape(&c)
 	t.arena.reserve(c.Blocks)
-	t.arena.sessions = sessions{index: map[string]int32{}}
+	t.arena.sessions = newNumbers[string]()
 	t.arena.byName = [2]map[messages.Namespace]int32{{}, {}}
-	t.arena.symbols = symbols{index: map[symbol]int32{}}
+	t.arena.symbols = symbols{newNumbers[symbol]()}
 	t.recording = c.Events
 	t.log.changes = &protocol.Changes{}
 	t.host, t.following = c.Host, c.Follow
@@ -81,7 +81,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		moves = moves[n:]
 	}
 	for _, b := range a.Takeovers {
-		t.takeOver(b)
+		a.Unsaved += t.forgetter.takeOver(b, a.SavePriority)
 	}
 	for i := range a.Claims {
 		t.claimer.claim(&a.Claims[i])

@@ -174,20 +174,16 @@ func (t *appraiser) appraise() {
 func (t *appraiser) tell(p int, blocks []protocol.BlockID) {
 	for _, useless := range [2]bool{true, false} {
 		for _, tier := range [2]messages.Tier{messages.Primary, messages.Secondary} {
-			t.tellTier(p, blocks, tier, useless)
-		}
-	}
-}
-
-func (t *appraiser) tellTier(p int, blocks []protocol.BlockID, tier messages.Tier, useless bool) {
-	for _, b := range blocks {
-		page, at, ok := t.arena.locations[p][b].Page()
-		switch {
-		case !ok || at != tier || t.arena.toldUseless(p, b) != useless:
-		case tier == messages.Primary:
-			t.effect(protocol.Appraise, p, b, page)
-		default:
-			t.effect(protocol.HostAppraise, p, b, messages.NoPage)
+			for _, b := range blocks {
+				page, at, ok := t.arena.locations[p][b].Page()
+				switch {
+				case !ok || at != tier || t.arena.toldUseless(p, b) != useless:
+				case tier == messages.Primary:
+					t.effect(protocol.Appraise, p, b, page)
+				default:
+					t.effect(protocol.HostAppraise, p, b, messages.NoPage)
+				}
+			}
 		}
 	}
 }
