@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/gpu/internal/radix"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -14,24 +13,21 @@ import (
 // that a device which checks each batch allocates nothing; the zero value is
 // ready.
 type Overlaps struct {
-	spans  []span
-	slots  []uint64 // by span
-	order  radix.Order
-	sorted []span // those of one slot, in order of where they begin
+	spans []span
 }
 
 // span is one side of a copy of one page.
 type span struct {
+	slot   uint64
 	lo, hi int64
 	copy   int32
 	dst    bool
 }
 
 // Find reports a destination that overlaps another destination or a source;
-// nil when there is none. It is linear in the number of pages; only several
-// spans of one page are sorted.
+// nil when there is none.
 func (o *Overlaps) Find(copies []Copy) error {
-	o.spans, o.slots = o.spans[:0], o.slots[:0]
+	o.spans = o.spans[:0]
 	for i := range copies {
 		if copies[i].Pages <= 1 {
 			o.add(&copies[i], i)
@@ -41,56 +37,21 @@ func (o *Overlaps) Find(copies []Copy) error {
 			o.add(&c, i)
 		}
 	}
-	order := o.order.By(o.slots)
-	for len(order) > 0 {
-		slot := o.slots[order[0]]
-		n := 1
-		for n < len(order) && o.slots[order[n]] == slot {
-			n++
-		}
-		if n > 1 {
-			if err := o.within(slot, order[:n]); err != nil {
-				return err
-			}
-		}
-		order = order[n:]
-	}
-	return nil
-}
-
-// add lists both sides of a copy of one page; zeros have no source.
-func (o *Overlaps) add(c *Copy, index int) {
-	if !c.Zero {
-		o.spans = append(o.spans, span{c.SrcOffset, c.SrcOffset + c.Bytes, int32(index), false})
-		o.slots = append(o.slots, c.Src.key())
-	}
-	o.spans = append(o.spans, span{c.DstOffset, c.DstOffset + c.Bytes, int32(index), true})
-	o.slots = append(o.slots, c.Dst.key())
-}
-
-// within looks at the spans of one slot.
-func (o *Overlaps) within(slot uint64, list []int32) error {
-	o.sorted = o.sorted[:0]
-	for _, i := range list {
-		o.sorted = append(o.sorted, o.spans[i])
-	}
-	slices.SortFunc(o.sorted, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.copy, b.copy))
+	slices.SortFunc(o.spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.lo, b.lo), cmp.Compare(a.copy, b.copy))
 	})
 	// Of the spans passed, the one that reaches furthest, and the furthest
 	// destination: any overlap with the rest is an overlap with these.
-	far := &o.sorted[0]
-	farDst := far
-	if !far.dst {
-		farDst = nil
-	}
-	for i := 1; i < len(o.sorted); i++ {
-		s := &o.sorted[i]
-		switch {
-		case s.dst && s.lo < far.hi:
-			return overlap(slot, far, s)
-		case farDst != nil && s.lo < farDst.hi:
-			return overlap(slot, farDst, s)
+	var far, farDst *span
+	for i := range o.spans {
+		s := &o.spans[i]
+		if far == nil || s.slot != far.slot {
+			far, farDst = s, nil
+		} else if s.dst && s.lo < far.hi {
+			return overlap(far, s)
+		}
+		if farDst != nil && s.lo < farDst.hi {
+			return overlap(farDst, s)
 		}
 		if s.hi > far.hi {
 			far = s
@@ -102,9 +63,17 @@ func (o *Overlaps) within(slot uint64, list []int32) error {
 	return nil
 }
 
+// add lists both sides of a copy of one page; zeros have no source.
+func (o *Overlaps) add(c *Copy, index int) {
+	if !c.Zero {
+		o.spans = append(o.spans, span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(index), false})
+	}
+	o.spans = append(o.spans, span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(index), true})
+}
+
 // overlap states which copies share which bytes.
-func overlap(key uint64, a, b *span) error {
-	slot := Slot{Pool: Pool(key >> 33), Tier: messages.Tier(key >> 32 & 1), Page: messages.PageID(key)}
+func overlap(a, b *span) error {
+	slot := Slot{Pool: Pool(a.slot >> 33), Tier: messages.Tier(a.slot >> 32 & 1), Page: messages.PageID(a.slot)}
 	return fmt.Errorf("gpu: copies %d and %d of the batch overlap: %s bytes [%d, %d) as %s and [%d, %d) as %s",
 		a.copy, b.copy, slot, a.lo, a.hi, a.side(), b.lo, b.hi, b.side())
 }

@@ -3,11 +3,12 @@
 package cuda
 
 import (
+	"cmp"
+	"slices"
 	"syscall"
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/gpu/internal/radix"
 )
 
 // lists are the arrays of a batch for the driver, outside of Go's heap, and what
@@ -22,12 +23,8 @@ type lists struct {
 	way            []gpu.Direction
 	used           int
 	// zeros are the destinations to fill with zeros, which no batch call does.
-	zeros []descriptor
-	// scratch of merge
-	// keys are destinations, copies the descriptors before they are sorted.
-	keys   []uint64
-	copies []descriptor
-	order  radix.Order
+	zeros  []descriptor
+	copies []descriptor // scratch of merge
 }
 
 // descriptor is one entry of the lists. A src of 0 stands for zeros.
@@ -168,19 +165,19 @@ func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
 
 // merge merges descriptors that adjoin on both sides wherever in the
 // list they are: pages come from free lists in any order. It puts the list in
-// the order of destinations, which are all different, in linear time. The copies
+// the order of destinations, which are all different. The copies
 // of a batch have no order among themselves, so this changes nothing else. Zeros
 // go to a list of their own.
 func (l *lists) merge() {
-	l.keys, l.copies = l.keys[:0], l.copies[:0]
+	l.copies = l.copies[:0]
 	for i := range l.used {
-		l.keys = append(l.keys, l.dst[i])
 		l.copies = append(l.copies, l.at(i))
 	}
+	slices.SortFunc(l.copies, func(a, b descriptor) int { return cmp.Compare(a.dst, b.dst) })
 	// n is the last entry written; it never passes the one that is read, since those are in
 	// copies.
 	n := -1
-	for _, i := range l.order.By(l.keys) {
+	for i := range l.copies {
 		e := &l.copies[i]
 		if e.src == 0 {
 			l.zeros = append(l.zeros, *e)
