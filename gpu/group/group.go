@@ -46,10 +46,6 @@ type Device struct {
 	streams streams.Table[*stream]
 	joins   gpu.Stream // of Join; 0: not yet
 	pools   []*pool    // by gpu.Pool; nil: destroyed
-	// uniform: the pools of the group have the same numbers on all ranks, so that copies
-	// can be passed on without a translation. It holds unless a member had pools before, and
-	// never comes back once it does not.
-	uniform bool
 }
 
 var (
@@ -65,7 +61,7 @@ func New(members ...gpu.Device) (*Device, error) {
 	if len(members) == 0 || len(members) > MaxRanks {
 		return nil, fmt.Errorf("group: %d devices, there may be 1 to %d", len(members), MaxRanks)
 	}
-	d := &Device{members: slices.Clone(members), dead: make([]atomic.Bool, len(members)), uniform: true}
+	d := &Device{members: slices.Clone(members), dead: make([]atomic.Bool, len(members))}
 	for r, m := range members {
 		if err := d.validate(r, m); err != nil {
 			return nil, err

@@ -319,7 +319,7 @@ func TestSubmitAllocatesNothing(t *testing.T) {
 	step()
 	assert.Zero(t, testing.AllocsPerRun(1000, step))
 	b.Waits = nil
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { // no one asks: the ring makes its own room
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { // no one asks: the list makes its own room
 		if _, err := d.Submit(s, b); err != nil {
 			t.Fatal(err)
 		}

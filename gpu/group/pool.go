@@ -50,14 +50,8 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Numbers count up, as those of a device do: on ranks without earlier pools both are the same,
-	// and no batch has to be translated.
-	id := gpu.Pool(len(d.pools))
 	d.pools = append(d.pools, p)
-	for _, on := range p.on {
-		d.uniform = d.uniform && on == id
-	}
-	return id, nil
+	return gpu.Pool(len(d.pools) - 1), nil
 }
 
 // split makes the spec of each rank.

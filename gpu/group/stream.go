@@ -22,10 +22,8 @@ type stream struct {
 	// below, up to the tickets, belongs to whoever holds it.
 	order   sync.Mutex
 	gone    bool
-	uniform bool        // Device.uniform at the call at hand
 	batches []gpu.Batch // by rank, reused
 	seqs    []uint64    // by rank, of the call at hand
-	took    []int       // by rank, copies of the call at hand that the rank has queued
 
 	tickets tickets // under Device.mu
 }
@@ -34,7 +32,7 @@ type stream struct {
 func (d *Device) newStream(name string, on []gpu.Stream, adopted bool) (gpu.Stream, error) {
 	n := len(d.members)
 	st := &stream{
-		name: name, on: on, adopted: adopted, batches: make([]gpu.Batch, n), seqs: make([]uint64, n), took: make([]int, n),
+		name: name, on: on, adopted: adopted, batches: make([]gpu.Batch, n), seqs: make([]uint64, n),
 		tickets: newTickets(n),
 	}
 	d.mu.Lock()
@@ -185,7 +183,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 		st.seqs[r] = t.Seq
 	}
 	// If nothing was queued since the last ticket, the ranks have answered with theirs, and so
-	// does the group: a host that fences an idle stream uses no place in the ring.
+	// does the group: a host that fences an idle stream adds no ticket.
 	return d.ticket(s, st), nil
 }
 

@@ -28,8 +28,8 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 		return d.ticket(s, st), nil
 	}
 	// The caller may use the destinations of the refused copies again when Submit returns, so no rank
-	// may still write to them.
-	if err := d.takeBack(st, refused.Index); err != nil {
+	// may still write to them: all that ranks have taken of the batch is waited for.
+	if err := d.drain(st.on, st.seqs); err != nil {
 		return gpu.Ticket{}, err
 	}
 	// All that any rank has taken is over, so there is nothing for a ticket to cover.
@@ -47,23 +47,17 @@ func (d *Device) prepare(st *stream, b *gpu.Batch) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Noted for the whole call: a pool that is created meanwhile may change it, and fanOut must do
-	// what the batches were prepared for.
-	st.uniform = d.uniform
 	for r := range st.batches {
 		rb := &st.batches[r]
 		rb.Label = b.Label
 		// A pool that there is not becomes one that no rank has, which the first rank refuses.
-		if !st.uniform {
-			rb.Copies = rb.Copies[:0]
-			for i := range b.Copies {
-				c := b.Copies[i]
-				c.Src.Pool, c.Dst.Pool = d.poolOn(r, c.Src.Pool), d.poolOn(r, c.Dst.Pool)
-				rb.Copies = append(rb.Copies, c)
-			}
+		rb.Copies = append(rb.Copies[:0], b.Copies...)
+		for i := range rb.Copies {
+			c := &rb.Copies[i]
+			c.Src.Pool, c.Dst.Pool = d.poolOn(r, c.Src.Pool), d.poolOn(r, c.Dst.Pool)
 		}
-		// Zeros stand for a rank that has not been asked: diverged and takeBack do not wait for it.
-		st.seqs[r], st.took[r] = 0, 0
+		// Zero stands for a rank that has not been asked: drain does not wait for it.
+		st.seqs[r] = 0
 	}
 	return nil
 }
@@ -74,17 +68,10 @@ func (d *Device) fanOut(st *stream, b *gpu.Batch) (refused *gpu.CopyError, err e
 	n := len(b.Copies)
 	for r, m := range d.members {
 		rb := &st.batches[r]
-		if st.uniform {
-			// The caller's list: a rank copies what it keeps of it.
-			rb.Copies = b.Copies
-		}
 		// What an earlier rank has refused, and all behind it, is not asked of this one.
 		rb.Copies = rb.Copies[:n]
 		t, err := m.Submit(st.on[r], rb)
-		if st.uniform {
-			rb.Copies = nil // it is the caller's again
-		}
-		st.seqs[r], st.took[r] = t.Seq, n
+		st.seqs[r] = t.Seq
 		if err == nil {
 			continue
 		}
@@ -94,7 +81,6 @@ func (d *Device) fanOut(st *stream, b *gpu.Batch) (refused *gpu.CopyError, err e
 		}
 		// Of copies of which a rank has queued a part the ticket covers that part.
 		n = failed.Index
-		st.took[r] = n
 		refused = &gpu.CopyError{Index: n, Copy: b.Copies[n], Err: d.named(r, failed.Err)}
 		if n == 0 {
 			break
@@ -113,20 +99,6 @@ func (d *Device) diverged(st *stream, rank int, err error) error {
 	ended := d.fail(rank, err)
 	_ = d.drain(st.on, st.seqs) // the group has ended already
 	return ended
-}
-
-// takeBack waits until the ranks that have taken more than the first n copies have done
-// what they have taken, so that no copy from n on is under way. With n = 0 there is no
-// ticket for what a rank may have queued, so all are waited for.
-func (d *Device) takeBack(st *stream, n int) error {
-	more := slices.Clone(st.seqs)
-	for r := range more {
-		// These have taken what the ticket covers and no more.
-		if n > 0 && st.took[r] <= n {
-			more[r] = 0
-		}
-	}
-	return d.drain(st.on, more)
 }
 
 // Launch queues a kernel in Go on all ranks. It runs once on each, which RunRank is

@@ -6,23 +6,22 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
-// firstTickets is how many tickets a stream remembers at first. An engine has fewer
-// copies under way on a stream than that nearly always.
-const firstTickets = 64
+// asked is how many tickets a stream remembers before it asks which have passed. An engine has
+// fewer copies under way on a stream than that nearly always.
+const asked = 64
 
 // tickets are the tickets of a stream of the group with those of the ranks that they
-// stand for: ticket n of the group is the ticket ring[n mod size][rank] of each rank.
-// Tickets that have passed on all ranks are forgotten, oldest first, which a stream
+// stand for. Tickets that have passed on all ranks are forgotten, oldest first, which a stream
 // allows because it passes its tickets in order.
 //
-// Invariants: 1 ≤ first ≤ next; the tickets in [first, next) are in the ring; those below
-// first have passed; next − first ≤ size.
+// Invariants: 1 ≤ first ≤ next; parts has those of the tickets in [first, next); those below
+// first have passed.
 type tickets struct {
 	ranks int
-	size  uint64   // places of the ring
-	ring  []uint64 // size × ranks numbers, those of one ticket beside one another
+	parts inprocess.FIFO[uint64] // the numbers of all ranks for one ticket beside one another
 	// first is the oldest ticket that is remembered, next the number of the next one. The
 	// numbers of a stream begin at 1: ticket 0 is the point before anything was queued.
 	first, next uint64
@@ -31,46 +30,36 @@ type tickets struct {
 
 // newTickets makes an empty list.
 func newTickets(ranks int) tickets {
-	return tickets{
-		ranks: ranks, size: firstTickets, ring: make([]uint64, firstTickets*ranks), first: 1, next: 1,
-		last: make([]uint64, ranks),
-	}
+	return tickets{ranks: ranks, first: 1, next: 1, last: make([]uint64, ranks)}
 }
 
 // at are the tickets of the ranks for one in [first, next).
 func (t *tickets) at(seq uint64) []uint64 {
-	i := int(seq%t.size) * t.ranks
-	return t.ring[i : i+t.ranks]
+	i := int(seq-t.first) * t.ranks
+	return t.parts.All()[i : i+t.ranks]
 }
 
 // passed notes that a ticket has passed on all ranks, and with it all before it.
-// Goroutines may report tickets in another order than they passed, hence the maximum.
-func (t *tickets) passed(seq uint64) { t.first = min(max(t.first, seq+1), t.next) }
+// Goroutines may report tickets in another order than they passed.
+func (t *tickets) passed(seq uint64) {
+	for ; t.first <= seq && t.first < t.next; t.first++ {
+		for range t.ranks {
+			t.parts.Pop()
+		}
+	}
+}
 
-// full tells whether the next ticket has no place.
-func (t *tickets) full() bool { return t.next-t.first == t.size }
+// full tells whether so many tickets are remembered that some may be forgotten.
+func (t *tickets) full() bool { return t.next-t.first >= asked }
 
 // add appends a ticket.
 func (t *tickets) add(seqs []uint64) {
-	if t.full() {
-		t.grow()
+	for _, seq := range seqs {
+		t.parts.Push(seq)
 	}
-	copy(t.at(t.next), seqs)
 	// Kept apart: the last ticket may have been forgotten when it is compared with.
 	copy(t.last, seqs)
 	t.next++
-}
-
-// grow doubles the ring: more work is under way than it has places for.
-func (t *tickets) grow() {
-	old := *t
-	// Doubling keeps the cost of a ticket constant; the ring never shrinks, because a stream
-	// that was once busy will be again.
-	t.size *= 2
-	t.ring = make([]uint64, int(t.size)*t.ranks)
-	for seq := t.first; seq < t.next; seq++ {
-		copy(t.at(seq), old.at(seq))
-	}
 }
 
 // ticket returns the ticket of the group for st.seqs: the last one if the ranks have not
@@ -91,8 +80,8 @@ func (d *Device) ticket(s gpu.Stream, st *stream) gpu.Ticket {
 	return gpu.Ticket{Stream: s, Seq: t.next - 1}
 }
 
-// forgetPassed makes room for a ticket when the ring is full: those that have passed
-// go. Without it the ring would grow when the host never asks for a ticket.
+// forgetPassed forgets tickets that have passed when many are remembered. Without it the list
+// would grow when the host never asks for a ticket.
 func (d *Device) forgetPassed(s gpu.Stream, st *stream) {
 	// The members are asked without the lock, which kernels need that run meanwhile.
 	d.mu.Lock()
