@@ -10,7 +10,6 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/hostmemory"
 	"github.com/kvactor/kvactor/gpu/internal/inprocess"
-	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
 // Config describes a device.
@@ -72,10 +71,9 @@ type Device struct {
 	change sync.Mutex
 
 	mu       sync.Mutex
-	err      error // ErrClosed or ErrDeviceLost, for good
 	used     int64 // bytes of device tiers
 	pools    []*pool
-	streams  streams.Table[*stream]
+	streams  inprocess.Streams[*stream, *op] // Err is ErrClosed or ErrDeviceLost
 	pending  int
 	ready    inprocess.FIFO[*op]
 	wake     *sync.Cond // of workers: ready has changed, or the device has ended
@@ -109,8 +107,8 @@ func New(c Config) (*Device, error) {
 		c.MaxPending = DefaultMaxPending
 	}
 	d := &Device{config: c, opened: time.Now(), syncs: map[*sleeper]struct{}{}}
-	d.wake = sync.NewCond(&d.mu)
-	d.checker = inprocess.Checker{Known: d.known, Within: d.within}
+	d.wake, d.streams.Backend = sync.NewCond(&d.mu), "host"
+	d.checker = inprocess.Checker{Known: d.streams.Known, Within: d.within}
 	for range c.Workers {
 		d.workers.Go(d.work)
 	}
@@ -128,8 +126,8 @@ func (d *Device) Info() gpu.Info {
 func (d *Device) Memory() (gpu.Memory, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return gpu.Memory{}, d.err
+	if d.streams.Err != nil {
+		return gpu.Memory{}, d.streams.Err
 	}
 	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes, HostFree: hostmemory.Free()}, nil
 }
@@ -181,11 +179,11 @@ func (d *Device) Close() error {
 // end stops the device with the first reason given, and drops what is queued. A device
 // that was lost can still be closed.
 func (d *Device) end(reason error) {
-	if d.err == nil || errors.Is(reason, gpu.ErrClosed) {
-		d.err = reason
+	if d.streams.Err == nil || errors.Is(reason, gpu.ErrClosed) {
+		d.streams.Err = reason
 	}
-	for _, s := range d.streams.All {
-		s.queue.Clear()
+	for _, s := range d.streams.Table.All {
+		s.Queue.Clear()
 		s.waiters = nil
 	}
 	d.ready.Clear()

@@ -90,8 +90,8 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 func (d *Device) publish(p *pool) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return 0, errors.Join(d.err, p.release())
+	if d.streams.Err != nil {
+		return 0, errors.Join(d.streams.Err, p.release())
 	}
 	// A pool that was destroyed leaves nil: numbers are not used again, so that a stale one is
 	// refused instead of taken for another pool's.
@@ -139,8 +139,8 @@ func adopt(s *gpu.PoolSpec) (tensors.Layout, error) {
 func (d *Device) account(p *pool, pages int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if pages > 0 && d.err != nil {
-		return d.err
+	if pages > 0 && d.streams.Err != nil {
+		return d.streams.Err
 	}
 	if p.tensors != nil || p.imported {
 		return nil
@@ -233,11 +233,11 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 func (d *Device) setPages(id gpu.Pool, p *pool, devicePages int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return d.err
+	if d.streams.Err != nil {
+		return d.streams.Err
 	}
 	going := inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(devicePages)}
-	if err := d.idle(going); err != nil {
+	if err := d.streams.Idle(going); err != nil {
 		return fmt.Errorf("host: pool %s: resize to %d device pages: %w", p.spec.Name, devicePages, err)
 	}
 	p.spec.DevicePages = devicePages
@@ -265,7 +265,7 @@ func (d *Device) remove(id gpu.Pool) (*pool, error) {
 		return nil, err
 	}
 	for _, tier := range []messages.Tier{messages.Primary, messages.Secondary} {
-		if err := d.idle(inprocess.Touching{Pool: id, Tier: tier}); err != nil {
+		if err := d.streams.Idle(inprocess.Touching{Pool: id, Tier: tier}); err != nil {
 			return nil, fmt.Errorf("host: pool %s: destroyed while %w", p.spec.Name, err)
 		}
 	}
@@ -298,8 +298,8 @@ func (d *Device) own(id gpu.Pool) (*pool, error) {
 
 // pool finds a pool of a device that has not ended.
 func (d *Device) pool(id gpu.Pool) (*pool, error) {
-	if d.err != nil {
-		return nil, d.err
+	if d.streams.Err != nil {
+		return nil, d.streams.Err
 	}
 	return d.find(id)
 }
@@ -319,18 +319,4 @@ func (d *Device) within(s gpu.Slot, offset, bytes int64) error {
 		return err
 	}
 	return p.shape().Within(s, offset, bytes)
-}
-
-// idle refuses when an operation that has not ended uses one of the pages. It looks at all
-// that is queued, which is slow and right: pools are resized and destroyed rarely.
-func (d *Device) idle(t inprocess.Touching) error {
-	for _, s := range d.streams.All {
-		for _, o := range s.queue.All() {
-			if slot, ok := t.Find(o.copies, o.reads, o.writes); ok {
-				return fmt.Errorf("%s %q, operation %d of stream %s, is under way on %s page %d",
-					o.kind, o.label, o.seq, s.name, slot.Tier, slot.Page)
-			}
-		}
-	}
-	return nil
 }

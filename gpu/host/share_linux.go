@@ -135,7 +135,7 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 		return fmt.Errorf("host: pool %s: %d device pages, there is space for %d", e.Pool, n, p.spec.MaxDevicePages)
 	}
 	going := inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(e.DevicePages)}
-	if err := d.idle(going); err != nil {
+	if err := d.streams.Idle(going); err != nil {
 		return fmt.Errorf("host: pool %s: update to %d device pages: %w", p.spec.Name, e.DevicePages, err)
 	}
 	p.spec.DevicePages = e.DevicePages

@@ -12,17 +12,9 @@ import (
 // remembered is how many failed tickets of a stream Sync tells of.
 const remembered = 256
 
-// stream is an in-order queue. Its operations have numbers 1, 2, …; done is that of the
-// last one that has ended.
-//
-// Invariants: done < the numbers in the queue ≤ last, and these are consecutive. Each
-// waiter waits for a number above done.
+// stream is a queue, with what waits for it. Each waiter waits for a number above Done.
 type stream struct {
-	id      gpu.Stream
-	name    string
-	last    uint64
-	done    uint64
-	queue   inprocess.FIFO[*op]
+	inprocess.Stream[*op]
 	waiters []waiter
 	failed  []failure // the latest
 }
@@ -47,76 +39,21 @@ type failure struct {
 func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return 0, d.err
-	}
-	st := &stream{name: name}
-	id, ok := d.streams.Add(st)
-	if !ok {
-		return 0, fmt.Errorf("host: stream %s: there are %d streams already", name, gpu.MaxStreams)
-	}
-	st.id = id
-	return id, nil
+	return d.streams.New(&stream{}, name)
 }
 
 // DestroyStream gives a stream back when all its operations have ended.
 func (d *Device) DestroyStream(s gpu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
-	if err != nil {
-		return err
-	}
-	if !st.queue.Empty() {
-		o := st.queue.First()
-		return fmt.Errorf("host: stream %s: destroyed while %s %q, operation %d, is under way: %w",
-			st.name, o.kind, o.label, o.seq, gpu.ErrInUse)
-	}
-	d.streams.Remove(s)
-	return nil
-}
-
-// stream finds a live stream of a device that has not ended.
-func (d *Device) stream(s gpu.Stream) (*stream, error) {
-	if d.err != nil {
-		return nil, d.err
-	}
-	st, err := d.streams.Find(s)
-	if err != nil {
-		return nil, fmt.Errorf("host: %w", err)
-	}
-	return st, nil
-}
-
-// known refuses tickets that no stream has issued: waiting for them would hang.
-func (d *Device) known(t gpu.Ticket) error {
-	if t.IsZero() || d.streams.Destroyed(t.Stream) {
-		return nil
-	}
-	s, err := d.streams.Find(t.Stream)
-	if err != nil {
-		return fmt.Errorf("host: ticket %d: %w", t.Seq, err)
-	}
-	if t.Seq > s.last {
-		return fmt.Errorf("host: ticket %d of stream %s, whose last is %d", t.Seq, s.name, s.last)
-	}
-	return nil
+	return d.streams.Destroy(s)
 }
 
 // Known refuses tickets that no stream has issued.
 func (d *Device) Known(t gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.known(t)
-}
-
-// passed is asked about known tickets; those of a destroyed stream have passed.
-func (d *Device) passed(t gpu.Ticket) bool {
-	if t.IsZero() {
-		return true
-	}
-	s, err := d.streams.Find(t.Stream)
-	return err != nil || s.done >= t.Seq
+	return d.streams.Known(t)
 }
 
 // Fence returns the point after all that was queued on the stream so far: the ticket of
@@ -124,11 +61,7 @@ func (d *Device) passed(t gpu.Ticket) bool {
 func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
-	if err != nil {
-		return gpu.Ticket{}, err
-	}
-	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+	return d.streams.Fence(s)
 }
 
 // Done tells whether a ticket has passed. Unknown tickets have not, and on a device that
@@ -136,7 +69,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 func (d *Device) Done(t gpu.Ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.err == nil && d.known(t) == nil && d.passed(t)
+	return d.streams.Err == nil && d.streams.Known(t) == nil && d.streams.Passed(t)
 }
 
 // Sync blocks until the ticket has passed. The error is that of the context,
@@ -158,8 +91,8 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return d.err
+	if d.streams.Err != nil {
+		return d.streams.Err
 	}
 	return d.failure(t)
 }
@@ -168,10 +101,10 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 func (d *Device) sleep(t gpu.Ticket) (*sleeper, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return nil, d.err
+	if d.streams.Err != nil {
+		return nil, d.streams.Err
 	}
-	if err := d.known(t); err != nil || d.passed(t) {
+	if err := d.streams.Known(t); err != nil || d.streams.Passed(t) {
 		return nil, err
 	}
 	s := &sleeper{passed: make(chan struct{})}
@@ -182,7 +115,7 @@ func (d *Device) sleep(t gpu.Ticket) (*sleeper, error) {
 
 // await enters a waiter for a ticket that has not passed.
 func (d *Device) await(t gpu.Ticket, w waiter) {
-	st, err := d.streams.Find(t.Stream)
+	st, err := d.streams.Table.Find(t.Stream)
 	if err != nil {
 		panic(fmt.Sprintf("host: ticket %d of stream %d was not refused: %v", t.Seq, t.Stream, err))
 	}
@@ -195,7 +128,7 @@ func (d *Device) forget(t gpu.Ticket, s *sleeper) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.syncs, s)
-	st, err := d.streams.Find(t.Stream)
+	st, err := d.streams.Table.Find(t.Stream)
 	if err != nil {
 		return
 	}
@@ -211,13 +144,13 @@ func (d *Device) forget(t gpu.Ticket, s *sleeper) {
 
 // failure is the error of a ticket that has passed.
 func (d *Device) failure(t gpu.Ticket) error {
-	s, err := d.streams.Find(t.Stream)
+	s, err := d.streams.Table.Find(t.Stream)
 	if err != nil {
 		return nil //nolint:nilerr // tickets of a destroyed stream have passed
 	}
 	for _, f := range s.failed {
 		if f.seq == t.Seq {
-			return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, s.name, f.err)
+			return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, s.Name, f.err)
 		}
 	}
 	return nil
@@ -238,21 +171,16 @@ func (s *stream) fail(seq uint64, err error) {
 func (d *Device) NewTicket(s gpu.Stream, label string, waits ...gpu.Ticket) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Waitable(s, fmt.Sprintf("ticket %q", label), waits)
 	if err != nil {
 		return gpu.Ticket{}, err
-	}
-	for _, t := range waits {
-		if err := d.known(t); err != nil {
-			return gpu.Ticket{}, fmt.Errorf("ticket %q on stream %s: %w", label, st.name, err)
-		}
 	}
 	if err := d.room(st, 0); err != nil {
 		return gpu.Ticket{}, err
 	}
 	d.enqueue(st, foreign, label, waits)
 	d.advance(st)
-	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+	return gpu.Ticket{Stream: s, Seq: st.Last}, nil
 }
 
 // errTwice is the mistake of two completions.
@@ -264,20 +192,20 @@ var errTwice = errors.New("it is complete already, or not a ticket of NewTicket"
 func (d *Device) Complete(t gpu.Ticket, failed error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return d.err
+	if d.streams.Err != nil {
+		return d.streams.Err
 	}
-	st, err := d.streams.Find(t.Stream)
+	st, err := d.streams.Table.Find(t.Stream)
 	if err != nil {
 		return fmt.Errorf("host: ticket %d: %w", t.Seq, err)
 	}
-	if t.Seq <= st.done || t.Seq > st.last {
-		return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, st.name, errTwice)
+	if t.Seq <= st.Done || t.Seq > st.Last {
+		return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, st.Name, errTwice)
 	}
 	// Numbers in the queue are consecutive.
-	o := st.queue.All()[t.Seq-st.done-1]
+	o := st.Queue.All()[t.Seq-st.Done-1]
 	if o.kind != foreign || o.complete {
-		return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, st.name, errTwice)
+		return fmt.Errorf("host: ticket %d of stream %s: %w", t.Seq, st.Name, errTwice)
 	}
 	o.complete = true
 	if failed != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
 // opKind is what an operation does.
@@ -16,9 +17,6 @@ const (
 	copies
 	kernel
 )
-
-// String names the kind as errors do.
-func (k opKind) String() string { return [...]string{"wait", "ticket", "copy", "kernel"}[k] }
 
 // op is one operation of a stream. Records are reused with their slices.
 //
@@ -39,14 +37,23 @@ type op struct {
 	complete bool // of a foreign operation
 	unmet    int  // waits that have not passed, since it has begun
 
-	spans []span // of a copy that has started
-	next  int    // cursor: the first span that no worker has taken to its end
-	taken int    // bytes of that span which are taken
-	out   int    // parts that workers have
+	spans []inprocess.Span // of a copy that has started
+	next  int              // cursor: the first span that no worker has taken to its end
+	taken int              // bytes of that span which are taken
+	out   int              // parts that workers have
 	bytes int64
 
 	submitted, start time.Duration
 }
+
+// String names the operation as errors do.
+func (o *op) String() string {
+	kind := [...]string{"wait", "ticket", "copy", "kernel"}[o.kind]
+	return fmt.Sprintf("%s %q, operation %d", kind, o.label, o.seq)
+}
+
+// Uses finds a page that the operation uses.
+func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) { return t.Find(o.copies, o.reads, o.writes) }
 
 // Submit queues a batch. A batch that breaks a rule is refused as a whole; of an injected
 // fault, a *gpu.CopyError, the copies before it are queued, and the ticket is theirs. The
@@ -54,11 +61,11 @@ type op struct {
 func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Live(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	if err := d.checker.Batch(st.name, b); err != nil {
+	if err := d.checker.Batch(st.Name, b); err != nil {
 		return gpu.Ticket{}, err
 	}
 	if err := d.room(st, len(b.Copies)); err != nil {
@@ -76,7 +83,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	o.copies = append(o.copies, b.Copies[:accepted]...)
 	d.pending += accepted
 	d.advance(st)
-	return gpu.Ticket{Stream: s, Seq: st.last}, failed
+	return gpu.Ticket{Stream: s, Seq: st.Last}, failed
 }
 
 // room refuses an operation that would exceed the bound. One that is larger than the
@@ -84,7 +91,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 func (d *Device) room(s *stream, copies int) error {
 	if d.pending > 0 && d.pending+1+copies > d.config.MaxPending {
 		return fmt.Errorf("stream %s: %d copies and operations, at most %d: %w",
-			s.name, d.pending, d.config.MaxPending, ErrFull)
+			s.Name, d.pending, d.config.MaxPending, ErrFull)
 	}
 	return nil
 }
@@ -98,21 +105,21 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	} else {
 		o = &op{}
 	}
-	st.last++
+	st.Last++
 	*o = op{
 		waits: o.waits[:0], copies: o.copies[:0], spans: o.spans[:0],
 		reads: o.reads[:0], writes: o.writes[:0],
-		kind: kind, label: label, stream: st, seq: st.last,
+		kind: kind, label: label, stream: st, seq: st.Last,
 	}
 	if d.config.Trace != nil {
 		o.submitted = d.Now()
 	}
 	for _, t := range waits {
-		if !d.passed(t) {
+		if !d.streams.Passed(t) {
 			o.waits = append(o.waits, t)
 		}
 	}
-	st.queue.Push(o)
+	st.Queue.Push(o)
 	d.pending++
 	return o
 }
@@ -122,7 +129,7 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Live(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
@@ -133,27 +140,24 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 		return gpu.Ticket{}, err
 	}
 	o := d.enqueue(st, kernel, k.Label, k.Waits)
-	// Kept until the kernel has run, for Resize and DestroyPool: see idle.
+	// Kept until the kernel has run, for Resize and DestroyPool.
 	o.reads = append(o.reads, k.Reads...)
 	o.writes = append(o.writes, k.Writes...)
-	o.run = k.Run
-	if each := k.RunRank; each != nil {
-		o.run = func(bytes gpu.PageBytes) { each(0, bytes) }
-	}
+	o.run = inprocess.Run(&k)
 	d.advance(st)
-	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+	return gpu.Ticket{Stream: s, Seq: st.Last}, nil
 }
 
 // checkKernel refuses what no device would run, and pages that are not one piece.
 func (d *Device) checkKernel(st *stream, k *gpu.Kernel) error {
-	if err := d.checker.Kernel(st.name, k); err != nil {
+	if err := d.checker.Kernel(st.Name, k); err != nil {
 		return err
 	}
 	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
 		for i := range set {
 			if !d.pools[set[i].Slot.Pool].whole(set[i].Slot.Tier) {
 				return fmt.Errorf("kernel %q on stream %s: %s lies in several tensors: a kernel needs one piece",
-					k.Label, st.name, set[i].Slot)
+					k.Label, st.Name, set[i].Slot)
 			}
 		}
 	}
@@ -165,14 +169,9 @@ func (d *Device) checkKernel(st *stream, k *gpu.Kernel) error {
 func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Waitable(s, "wait", tickets)
 	if err != nil {
 		return err
-	}
-	for _, t := range tickets {
-		if err := d.known(t); err != nil {
-			return fmt.Errorf("wait on stream %s: %w", st.name, err)
-		}
 	}
 	if err := d.room(st, 0); err != nil {
 		return err

@@ -1,15 +1,14 @@
 package host
 
-import "github.com/kvactor/kvactor/gpu"
+import (
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
+)
 
 // partBytes is how much a worker copies at a time: enough that taking a part costs nothing
 // beside it, and few enough that a batch of a megabyte has work for four. Measured on two
 // cores, parts of 64 KiB to 1 MiB are equally fast.
 const partBytes = 256 << 10
-
-// span is the memory that a copy writes to, and the memory that it reads; from is nil if
-// the copy writes zeros.
-type span struct{ to, from []byte }
 
 // advance starts what may start on a stream, and on streams that waited for it.
 func (d *Device) advance(first *stream) {
@@ -19,7 +18,7 @@ func (d *Device) advance(first *stream) {
 	for len(streams) > 0 {
 		st := streams[len(streams)-1]
 		streams = streams[:len(streams)-1]
-		for !st.queue.Empty() && d.start(st.queue.First()) {
+		for !st.Queue.Empty() && d.start(st.Queue.First()) {
 			streams = d.finish(st, streams)
 		}
 	}
@@ -30,7 +29,7 @@ func (d *Device) start(o *op) (ended bool) {
 	if !o.begun {
 		o.begun = true
 		for _, t := range o.waits {
-			if !d.passed(t) {
+			if !d.streams.Passed(t) {
 				d.await(t, waiter{op: o})
 				o.unmet++
 			}
@@ -73,13 +72,13 @@ func (d *Device) lay(o *op) {
 		from := int64(c.Src.Page)*src.spec.PageBytes + c.SrcOffset
 		to := int64(c.Dst.Page)*dst.spec.PageBytes + c.DstOffset
 		for left := c.Bytes; left > 0; {
-			m := span{to: dst.at(c.Dst.Tier, to, left)}
+			m := inprocess.Span{To: dst.at(c.Dst.Tier, to, left)}
 			if !c.Zero {
-				m.from = src.at(c.Src.Tier, from, int64(len(m.to)))
-				m.to = m.to[:len(m.from)]
+				m.From = src.at(c.Src.Tier, from, int64(len(m.To)))
+				m.To = m.To[:len(m.From)]
 			}
 			o.spans = append(o.spans, m)
-			n := int64(len(m.to))
+			n := int64(len(m.To))
 			from, to, left = from+n, to+n, left-n
 		}
 	}
@@ -87,18 +86,18 @@ func (d *Device) lay(o *op) {
 
 // take moves the cursor of a copy over the next part, which is appended to part; more
 // tells whether there is another one.
-func (o *op) take(part []span) (_ []span, more bool) {
+func (o *op) take(part []inprocess.Span) (_ []inprocess.Span, more bool) {
 	for room := partBytes; room > 0 && o.next < len(o.spans); {
 		m := o.spans[o.next]
-		end := min(o.taken+room, len(m.to))
-		piece := span{to: m.to[o.taken:end]}
-		if m.from != nil {
-			piece.from = m.from[o.taken:end]
+		end := min(o.taken+room, len(m.To))
+		piece := inprocess.Span{To: m.To[o.taken:end]}
+		if m.From != nil {
+			piece.From = m.From[o.taken:end]
 		}
 		part = append(part, piece)
 		room -= end - o.taken
 		o.taken = end
-		if end == len(m.to) {
+		if end == len(m.To) {
 			o.next, o.taken = o.next+1, 0
 		}
 	}
@@ -111,12 +110,12 @@ func (o *op) take(part []span) (_ []span, more bool) {
 func (d *Device) work() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var part []span
+	var part []inprocess.Span
 	for {
-		for d.ready.Empty() && d.err == nil {
+		for d.ready.Empty() && d.streams.Err == nil {
 			d.wake.Wait()
 		}
-		if d.err != nil {
+		if d.streams.Err != nil {
 			return
 		}
 		o := d.ready.Pop()
@@ -125,33 +124,21 @@ func (d *Device) work() {
 			d.ready.Push(o)
 		}
 		d.mu.Unlock()
-		move(part)
-		clear(part) // of a pool that may be destroyed
+		inprocess.Move(part)
 		d.mu.Lock()
 		o.out--
 		d.ended(o)
 	}
 }
 
-// move copies the bytes of a part.
-func move(part []span) {
-	for _, m := range part {
-		if m.from == nil {
-			clear(m.to)
-		} else {
-			copy(m.to, m.from)
-		}
-	}
-}
-
 // ended ends a copy operation when its last part is done.
 func (d *Device) ended(o *op) {
-	if d.err != nil || o.out > 0 || o.next < len(o.spans) {
+	if d.streams.Err != nil || o.out > 0 || o.next < len(o.spans) {
 		return
 	}
 	if d.config.Trace != nil {
 		t := gpu.Transfer{
-			Stream: o.stream.name, Label: o.label, Copies: len(o.copies), Bytes: o.bytes,
+			Stream: o.stream.Name, Label: o.label, Copies: len(o.copies), Bytes: o.bytes,
 			Submit: o.submitted, Start: o.start, End: d.Now(),
 		}
 		d.config.Trace(t)
@@ -175,7 +162,7 @@ func (d *Device) runKernel(o *op) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err == nil {
+	if d.streams.Err == nil {
 		d.pass(o.stream)
 	}
 }
@@ -198,8 +185,8 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 // finish takes the head of a stream that has ended: its ticket has passed. Streams whose
 // head has waited for it are appended to streams.
 func (d *Device) finish(st *stream, streams []*stream) []*stream {
-	o := st.queue.Pop()
-	st.done = o.seq
+	o := st.Queue.Pop()
+	st.Done = o.seq
 	d.pending -= 1 + len(o.copies)
 	// Records are reused: they would keep alive what they refer to.
 	clear(o.spans)
@@ -208,7 +195,7 @@ func (d *Device) finish(st *stream, streams []*stream) []*stream {
 	kept := st.waiters[:0]
 	for _, w := range st.waiters {
 		switch {
-		case w.seq > st.done:
+		case w.seq > st.Done:
 			kept = append(kept, w)
 		case w.sleeper != nil:
 			delete(d.syncs, w.sleeper)

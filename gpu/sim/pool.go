@@ -29,8 +29,8 @@ type memory struct {
 func (d *Device) Memory() (gpu.Memory, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return gpu.Memory{}, d.err
+	if d.streams.Err != nil {
+		return gpu.Memory{}, d.streams.Err
 	}
 	return gpu.Memory{Free: d.memory.bytes - d.memory.used, Total: d.memory.bytes}, nil
 }
@@ -41,8 +41,8 @@ func (d *Device) Memory() (gpu.Memory, error) {
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return 0, d.err
+	if d.streams.Err != nil {
+		return 0, d.streams.Err
 	}
 	if spec.PageBytes <= 0 || spec.DevicePages < 0 || spec.HostPages < 0 {
 		return 0, fmt.Errorf("sim: pool %s: %d device and %d host pages of %d bytes",
@@ -100,7 +100,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 	}
 	going := inprocess.Touching{Pool: p, Tier: messages.Primary, From: messages.PageID(devicePages)}
 	// Before anything changes: a refused resize leaves the pool as it is.
-	if err := d.idle(going); err != nil {
+	if err := d.streams.Idle(going); err != nil {
 		return fmt.Errorf("sim: pool %s: resize to %d device pages: %w", pool.spec.Name, devicePages, err)
 	}
 	if err := d.memory.reserve(pool.spec, devicePages-pool.spec.DevicePages); err != nil {
@@ -121,7 +121,7 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 		return err
 	}
 	for _, tier := range []messages.Tier{messages.Primary, messages.Secondary} {
-		if err := d.idle(inprocess.Touching{Pool: p, Tier: tier}); err != nil {
+		if err := d.streams.Idle(inprocess.Touching{Pool: p, Tier: tier}); err != nil {
 			return fmt.Errorf("sim: pool %s: destroyed while %w", pool.spec.Name, err)
 		}
 	}
@@ -150,8 +150,8 @@ func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 
 // pool finds a pool that has not been destroyed. A device that has ended has none.
 func (d *Device) pool(p gpu.Pool) (*pool, error) {
-	if d.err != nil {
-		return nil, d.err
+	if d.streams.Err != nil {
+		return nil, d.streams.Err
 	}
 	return d.memory.pool(p)
 }
@@ -180,19 +180,4 @@ func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 	}
 	pages := [2]int{p.tiers[messages.Primary].pages, p.tiers[messages.Secondary].pages}
 	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}.Within(s, offset, bytes)
-}
-
-// idle refuses when an operation that has not ended uses one of the pages.
-// It looks at all that is queued, which is slow and right: pools are resized and destroyed
-// rarely.
-func (d *Device) idle(t inprocess.Touching) error {
-	for _, s := range d.streams.All {
-		for _, o := range s.queue.All() {
-			if slot, ok := t.Find(o.copies, o.reads, o.writes); ok {
-				return fmt.Errorf("%s %q, operation %d of stream %s, is under way on %s page %d",
-					o.kind, o.label, o.seq, s.name, slot.Tier, slot.Page)
-			}
-		}
-	}
-	return nil
 }

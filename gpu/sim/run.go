@@ -47,12 +47,12 @@ func (d *Device) step(limit int64) bool {
 // marker has ended, because operations that wait for it may be ready now.
 func (d *Device) start() (ended bool) {
 	var chosen [gpu.Directions]*op
-	for _, s := range d.streams.All {
+	for _, s := range d.streams.Table.All {
 		// Only the head of a stream may start: the order within a stream is what the engine relies on.
-		if s.queue.Empty() || s.stalled > d.now {
+		if s.Queue.Empty() || s.stalled > d.now {
 			continue
 		}
-		o := s.queue.First()
+		o := s.Queue.First()
 		if o.state == queued && d.met(o) {
 			d.becomeReady(o)
 		}
@@ -89,7 +89,7 @@ func (d *Device) start() (ended bool) {
 func (d *Device) met(o *op) bool {
 	for _, t := range o.waits {
 		// One wait is enough to hold the operation back.
-		if !d.passed(t) {
+		if !d.streams.Passed(t) {
 			return false
 		}
 	}
@@ -106,7 +106,7 @@ func (d *Device) becomeReady(o *op) {
 	}
 	// The chance is a function of the seed, the stream and the number, so a schedule repeats whatever
 	// the order of the goroutines that submit.
-	delay, stretch := newChance(d.config.Seed, int32(o.stream.id), o.seq).schedule()
+	delay, stretch := newChance(d.config.Seed, int32(o.stream.ID), o.seq).schedule()
 	o.earliest = max(o.earliest, d.now+delay)
 	// Speed falls with the same factor: a transfer that is slowed down leaves more of the link
 	// to the other direction.
@@ -175,11 +175,11 @@ func (d *Device) shareLink() {
 // otherwise.
 func (d *Device) next() (at int64, ending *op) {
 	at = forever
-	for _, s := range d.streams.All {
-		if s.queue.Empty() {
+	for _, s := range d.streams.Table.All {
+		if s.Queue.Empty() {
 			continue
 		}
-		o := s.queue.First()
+		o := s.Queue.First()
 		switch {
 		case o.state == running:
 			// Ties break by order, so a schedule does not depend on the order of streams.
@@ -219,10 +219,6 @@ func (d *Device) finish(o *op) {
 	d.retire(o)
 }
 
-// span is the memory that a copy writes to, and the memory that it reads; from is nil if
-// the copy writes zeros.
-type span struct{ to, from []byte }
-
 // moveBytes copies the bytes of an operation at its end: whoever reads the destination
 // earlier reads poison. It tells whether the device is still there afterwards.
 //
@@ -234,26 +230,19 @@ func (d *Device) moveBytes(o *op) bool {
 	d.spans = d.spans[:0]
 	for k := range o.copies {
 		for c := range o.copies[k].Each {
-			m := span{to: d.memory.page(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]}
+			m := inprocess.Span{To: d.memory.page(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]}
 			if !c.Zero {
-				m.from = d.memory.page(c.Src)[c.SrcOffset:]
+				m.From = d.memory.page(c.Src)[c.SrcOffset:]
 			}
 			d.spans = append(d.spans, m)
 		}
 	}
 	d.moving.Lock()
 	d.mu.Unlock()
-	for _, m := range d.spans {
-		if m.from == nil {
-			clear(m.to)
-		} else {
-			copy(m.to, m.from)
-		}
-	}
+	inprocess.Move(d.spans)
 	d.moving.Unlock()
-	clear(d.spans) // of a pool that may be destroyed
 	d.mu.Lock()
-	return d.err == nil
+	return d.streams.Err == nil
 }
 
 // runKernel runs the function of a kernel without mu; it tells whether the
@@ -266,7 +255,7 @@ func (d *Device) runKernel(o *op) bool {
 	if f != nil {
 		d.unlocked(f)
 	}
-	return d.err == nil
+	return d.streams.Err == nil
 }
 
 // unlocked takes mu again also when the kernel panics: its caller has it then,
@@ -283,7 +272,7 @@ func (d *Device) unlocked(kernel func(gpu.PageBytes)) {
 func (d *Device) kernelBytes(s gpu.Slot) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err == nil {
+	if d.streams.Err == nil {
 		if err := d.memory.checkRange(s, 0, 0); err != nil {
 			panic("sim: kernel: " + err.Error())
 		}
@@ -294,9 +283,9 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 // retire takes an operation that has ended from its stream.
 func (d *Device) retire(o *op) {
 	s := o.stream
-	s.queue.Pop()
+	s.Queue.Pop()
 	// From here on the ticket has passed: the bytes are in place.
-	s.done = o.seq
+	s.Done = o.seq
 	d.pending -= 1 + len(o.copies)
 	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started), End: time.Duration(d.now)}
 	if s.past == nil {
@@ -307,7 +296,7 @@ func (d *Device) retire(o *op) {
 	d.free = append(d.free, o)
 	if d.config.Trace != nil {
 		d.config.Trace(Operation{
-			Stream: s.name, Label: o.label, Kind: o.kind.String(), Direction: o.direction,
+			Stream: s.Name, Label: o.label, Kind: o.kind.String(), Direction: o.direction,
 			Copies: len(o.copies), Bytes: o.bytes, Timing: t,
 		})
 	}

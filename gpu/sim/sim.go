@@ -10,7 +10,6 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/inprocess"
-	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
 // Config describes a simulated device.
@@ -77,21 +76,20 @@ type Device struct {
 	// moving is held while bytes are copied. It is taken with mu held and mu is not taken
 	// while it is held, so that fail can wait for it without mu.
 	moving sync.Mutex
-	spans  []span // of the operation whose bytes are copied; of the holder of run
+	spans  []inprocess.Span // of the operation whose bytes are copied; of the holder of run
 
 	mu      sync.Mutex
-	err     error // ErrClosed or ErrDeviceLost, for good
 	config  Config
 	profile Profile
 	now     int64 // virtual time in nanoseconds
 	// now never goes back; callFree may be ahead of it, as calls are made without moving time.
 	callFree int64 // when the processor has finished the calls made so far
 	memory   memory
-	streams  streams.Table[*stream]
-	free     []*op               // records that are not in use
-	engines  [gpu.Directions]*op // each moves the head of one stream; nil: idle
-	order    uint64              // operations queued so far
-	pending  int                 // copies and operations queued or running
+	streams  inprocess.Streams[*stream, *op] // Err is ErrClosed or ErrDeviceLost
+	free     []*op                           // records that are not in use
+	engines  [gpu.Directions]*op             // each moves the head of one stream; nil: idle
+	order    uint64                          // operations queued so far
+	pending  int                             // copies and operations queued or running
 	// failing is how many pages of each direction are still to fail, see Fail.
 	failing  inprocess.Faults
 	counters Counters
@@ -105,7 +103,8 @@ func New(c Config) (*Device, error) {
 		return nil, fmt.Errorf("sim: device memory of %d bytes", c.MemoryBytes)
 	}
 	d := &Device{config: c, run: make(chan struct{}, 1), memory: memory{bytes: c.MemoryBytes}}
-	d.checker = inprocess.Checker{Known: d.known, Within: d.memory.checkRange}
+	d.streams.Backend = "sim"
+	d.checker = inprocess.Checker{Known: d.streams.Known, Within: d.memory.checkRange}
 	// Zero is the default; there is no device without a limit.
 	if d.config.MaxPending <= 0 {
 		d.config.MaxPending = DefaultMaxPending
@@ -152,10 +151,10 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	}
 	defer d.stopTime()
 	const lookEvery = 64
-	for n := 0; !d.passed(t); n++ {
+	for n := 0; !d.streams.Passed(t); n++ {
 		// The device may end between two steps, as a kernel may close it.
-		if d.err != nil {
-			return d.err
+		if d.streams.Err != nil {
+			return d.streams.Err
 		}
 		if n%lookEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -173,13 +172,13 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 func (d *Device) ask(t gpu.Ticket) (passed bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return false, d.err
+	if d.streams.Err != nil {
+		return false, d.streams.Err
 	}
-	if err := d.known(t); err != nil {
+	if err := d.streams.Known(t); err != nil {
 		return false, err
 	}
-	return d.passed(t), nil
+	return d.streams.Passed(t), nil
 }
 
 // moveTime takes run and then mu; stopTime releases both.
@@ -206,7 +205,7 @@ func (d *Device) Advance(t time.Duration) {
 	defer d.stopTime()
 	// Events at the limit itself still happen.
 	limit := d.now + int64(t)
-	for d.err == nil && d.step(limit) {
+	for d.streams.Err == nil && d.step(limit) {
 	}
 	d.now = max(d.now, limit)
 }
@@ -215,7 +214,7 @@ func (d *Device) Advance(t time.Duration) {
 func (d *Device) Drain() {
 	_ = d.moveTime(context.Background()) // which does not end
 	defer d.stopTime()
-	for d.err == nil && d.step(forever) {
+	for d.streams.Err == nil && d.step(forever) {
 	}
 }
 
@@ -253,11 +252,11 @@ func (d *Device) fail(reason error) {
 func (d *Device) end(reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err == nil || errors.Is(reason, gpu.ErrClosed) {
-		d.err = reason
+	if d.streams.Err == nil || errors.Is(reason, gpu.ErrClosed) {
+		d.streams.Err = reason
 	}
-	for _, s := range d.streams.All {
-		s.queue.Clear()
+	for _, s := range d.streams.Table.All {
+		s.Queue.Clear()
 	}
 	// Queued work is dropped and its tickets never pass, as on a lost device.
 	d.engines, d.pending = [gpu.Directions]*op{}, 0

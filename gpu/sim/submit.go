@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
 // opKind is what an operation does.
@@ -62,6 +63,12 @@ type op struct {
 	bytes     int64
 }
 
+// String names the operation as errors do.
+func (o *op) String() string { return fmt.Sprintf("%s %q, operation %d", o.kind, o.label, o.seq) }
+
+// Uses finds a page that the operation uses.
+func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) { return t.Find(o.copies, o.reads, o.writes) }
+
 // run is a stretch of a batch that goes one way.
 // An operation is on one engine, so a batch of several directions is several operations.
 type run struct {
@@ -78,11 +85,11 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	d.makeRoom(len(b.Copies))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Live(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	if err := d.checker.Batch(st.name, b); err != nil {
+	if err := d.checker.Batch(st.Name, b); err != nil {
 		return gpu.Ticket{}, err
 	}
 	// A batch that breaks a rule uses up no fault: it is refused before.
@@ -109,9 +116,9 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	}
 	d.pending += accepted
 	if failed != nil {
-		return gpu.Ticket{Stream: s, Seq: st.last}, failed
+		return gpu.Ticket{Stream: s, Seq: st.Last}, failed
 	}
-	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+	return gpu.Ticket{Stream: s, Seq: st.Last}, nil
 }
 
 // makeRoom runs the oldest work while the queues are full. When another
@@ -133,7 +140,7 @@ func (d *Device) makeRoom(copies int) {
 	}
 	d.mu.Lock()
 	defer d.stopTime()
-	for d.err == nil && d.pending > 0 && d.pending+copies > d.config.MaxPending && d.step(forever) {
+	for d.streams.Err == nil && d.pending > 0 && d.pending+copies > d.config.MaxPending && d.step(forever) {
 	}
 }
 
@@ -147,11 +154,11 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 		o = &op{}
 	}
 	// Numbers are given under the lock: a ticket's number is its place in the stream.
-	st.last++
+	st.Last++
 	d.order++
 	*o = op{
 		waits: o.waits[:0], copies: o.copies[:0], reads: o.reads[:0], writes: o.writes[:0],
-		kind: kind, label: label, stream: st, seq: st.last, order: d.order,
+		kind: kind, label: label, stream: st, seq: st.Last, order: d.order,
 		submitted: d.now, earliest: d.callFree, rate: 1,
 	}
 	// A marker costs no call of its own.
@@ -160,11 +167,11 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	}
 	for _, t := range waits {
 		// Fewer waits make the search for the next operation cheaper.
-		if !d.passed(t) {
+		if !d.streams.Passed(t) {
 			o.waits = append(o.waits, t)
 		}
 	}
-	st.queue.Push(o)
+	st.Queue.Push(o)
 	d.pending++
 	return o
 }
@@ -222,24 +229,21 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	d.makeRoom(0)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Live(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	if err := d.checker.Kernel(st.name, &k); err != nil {
+	if err := d.checker.Kernel(st.Name, &k); err != nil {
 		return gpu.Ticket{}, err
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
 	o := d.enqueue(st, kernel, k.Label, k.Waits)
-	// Kept until the kernel has run, for Resize and DestroyPool: see idle.
+	// Kept until the kernel has run, for Resize and DestroyPool.
 	o.reads = append(o.reads, k.Reads...)
 	o.writes = append(o.writes, k.Writes...)
-	o.run = k.Run
-	if each := k.RunRank; each != nil {
-		o.run = func(bytes gpu.PageBytes) { each(0, bytes) }
-	}
+	o.run = inprocess.Run(&k)
 	o.work = float64(max(0, k.Nanos))
-	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+	return gpu.Ticket{Stream: s, Seq: st.Last}, nil
 }
 
 // Wait makes what is queued on the stream later wait for the tickets.
@@ -247,14 +251,9 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st, err := d.stream(s)
+	st, err := d.streams.Waitable(s, "wait", tickets)
 	if err != nil {
 		return err
-	}
-	for _, t := range tickets {
-		if err := d.known(t); err != nil {
-			return fmt.Errorf("wait on stream %s: %w", st.name, err)
-		}
 	}
 	d.enqueue(st, marker, "wait", tickets)
 	return nil

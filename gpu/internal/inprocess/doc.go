@@ -1,4 +1,4 @@
 // Package inprocess holds what devices share whose streams run in this process:
 // gpu/sim and gpu/host. It checks batches and kernels before they are queued, finds
-// pages in use, injects faults, and has the queue of a stream.
+// pages in use, injects faults, and keeps the streams.
 package inprocess
