@@ -3,113 +3,106 @@ package windows
 import (
 	"fmt"
 	"math"
-	"slices"
 )
 
-// problems checks a model and returns a sentence for each problem.
-func (m Model) problems() []string {
-	ps := m.layerProblems()
-	if len(ps) == 0 {
+// problems checks a model.
+func (m Model) problems(ps *problems) {
+	n := len(*ps)
+	m.layerProblems(ps)
+	if len(*ps) == n {
 		// What depends on a layer can be checked only if every list has an entry
 		// for it.
-		ps = slices.Concat(m.sharingProblems(), m.stateProblems(), m.contentProblems())
+		m.sharingProblems(ps)
+		shared := len(*ps) == n
+		m.stateProblems(ps)
+		if shared {
+			m.contentProblems(ps)
+		}
 	}
-	if len(ps) == 0 && m.OnlyStates() {
-		return m.encoderProblems() // no layer has a shape
+	if len(*ps) > n || !m.OnlyStates() { // else no layer has a shape
+		m.shapeProblems(ps)
 	}
-	return slices.Concat(ps, m.shapeProblems(), m.encoderProblems())
+	m.encoderProblems(ps)
 }
 
 // layerProblems checks the numbers of layers and tokens, and the lists that have
 // an entry for each layer.
-func (m Model) layerProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (m Model) layerProblems(ps *problems) {
 	if m.Layers < 1 || m.Layers > MaxLayers {
-		say("layers %d is not between 1 and %d", m.Layers, MaxLayers)
+		ps.say("layers %d is not between 1 and %d", m.Layers, MaxLayers)
 	}
 	if m.MaxSeqLen < 1 || m.MaxSeqLen > MaxSeqLenEver {
-		say("max_seq_len %d is not between 1 and %d", m.MaxSeqLen, MaxSeqLenEver)
+		ps.say("max_seq_len %d is not between 1 and %d", m.MaxSeqLen, MaxSeqLenEver)
 	}
 	if n := len(m.KVHeads); n == 0 || n != 1 && n != m.Layers {
-		say("kv_heads has %d values for %d layers", n, m.Layers)
+		ps.say("kv_heads has %d values for %d layers", n, m.Layers)
 	}
 	for i, h := range m.KVHeads {
 		if h < 0 || h == 0 && len(m.KVHeads) == 1 && !m.Recurrent() {
-			say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
+			ps.say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
 		}
 	}
 	if n := len(m.AttentionChunk); n > 1 && n != m.Layers {
-		say("attention_chunk has %d values for %d layers", n, m.Layers)
+		ps.say("attention_chunk has %d values for %d layers", n, m.Layers)
 	}
 	for i, c := range m.AttentionChunk {
 		if c < 0 || c == 1 {
-			say("attention_chunk %s is neither 0 nor 2 or more", at(c, i, len(m.AttentionChunk)))
+			ps.say("attention_chunk %s is neither 0 nor 2 or more", at(c, i, len(m.AttentionChunk)))
 		}
 	}
 	if n := len(m.SharedKV); n != 0 && n != m.Layers {
-		say("shared_kv has %d values for %d layers", n, m.Layers)
+		ps.say("shared_kv has %d values for %d layers", n, m.Layers)
 	}
-	return ps
 }
 
 // sharingProblems checks SharedKV: each layer names itself, or a layer that
 // names itself.
-func (m Model) sharingProblems() []string {
-	var ps []string
+func (m Model) sharingProblems(ps *problems) {
 	for i, owner := range m.SharedKV {
 		switch {
 		case owner < 0 || owner >= m.Layers:
-			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: there is no layer %d", i, owner))
+			ps.say("shared_kv of layer %d: there is no layer %d", i, owner)
 		case m.SharedKV[owner] != owner:
-			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: layer %d has no keys and values of its own", i, owner))
+			ps.say("shared_kv of layer %d: layer %d has no keys and values of its own", i, owner)
 		case owner != i && m.chunk(i) != m.chunk(owner):
-			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: its attention_chunk %d differs from %d of layer %d", i, m.chunk(i), m.chunk(owner), owner))
+			ps.say("shared_kv of layer %d: its attention_chunk %d differs from %d of layer %d", i, m.chunk(i), m.chunk(owner), owner)
 		}
 	}
-	return ps
 }
 
 // stateProblems checks the groups of recurrent layers.
-func (m Model) stateProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (m Model) stateProblems(ps *problems) {
 	seen := make(map[int]bool)
 	for _, s := range m.States {
 		if len(s.Layers) == 0 {
-			say("state.layers is an empty list")
+			ps.say("state.layers is an empty list")
 		}
 		if s.Bytes < 1 {
-			say("state.bytes %d is not 1 or more", s.Bytes)
+			ps.say("state.bytes %d is not 1 or more", s.Bytes)
 		}
 		for _, l := range s.Layers {
 			switch {
 			case l < 0 || l >= m.Layers:
-				say("state.layers: there is no layer %d", l)
+				ps.say("state.layers: there is no layer %d", l)
 			case seen[l]:
-				say("state.layers names layer %d twice", l)
+				ps.say("state.layers names layer %d twice", l)
 			}
 			seen[l] = true
 		}
 	}
 	if m.Recurrent() && m.Encodes() {
-		say("state is not supported for encoder-decoder models")
+		ps.say("state is not supported for encoder-decoder models")
 	}
-	return ps
 }
 
 // contentProblems checks that each layer keeps something, or is listed as one
 // that keeps nothing: a layer that was forgotten in kv_heads would otherwise be
 // computed without a cache.
-func (m Model) contentProblems() []string {
-	if len(m.sharingProblems()) > 0 {
-		return nil
-	}
-	var ps []string
+func (m Model) contentProblems(ps *problems) {
 	empty := make([]bool, m.Layers)
 	for _, l := range m.NoCache {
 		if l < 0 || l >= m.Layers {
-			ps = append(ps, fmt.Sprintf("no_cache: there is no layer %d", l))
+			ps.say("no_cache: there is no layer %d", l)
 			continue
 		}
 		empty[l] = true
@@ -119,15 +112,14 @@ func (m Model) contentProblems() []string {
 		_, cached := m.KVLayer(i)
 		switch {
 		case empty[i] && (cached || stated[i]):
-			ps = append(ps, fmt.Sprintf("no_cache names layer %d, which has keys and values or a state", i))
+			ps.say("no_cache names layer %d, which has keys and values or a state", i)
 		case !empty[i] && !cached && !stated[i]:
-			ps = append(ps, fmt.Sprintf("layer %d has neither keys and values (kv_heads) nor a state", i))
+			ps.say("layer %d has neither keys and values (kv_heads) nor a state", i)
 		}
 	}
 	if m.OnlyStates() && !m.Recurrent() {
-		ps = append(ps, "kv_heads is 0 in every layer: at least one must have keys and values or a state")
+		ps.say("kv_heads is 0 in every layer: at least one must have keys and values or a state")
 	}
-	return ps
 }
 
 // stated reports for each layer whether it has a state.
@@ -144,51 +136,47 @@ func (m Model) stated() []bool {
 }
 
 // shapeProblems checks the shapes of keys and values.
-func (m Model) shapeProblems() []string {
+func (m Model) shapeProblems(ps *problems) {
 	if len(m.Shapes) == 0 {
 		s := Shape{m.HeadDim, m.ValueDim, m.KVFactor, m.DType, m.Layout, m.SideBytes}
-		return s.problems("", "of the model ")
+		s.problems(ps, "", "of the model ")
+		return
 	}
-	var ps []string
 	if n := len(m.Shapes); n != m.Layers {
-		ps = append(ps, fmt.Sprintf("shapes has %d entries for %d layers", n, m.Layers))
+		ps.say("shapes has %d entries for %d layers", n, m.Layers)
 	}
 	for i, s := range m.Shapes {
 		if len(m.KVHeads) == m.Layers && i < m.Layers && m.KVHeads[i] == 0 {
 			continue
 		}
 		of := fmt.Sprintf("of layer %d ", i)
-		ps = append(ps, s.problems(of, of)...)
+		s.problems(ps, of, of)
 	}
-	return ps
 }
 
 // problems checks one shape. The words say in each sentence whose shape it is.
-func (s Shape) problems(of, ofType string) []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (s Shape) problems(ps *problems, of, ofType string) {
 	if s.HeadDim < 1 {
-		say("head_dim %d %sis not 1 or more", s.HeadDim, of)
+		ps.say("head_dim %d %sis not 1 or more", s.HeadDim, of)
 	}
 	if s.ValueDim < 0 {
-		say("value_dim %d %sis negative", s.ValueDim, of)
+		ps.say("value_dim %d %sis negative", s.ValueDim, of)
 	}
 	if s.KVFactor < 0 || s.KVFactor > 2 {
-		say("kv_factor %d %sis not 1 or 2", s.KVFactor, of)
+		ps.say("kv_factor %d %sis not 1 or 2", s.KVFactor, of)
 	}
 	if s.KVFactor == 1 && s.ValueDim > 0 && s.ValueDim != s.HeadDim {
-		say("value_dim %d %sis given with kv_factor 1, which has no values", s.ValueDim, of)
+		ps.say("value_dim %d %sis given with kv_factor 1, which has no values", s.ValueDim, of)
 	}
 	if !s.DType.Known() {
-		say("dtype %q %sis not one of %s", s.DType, ofType, dtypeNames)
+		ps.say("dtype %q %sis not one of %s", s.DType, ofType, dtypeNames)
 	}
 	if s.Layout != "" && s.Layout != HND && s.Layout != NHD {
-		say("layout %q %sis not one of %s, %s", s.Layout, of, HND, NHD)
+		ps.say("layout %q %sis not one of %s, %s", s.Layout, of, HND, NHD)
 	}
 	if s.SideBytes < 0 {
-		say("side_bytes %d %sis negative", s.SideBytes, of)
+		ps.say("side_bytes %d %sis negative", s.SideBytes, of)
 	}
-	return ps
 }
 
 // at shows value v of a list, with its layer unless the value is that of all.

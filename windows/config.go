@@ -153,22 +153,36 @@ func (c Config) WithDefaults() Config {
 // refusal that lists every problem, one sentence each, separated by semicolons.
 // Each sentence begins with or contains the name of its field.
 func (c Config) Validate(m Model) error {
-	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems(), c.quotaProblems())
+	var ps problems
+	c.deprecated(&ps)
+	m.problems(&ps)
+	c.shapeProblems(&ps)
+	c.memoryProblems(&ps)
+	c.crossProblems(&ps, m)
+	c.policyProblems(&ps)
+	c.quotaProblems(&ps)
 	if len(ps) == 0 {
 		// Pools can be formed only if model and configuration are valid by
 		// themselves. Problems between them are therefore reported last.
-		ps = c.poolProblems(m)
-	} else {
-		ps = append(ps, fractionProblems(c.PoolFractions)...)
+		c.poolProblems(&ps, m)
 	}
+	fractionProblems(&ps, c.PoolFractions)
 	return refuse(ps)
+}
+
+// problems are sentences on what is wrong.
+type problems []string
+
+// say adds a sentence.
+func (ps *problems) say(format string, args ...any) {
+	*ps = append(*ps, fmt.Sprintf(format, args...))
 }
 
 // Join combines refusals into an ErrConfigInvalid refusal with all their sentences,
 // or nil if all errors are nil. A host uses it to report the problems that a
 // reader and Validate found together.
 func Join(errs ...error) error {
-	var ps []string
+	var ps problems
 	for _, err := range errs {
 		if err != nil {
 			ps = append(ps, err.Error())
@@ -177,132 +191,118 @@ func Join(errs ...error) error {
 	return refuse(ps)
 }
 
-func refuse(problems []string) error {
-	if len(problems) == 0 {
+func refuse(ps problems) error {
+	if len(ps) == 0 {
 		return nil
 	}
-	return refusals.New(messages.ErrConfigInvalid, "%s", strings.Join(problems, "; "))
+	return refusals.New(messages.ErrConfigInvalid, "%s", strings.Join(ps, "; "))
 }
 
-func (c Config) deprecated() []string {
-	var ps []string
+func (c Config) deprecated(ps *problems) {
 	if c.UseUVM {
-		ps = append(ps, "use_uvm is deprecated")
+		ps.say("use_uvm is deprecated")
 	}
 	if c.TransferMode != "" {
-		ps = append(ps, "transfer_mode is deprecated")
+		ps.say("transfer_mode is deprecated")
 	}
-	return ps
 }
 
 // shapeProblems checks blocks, windows and element type.
-func (c Config) shapeProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (c Config) shapeProblems(ps *problems) {
 	if t := c.TokensPerBlock; t < 2 || t&(t-1) != 0 {
-		say("tokens_per_block %d is not a power of two greater than 1", t)
+		ps.say("tokens_per_block %d is not a power of two greater than 1", t)
 	}
 	if c.MaxAttentionWindow != nil && len(c.MaxAttentionWindow) == 0 {
-		say("max_attention_window is an empty list")
+		ps.say("max_attention_window is an empty list")
 	}
 	for _, w := range c.MaxAttentionWindow {
 		switch {
 		case w == 0:
-			say("max_attention_window 0 is not 2 or more: for full attention it is max_seq_len")
+			ps.say("max_attention_window 0 is not 2 or more: for full attention it is max_seq_len")
 		case w < 2:
-			say("max_attention_window %d is not 2 or more", w)
+			ps.say("max_attention_window %d is not 2 or more", w)
 		}
 	}
 	if c.SinkTokenLength < 0 {
-		say("sink_token_length %d is negative", c.SinkTokenLength)
+		ps.say("sink_token_length %d is negative", c.SinkTokenLength)
 	}
 	if c.DType != AutoDType && !DType(c.DType).Known() {
-		say("dtype %q is not one of auto, %s", c.DType, dtypeNames)
+		ps.say("dtype %q is not one of auto, %s", c.DType, dtypeNames)
 	}
-	return append(ps, c.stateProblems()...)
+	c.stateProblems(ps)
 }
 
 // stateProblems checks the fields of recurrent states. They are allowed for
 // models without recurrent layers too, where they have no effect, so that one
 // file serves several models.
-func (c Config) stateProblems() []string {
-	var ps []string
+func (c Config) stateProblems(ps *problems) {
 	if n := c.StateCheckpointInterval; n < 0 {
-		ps = append(ps, fmt.Sprintf("state_checkpoint_interval %d is negative", n))
+		ps.say("state_checkpoint_interval %d is negative", n)
 	} else if t := c.TokensPerBlock; t > 0 && n%t != 0 {
-		ps = append(ps, fmt.Sprintf("state_checkpoint_interval %d is not a multiple of tokens_per_block %d", n, t))
+		ps.say("state_checkpoint_interval %d is not a multiple of tokens_per_block %d", n, t)
 	}
 	switch c.MambaSSMCacheDType {
 	case "", AutoDType, string(Float16), string(BFloat16), string(Float32):
 	default:
-		ps = append(ps, fmt.Sprintf("mamba_ssm_cache_dtype %q is not one of auto, float16, bfloat16, float32", c.MambaSSMCacheDType))
+		ps.say("mamba_ssm_cache_dtype %q is not one of auto, float16, bfloat16, float32", c.MambaSSMCacheDType)
 	}
-	return ps
 }
 
 // memoryProblems checks sizes.
-func (c Config) memoryProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (c Config) memoryProblems(ps *problems) {
 	// The comparison is negated so that NaN, which compares false, is refused.
 	if f := c.FreeGPUMemoryFraction; !(f > 0 && f < 1) {
-		say("free_gpu_memory_fraction %v is not greater than 0 and less than 1", f)
+		ps.say("free_gpu_memory_fraction %v is not greater than 0 and less than 1", f)
 	}
 	if c.MaxTokens < 0 {
-		say("max_tokens %d is not 1 or more", c.MaxTokens)
+		ps.say("max_tokens %d is not 1 or more", c.MaxTokens)
 	}
 	if c.HostCacheSize < 0 {
-		say("host_cache_size %d is negative", c.HostCacheSize)
+		ps.say("host_cache_size %d is negative", c.HostCacheSize)
 	}
 	if c.ExpectedSeqLen < 0 {
-		say("expected_seq_len %d is not 1 or more", c.ExpectedSeqLen)
+		ps.say("expected_seq_len %d is not 1 or more", c.ExpectedSeqLen)
 	}
-	return ps
 }
 
 // policyProblems checks priorities, events and eviction.
-func (c Config) policyProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (c Config) policyProblems(ps *problems) {
 	if p := c.SecondaryOffloadMinPriority; p < 0 || p > int(messages.MaxPriority) {
-		say("secondary_offload_min_priority %d is not between 0 and %d", p, messages.MaxPriority)
+		ps.say("secondary_offload_min_priority %d is not between 0 and %d", p, messages.MaxPriority)
 	}
 	if c.EventBufferMaxSize < 0 {
-		say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)
+		ps.say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)
 	}
 	if !slices.Contains(EvictionPolicies(), c.EvictionPolicy) {
-		say("eviction_policy %q is not known; there are %s",
+		ps.say("eviction_policy %q is not known; there are %s",
 			c.EvictionPolicy, strings.Join(EvictionPolicies(), ", "))
 	}
 	switch {
 	case c.PrefillDoublesAt < 0:
-		say("prefill_doubles_at %d is negative", c.PrefillDoublesAt)
+		ps.say("prefill_doubles_at %d is negative", c.PrefillDoublesAt)
 	case c.PrefillDoublesAt > 0 && c.EvictionPolicy != Forecast:
-		say("prefill_doubles_at goes with eviction_policy %s only", Forecast)
+		ps.say("prefill_doubles_at goes with eviction_policy %s only", Forecast)
 	}
-	return ps
 }
 
 // poolProblems checks the configuration against the pools of the model. Both are
 // valid by themselves.
-func (c Config) poolProblems(m Model) []string {
-	var ps []string
+func (c Config) poolProblems(ps *problems, m Model) {
 	if c.ExpectedSeqLen > m.MaxSeqLen {
-		ps = append(ps, fmt.Sprintf("expected_seq_len %d is more than max_seq_len %d", c.ExpectedSeqLen, m.MaxSeqLen))
+		ps.say("expected_seq_len %d is more than max_seq_len %d", c.ExpectedSeqLen, m.MaxSeqLen)
 	}
-	ps = append(ps, c.layerProblems(m)...)
-	if len(ps) > 0 {
-		return append(ps, fractionProblems(c.PoolFractions)...)
+	c.layerProblems(ps, m)
+	if len(*ps) > 0 {
+		return
 	}
 	pools := group(m, c)
-	ps = append(ps, sizeProblems(pools, c.expected(m))...)
+	sizeProblems(ps, pools, c.expected(m))
 	if m.Encodes() {
-		ps = append(ps, sizeProblems([]Pool{c.crossPool(m, 0)}, m.EncoderMaxLen)...)
+		sizeProblems(ps, []Pool{c.crossPool(m, 0)}, m.EncoderMaxLen)
 	}
 	if c.PoolFractions != nil {
-		ps = append(ps, namingProblems(pools, c.PoolFractions)...)
+		namingProblems(ps, pools, c.PoolFractions)
 	}
-	return append(ps, fractionProblems(c.PoolFractions)...)
 }
 
 // fractionTolerance is how far from 1 the sum of the pool fractions may be:
@@ -310,39 +310,35 @@ func (c Config) poolProblems(m Model) []string {
 const fractionTolerance = 1e-6
 
 // fractionProblems checks the values of pool_fractions, which need no pools.
-func fractionProblems(fractions map[string]float64) []string {
+func fractionProblems(ps *problems, fractions map[string]float64) {
 	if fractions == nil {
-		return nil
+		return
 	}
-	var ps []string
-	sum := 0.0
+	sum, n := 0.0, len(*ps)
 	for _, name := range slices.Sorted(maps.Keys(fractions)) {
 		f := fractions[name]
 		sum += f
 		if !(f > 0 && f <= 1) {
-			ps = append(ps, fmt.Sprintf("pool_fractions of %s: %v is not greater than 0 and at most 1", name, f))
+			ps.say("pool_fractions of %s: %v is not greater than 0 and at most 1", name, f)
 		}
 	}
-	if len(ps) == 0 && !(math.Abs(sum-1) <= fractionTolerance) {
-		ps = append(ps, fmt.Sprintf("pool_fractions sum to %v, not 1", sum))
+	if len(*ps) == n && !(math.Abs(sum-1) <= fractionTolerance) {
+		ps.say("pool_fractions sum to %v, not 1", sum)
 	}
-	return ps
 }
 
 // namingProblems checks that fractions name exactly the pools.
-func namingProblems(pools []Pool, fractions map[string]float64) []string {
-	var ps []string
+func namingProblems(ps *problems, pools []Pool, fractions map[string]float64) {
 	known := make(map[string]bool, len(pools))
 	for _, p := range pools {
 		known[p.Name] = true
 		if _, ok := fractions[p.Name]; !ok {
-			ps = append(ps, fmt.Sprintf("pool_fractions lacks pool %s", p.Name))
+			ps.say("pool_fractions lacks pool %s", p.Name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(fractions)) {
 		if !known[name] {
-			ps = append(ps, fmt.Sprintf("pool_fractions names %q, which is no pool", name))
+			ps.say("pool_fractions names %q, which is no pool", name)
 		}
 	}
-	return ps
 }

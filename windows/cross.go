@@ -1,7 +1,6 @@
 package windows
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/kvactor/kvactor/messages"
@@ -51,12 +50,12 @@ func SplitCross(m Model, c Config, b Budget) (PageCounts, error) {
 	if err := c.Validate(m); err != nil {
 		return PageCounts{}, err
 	}
-	if ps := b.problems(c); len(ps) > 0 {
-		return PageCounts{}, refuse(ps)
+	if err := b.refuse(c); err != nil {
+		return PageCounts{}, err
 	}
 	n := c.splitCross(m, b)
-	if ps := crossExcess(m, c, n); len(ps) > 0 {
-		return PageCounts{}, refuse(ps)
+	if err := refuse(crossExcess(m, c, n)); err != nil {
+		return PageCounts{}, err
 	}
 	return n, nil
 }
@@ -76,17 +75,16 @@ func (c Config) splitCross(m Model, b Budget) PageCounts {
 }
 
 // crossExcess refuses a cross pool without pages or with more than MaxPages.
-func crossExcess(m Model, c Config, n PageCounts) []string {
+func crossExcess(m Model, c Config, n PageCounts) (ps problems) {
 	if !m.Encodes() {
 		return nil
 	}
-	var ps []string
 	p := c.crossPool(m, 0)
 	if n.Primary == 0 {
-		ps = append(ps, fmt.Sprintf("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes()))
+		ps.say("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes())
 	}
 	if n.Primary > MaxPages || n.Secondary > MaxPages {
-		ps = append(ps, fmt.Sprintf("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes()))
+		ps.say("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes())
 	}
 	return ps
 }
@@ -108,40 +106,36 @@ func (c Config) selfShare(m Model, b Budget) (device, host uint64) {
 }
 
 // encoderProblems checks the encoder part of a model.
-func (m Model) encoderProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (m Model) encoderProblems(ps *problems) {
 	if m.CrossLayers == 0 {
 		if m.CrossKVHeads != 0 {
-			say("cross_kv_heads is for encoder-decoder models only")
+			ps.say("cross_kv_heads is for encoder-decoder models only")
 		}
 		if m.EncoderMaxLen != 0 {
-			say("encoder_max_len is for encoder-decoder models only")
+			ps.say("encoder_max_len is for encoder-decoder models only")
 		}
-		return ps
+		return
 	}
 	if m.CrossLayers < 0 || m.CrossLayers > m.Layers {
-		say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers, m.Layers)
+		ps.say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers, m.Layers)
 	}
 	if m.CrossKVHeads < 1 {
-		say("cross_kv_heads %d is not 1 or more", m.CrossKVHeads)
+		ps.say("cross_kv_heads %d is not 1 or more", m.CrossKVHeads)
 	}
 	if m.EncoderMaxLen < 1 || m.EncoderMaxLen > MaxSeqLenEver {
-		say("encoder_max_len %d is not between 1 and %d", m.EncoderMaxLen, MaxSeqLenEver)
+		ps.say("encoder_max_len %d is not between 1 and %d", m.EncoderMaxLen, MaxSeqLenEver)
 	}
-	return ps
 }
 
 // crossProblems checks cross_kv_cache_fraction.
-func (c Config) crossProblems(m Model) []string {
+func (c Config) crossProblems(ps *problems, m Model) {
 	f := c.CrossKVCacheFraction
 	switch {
 	case !m.Encodes() && f != 0:
-		return []string{"cross_kv_cache_fraction is for encoder-decoder models only"}
+		ps.say("cross_kv_cache_fraction is for encoder-decoder models only")
 	case m.Encodes() && f == 0:
-		return []string{"cross_kv_cache_fraction is missing: an encoder-decoder model needs it"}
+		ps.say("cross_kv_cache_fraction is missing: an encoder-decoder model needs it")
 	case m.Encodes() && !(f > 0 && f < 1): // negated, so that NaN is refused as well
-		return []string{fmt.Sprintf("cross_kv_cache_fraction %v is not greater than 0 and less than 1", f)}
+		ps.say("cross_kv_cache_fraction %v is not greater than 0 and less than 1", f)
 	}
-	return nil
 }

@@ -154,18 +154,16 @@ func (p *Pool) baseName() string {
 
 // layerProblems checks the windows of a configuration against the layers of a
 // model. Both are valid by themselves.
-func (c Config) layerProblems(m Model) []string {
-	var ps []string
+func (c Config) layerProblems(ps *problems, m Model) {
 	for i := range m.Layers {
 		if w, n := c.window(m, i), m.chunk(i); w > 0 && n > 0 {
-			ps = append(ps, fmt.Sprintf("max_attention_window %d of layer %d: the layer has an attention_chunk of %d", w, i, n))
+			ps.say("max_attention_window %d of layer %d: the layer has an attention_chunk of %d", w, i, n)
 		}
 		if owner, ok := m.KVLayer(i); ok && c.window(m, i) != c.window(m, owner) {
-			ps = append(ps, fmt.Sprintf("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner))
+			ps.say("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner)
 		}
 		if s := c.identity(m, i).Shape; m.heads(i) > 0 && s.DType == NVFP4 && (s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {
-			ps = append(ps, fmt.Sprintf("head_dim of layer %d is not a multiple of %d, as dtype nvfp4 needs", i, scaledElements))
+			ps.say("head_dim of layer %d is not a multiple of %d, as dtype nvfp4 needs", i, scaledElements)
 		}
 	}
-	return ps
 }

@@ -1,7 +1,6 @@
 package windows
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -57,24 +56,21 @@ func (c Config) hasQuotas() bool { return len(c.SaltQuotas) > 0 || c.OtherSaltsQ
 
 // quotaProblems checks the quotas. Their sum may exceed 1; they are upper
 // bounds only then.
-func (c Config) quotaProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+func (c Config) quotaProblems(ps *problems) {
 	if n := len(c.SaltQuotas); n > MaxSaltQuotas {
-		say("salt_quotas has %d salts, more than %d", n, MaxSaltQuotas)
-		return ps
+		ps.say("salt_quotas has %d salts, more than %d", n, MaxSaltQuotas)
+		return
 	}
 	for _, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
 		if salt == "" {
-			say("salt_quotas has an empty salt; requests without one are among other_salts_quota")
+			ps.say("salt_quotas has an empty salt; requests without one are among other_salts_quota")
 		}
 		// The comparison is negated so that NaN, which compares false, is refused.
 		if q := c.SaltQuotas[salt]; !(q > 0 && q <= 1) {
-			say("salt_quotas of %q: %v is not greater than 0 and at most 1", salt, q)
+			ps.say("salt_quotas of %q: %v is not greater than 0 and at most 1", salt, q)
 		}
 	}
 	if q := c.OtherSaltsQuota; q != 0 && !(q > 0 && q <= 1) {
-		say("other_salts_quota %v is not greater than 0 and at most 1", q)
+		ps.say("other_salts_quota %v is not greater than 0 and at most 1", q)
 	}
-	return ps
 }

@@ -1,7 +1,6 @@
 package windows
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/kvactor/kvactor/messages"
@@ -168,11 +167,10 @@ func cost(pools []*share, at level) uint64 {
 }
 
 // excess refuses pools with more than MaxPages.
-func (s *splitting) excess(tier messages.Tier) []string {
-	var ps []string
+func (s *splitting) excess(tier messages.Tier) (ps problems) {
 	for _, sh := range s.shares {
 		if sh.pages > MaxPages {
-			ps = append(ps, fmt.Sprintf("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes))
+			ps.say("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes)
 		}
 	}
 	return ps

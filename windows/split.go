@@ -34,8 +34,8 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
 	}
-	if ps := b.problems(c); len(ps) > 0 {
-		return nil, refuse(ps)
+	if err := b.refuse(c); err != nil {
+		return nil, err
 	}
 	deviceBytes, hostBytes := c.selfShare(m, b)
 	primary, err := Divide(pools, m, c, int64(deviceBytes))
@@ -44,8 +44,8 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 	}
 	host := newSplitting(pools, m, c)
 	host.fill(hostBytes)
-	if ps := host.excess(messages.Secondary); len(ps) > 0 {
-		return nil, refuse(ps)
+	if err := refuse(host.excess(messages.Secondary)); err != nil {
+		return nil, err
 	}
 	counts := make([]PageCounts, len(pools))
 	for i := range pools {
@@ -54,18 +54,19 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 	return counts, nil
 }
 
-func (b Budget) problems(c Config) []string {
-	var ps []string
+// refuse refuses sizes that cannot be.
+func (b Budget) refuse(c Config) error {
+	var ps problems
 	if b.DeviceBytes < 0 {
-		ps = append(ps, fmt.Sprintf("free device memory of %d bytes is negative", b.DeviceBytes))
+		ps.say("free device memory of %d bytes is negative", b.DeviceBytes)
 	}
 	if b.HostBytes < 0 {
-		ps = append(ps, fmt.Sprintf("free host memory of %d bytes is negative", b.HostBytes))
+		ps.say("free host memory of %d bytes is negative", b.HostBytes)
 	}
 	if b.HostBytes > 0 && c.HostCacheSize > b.HostBytes {
-		ps = append(ps, fmt.Sprintf("host_cache_size %d is more than the %d bytes of free host memory", c.HostCacheSize, b.HostBytes))
+		ps.say("host_cache_size %d is more than the %d bytes of free host memory", c.HostCacheSize, b.HostBytes)
 	}
-	return ps
+	return refuse(ps)
 }
 
 // Divide divides so many bytes of device memory, all of which may be used,
@@ -85,7 +86,7 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 		return nil, err
 	}
 	if bytes < 0 {
-		return nil, refuse([]string{fmt.Sprintf("device memory of %d bytes is negative", bytes)})
+		return nil, refuse(problems{fmt.Sprintf("device memory of %d bytes is negative", bytes)})
 	}
 	s := newSplitting(pools, m, c)
 	if c.MaxTokens > 0 {
@@ -95,11 +96,11 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	ps := s.excess(messages.Primary)
 	for _, sh := range s.shares {
 		if sh.pages == 0 {
-			ps = append(ps, fmt.Sprintf("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes, bytes, c.lengthHint(m, sh.pageBytes, bytes)))
+			ps.say("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes, bytes, c.lengthHint(m, sh.pageBytes, bytes))
 		}
 	}
-	if len(ps) > 0 {
-		return nil, refuse(ps)
+	if err := refuse(ps); err != nil {
+		return nil, err
 	}
 	pages := make([]int, len(pools))
 	for i, sh := range s.shares {
@@ -127,22 +128,20 @@ func (c Config) expected(m Model) int {
 
 // sizeProblems refuses shapes whose sizes overflow. The sizes of shapes that pass
 // can be multiplied and added without further checks.
-func sizeProblems(pools []Pool, expected int) []string {
-	var ps []string
+func sizeProblems(ps *problems, pools []Pool, expected int) {
 	var total int64
 	for _, p := range pools {
 		page := p.PageBytes()
 		if page == math.MaxInt64 {
-			ps = append(ps, fmt.Sprintf("a page of pool %s would have more than %d bytes", p.Name, page-1))
+			ps.say("a page of pool %s would have more than %d bytes", p.Name, page-1)
 			continue
 		}
 		total = sum(total, saturated(page, int64(p.Need(expected))))
 		if total == math.MaxInt64 {
-			ps = append(ps, fmt.Sprintf("a sequence of %d tokens would take more than %d bytes", expected, total-1))
-			return ps
+			ps.say("a sequence of %d tokens would take more than %d bytes", expected, total-1)
+			return
 		}
 	}
-	return ps
 }
 
 // decimalUnit is 1 in the integers to which fractions are converted. Fractions
