@@ -44,7 +44,7 @@ func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) 
 	if p == messages.NoPage || h.pages[p].state != sole {
 		return
 	}
-	h.order.SetPriority(int32(p), priority, 0)
+	h.order.SetPriority(int32(p), priority)
 }
 
 // appraise notes of sole contents whether no match can use them. A copy learns it when its device

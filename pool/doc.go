@@ -44,11 +44,6 @@
 // (CoveredByReservation), and PoolPages.Held leaves them out. A covered page that a
 // pin or another sequence holds too does count.
 //
-// # Priorities that end
-//
-// A priority may hold until a moment (PoolOp.Until) and be the default one from then
-// on. The pool learns the time from each PoolWork.
-//
 // # Faults
 //
 // The coordinator, which tells the pool what to do, knows which page holds what. An

@@ -177,25 +177,27 @@ func TestForecastAllocatesNothing(t *testing.T) {
 // whatever is expected of it, and a priority that ends takes its pages down.
 func TestForecastKeepsPriorities(t *testing.T) {
 	p := NewWith("levels", 12, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
-	leave := func(priority messages.Priority, until time.Duration, use protocol.Use) {
+	leave := func(priority messages.Priority, use protocol.Use) []messages.PageID {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
 		p.Do(&take)
 		pages := take.Ops[0].Pages
 		blocks := []protocol.BlockID{protocol.BlockID(use), protocol.BlockID(use + 1), protocol.BlockID(use + 2), protocol.BlockID(use + 3)}
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
-			{Kind: protocol.AttachPages, Pages: pages, Blocks: blocks, Priority: priority, Until: until},
+			{Kind: protocol.AttachPages, Pages: pages, Blocks: blocks, Priority: priority},
 			{Kind: protocol.Drop, Pages: pages, Use: use},
 		}})
+		return pages
 	}
-	leave(80, 10*time.Second, 10)
-	leave(35, 0, 20)
-	leave(20, 0, 30)
+	high := leave(80, 10)
+	leave(35, 20)
+	leave(20, 30)
 	take := protocol.PoolWork{Now: time.Second, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 6}}}
 	p.Do(&take)
 	for i, v := range take.Victims {
 		assert.Equal(t, i < 4, v.Priority == 20, "victim %d", i)
 	}
-	take = protocol.PoolWork{Now: 10 * time.Second, Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: 12}, {Kind: protocol.Take, N: 6}}}
+	take = protocol.PoolWork{Now: 10 * time.Second, Ops: []protocol.PoolOp{
+		{Kind: protocol.SetPriority, Pages: high, Priority: messages.DefaultPriority}, {Kind: protocol.PeekVictims, N: 12}, {Kind: protocol.Take, N: 6}}}
 	p.Do(&take)
 	require.NoError(t, p.Check())
 	for _, v := range take.Victims {

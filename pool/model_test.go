@@ -21,7 +21,6 @@ type machine struct {
 	work     protocol.PoolWork
 	block    protocol.BlockID // the next new one
 	use      protocol.Use
-	timed    bool          // priorities may end
 	forecast bool          // the pool has the policy forecast: the oracle accepts any victim of the right priority
 	span     protocol.Span // of a forecast
 	states   bool          // the forecast is that of a pool of states
@@ -36,7 +35,7 @@ func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkModel)) }
 func checkModel(t *rapid.T) {
 	pages := rapid.IntRange(0, 24).Draw(t, "pages")
 	quotas := drawQuotas(t)
-	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...), timed: rapid.Bool().Draw(t, "priorities end")}
+	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...)}
 	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
 		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
 		m.states = rapid.Bool().Draw(t, "states")
@@ -72,7 +71,6 @@ var kinds = []protocol.PoolOpKind{
 func (m *machine) batch(t *rapid.T) {
 	m.work.Ops = m.work.Ops[:0]
 	m.work.Now += time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "passes"))
-	m.oracle.advance(m.work.Now)
 	var want []protocol.PoolOp
 	var victims []protocol.Victim
 	if m.forecast {
@@ -165,9 +163,6 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		Depth:                rapid.Int32Range(0, 3).Draw(t, "depth"),
 		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "covered") == 0,
 		Awaited:              rapid.Bool().Draw(t, "awaited"),
-	}
-	if m.timed && rapid.Bool().Draw(t, "timed") {
-		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))
 	}
 	m.use++
 	op.Use = m.use - min(m.use, protocol.Use(rapid.IntRange(0, 4).Draw(t, "older")))
@@ -304,7 +299,6 @@ func (m *machine) rebuild(t *rapid.T) {
 			kept = append(kept, protocol.KeptPage{
 				Page: messages.PageID(i), References: int32(g.references), CoveredReferences: int32(g.covered), Pins: int32(g.pins),
 				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant,
-				Until: g.until,
 			})
 		}
 	}
@@ -327,7 +321,7 @@ func (m *machine) agree(t *rapid.T) {
 			block: p.block, depth: known.Depth, use: known.Use,
 		}
 		if p.stored() {
-			got.priority, got.until = known.Priority, known.Until
+			got.priority = known.Priority
 		}
 		if !p.free() {
 			got.tenant = m.pool.TenantOf(messages.PageID(i))

@@ -148,7 +148,7 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		// NoPage entries count for the depth: the index of an entry is the index of its block
 		// in the prefix.
 		p.order.Store(int32(id), evict.Contents{
-			Use: p.order.Page(int32(id)).Use, Depth: op.Depth + int32(i), Priority: op.Priority, Until: op.Until,
+			Use: p.order.Page(int32(id)).Use, Depth: op.Depth + int32(i), Priority: op.Priority,
 			Useless: op.Useless,
 		})
 	}
@@ -182,7 +182,7 @@ func (p *Pool) setPriority(op *protocol.PoolOp) {
 	for k, id := range op.Pages {
 		if id != messages.NoPage {
 			p.mustStore(op, k)
-			p.order.SetPriority(int32(id), op.Priority, op.Until)
+			p.order.SetPriority(int32(id), op.Priority)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -21,7 +20,6 @@ type oraclePage struct {
 	priority                  messages.Priority
 	use                       protocol.Use
 	tenant                    protocol.Tenant
-	until                     time.Duration // 0: for ever
 }
 
 type oracle struct {
@@ -32,7 +30,6 @@ type oracle struct {
 	total    int               // pages that they are shares of
 	chosen   []protocol.Victim // with a forecast: what the pool has evicted, in this order
 	illegal  []string          // what it should not have evicted
-	now      time.Duration
 }
 
 func newOracle(pages int, quotas ...windows.Quota) *oracle {
@@ -96,24 +93,6 @@ func (o *oracle) cachedInOrder() []messages.PageID {
 		}
 	})
 	return ids
-}
-
-// advance ends the priorities whose moment has come.
-func (o *oracle) advance(now time.Duration) {
-	o.now = now
-	for i := range o.pages {
-		if g := &o.pages[i]; g.until > 0 && g.until <= now {
-			g.until, g.priority = 0, messages.DefaultPriority
-		}
-	}
-}
-
-// assignPriority gives what a page caches the priority of an operation.
-func (g *oraclePage) assignPriority(op *protocol.PoolOp, now time.Duration) {
-	g.priority, g.until = op.Priority, op.Until
-	if op.Until > 0 && op.Until <= now {
-		g.priority, g.until = messages.DefaultPriority, 0
-	}
 }
 
 // account counts the pages of a tenant.
@@ -280,11 +259,11 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 		g.covered -= covered
 	case protocol.AttachPages:
 		g.block, g.depth = op.Blocks[at], op.Depth+int32(at)
-		g.assignPriority(op, o.now)
+		g.priority = op.Priority
 	case protocol.DetachPages:
 		*g = oraclePage{block: protocol.NoBlock, references: g.references, covered: g.covered, tenant: g.tenant}
 	case protocol.SetPriority:
-		g.assignPriority(op, o.now)
+		g.priority = op.Priority
 	case protocol.AddPins:
 		g.pins += op.N
 	case protocol.EndPin:
@@ -430,11 +409,10 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
 	old, scanNext := o.pages, o.scanNext
-	now := o.now
 	chosen := o.chosen
 	*o = *newOracle(pages, o.quotas...)
 	o.chosen = chosen
-	o.scanNext, o.now = scanNext, now
+	o.scanNext = scanNext
 	copy(o.pages, old)
 	o.free = o.free[:0]
 	for i := pages - 1; i >= 0; i-- {

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -42,9 +41,8 @@ func TestPeekedPagesAreEvictedNext(t *testing.T) {
 	}
 }
 
-// TestPeekFollowsEvictionOrderWithDurations: pages whose priority has a duration stand among the others
-// of their level by use and depth, also those of several terms and those that came out of order.
-func TestPeekFollowsEvictionOrderWithDurations(t *testing.T) {
+// TestPeekFollowsEvictionOrder: pages stand by use and depth, also those that came out of order.
+func TestPeekFollowsEvictionOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages := rapid.IntRange(1, 40).Draw(t, "pages")
 		p := New("wfullh1", pages)
@@ -54,7 +52,6 @@ func TestPeekFollowsEvictionOrderWithDurations(t *testing.T) {
 			attach := protocol.PoolOp{
 				Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(i)},
 				Depth: rapid.Int32Range(0, 4).Draw(t, "depth"), Priority: 35,
-				Until: time.Duration(rapid.IntRange(0, 5).Draw(t, "until")) * time.Hour,
 			}
 			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{attach,
 				{Kind: protocol.Drop, Pages: attach.Pages, Use: protocol.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})

@@ -80,8 +80,6 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		p.validate(&w.Ops[i])
 	}
-	// Time moves before the operations, so that a priority that has ended by now does not
-	// protect its page from this work.
 	p.order.Advance(w.Now)
 	// The victims of all operations are one list in the order of eviction: the offloader
 	// decides about them in this order.
@@ -150,9 +148,6 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 	}
 	if !p.order.Knows(op.Tenant) {
 		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.order.Quotas()))
-	}
-	if op.Until < 0 {
-		p.fail("%s until %v", opName(op.Kind), op.Until)
 	}
 	if op.Priority > messages.MaxPriority {
 		p.fail("%s at priority %d", opName(op.Kind), op.Priority)

@@ -3,7 +3,6 @@ package pool
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -181,18 +180,21 @@ func TestFaultsOfTenants(t *testing.T) {
 // same as before.
 func TestTenantsAreRankedAgainWhenPrioritiesEnd(t *testing.T) {
 	p := New("divided", 3, windows.NoQuota, windows.NoQuota, windows.NoQuota)
-	for tenant, op := range []protocol.PoolOp{{Priority: 90, Until: 10}, {Priority: 50}, {Priority: 80, Until: 20}} {
+	for tenant, op := range []protocol.PoolOp{{Priority: 90}, {Priority: 50}, {Priority: 80}} {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: protocol.Tenant(tenant)}}}
 		p.Do(&take)
 		op.Kind, op.Pages, op.Blocks = protocol.AttachPages, take.Ops[0].Pages, []protocol.BlockID{protocol.BlockID(tenant)}
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: op.Pages, Use: protocol.Use(2 * tenant)}}})
 	}
-	for now, want := range map[time.Duration]protocol.BlockID{9: 1, 10: 0, 20: 0} {
+	for ended, want := range []protocol.BlockID{1, 0, 0} {
 		twin := Rebuild("divided", 3, keptPages(p), p.Quotas()...)
-		work := protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 1}}}
+		work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 1}}}
+		for _, page := range []messages.PageID{0, 2}[:ended] {
+			work.Ops = slices.Insert(work.Ops, 0, protocol.PoolOp{Kind: protocol.SetPriority, Pages: []messages.PageID{page}, Priority: messages.DefaultPriority})
+		}
 		twin.Do(&work)
 		require.NoError(t, twin.Check())
-		assert.Equal(t, want, work.Victims[0].Block, "at %d", now)
+		assert.Equal(t, want, work.Victims[0].Block, "%d have ended", ended)
 	}
 }
 
@@ -202,7 +204,7 @@ func keptPages(p *Pool) (kept []protocol.KeptPage) {
 		i := int32(at.Page)
 		kept = append(kept, protocol.KeptPage{
 			Page: at.Page, Block: at.Block, Depth: p.order.Page(i).Depth, Use: p.order.Page(i).Use, Tenant: p.TenantOf(at.Page),
-			Priority: p.order.Page(i).Priority, Until: p.order.Page(i).Until,
+			Priority: p.order.Page(i).Priority,
 		})
 	}
 	return kept

@@ -32,7 +32,6 @@ type Resizing struct {
 // than what sequences and pins hold.
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
-	// Priorities that have ended must not protect pages from the eviction below.
 	p.order.Advance(r.Now)
 	c := p.Counts()
 	if c.Used > r.Pages {
@@ -157,7 +156,7 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 	p.order.Join(i, k.Tenant)
 	if g.stored() {
 		p.order.Store(i, evict.Contents{
-			Use: k.Use, Depth: k.Depth, Priority: k.Priority, Until: k.Until, Useless: k.Useless,
+			Use: k.Use, Depth: k.Depth, Priority: k.Priority, Useless: k.Useless,
 		})
 	} else {
 		p.order.Touch(i, k.Use)

@@ -42,11 +42,10 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 			if at == protocol.Nowhere {
 				continue
 			}
-			until, _ := t.arena.timers.of(b)
 			r := &t.arena.blocks[b]
 			m.Blocks = append(m.Blocks, protocol.BlockLocation{
 				Pool: messages.PoolID(p), Block: b, At: at, Depth: r.depth, Priority: r.priority,
-				Until: until, Salt: t.arena.roots[r.root].namespace.Salt, Front: t.frontOf(p, b),
+				Salt: t.arena.roots[r.root].namespace.Salt, Front: t.frontOf(p, b),
 				Useless: t.arena.toldUseless(p, b),
 			})
 		}

@@ -1,8 +1,6 @@
 package tree
 
 import (
-	"time"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -48,15 +46,11 @@ func (j *journal) end() []protocol.Effect {
 }
 
 // effect records that kind happens to block b of a pool, as a part of the effect before if
-// that is of the same kind, priority and end, and ends with the block before b. page is
+// that is of the same kind and priority, and ends with the block before b. page is
 // NoPage for the kinds without pages.
 func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
 	var priority messages.Priority
-	var until time.Duration
 	useless := false
-	if kind == protocol.Attach || kind == protocol.Reprioritize {
-		until, _ = t.arena.timers.of(b)
-	}
 	switch kind {
 	case protocol.Attach, protocol.Reprioritize, protocol.HostReprioritize, protocol.HostAttach:
 		priority = t.arena.blocks[b].priority
@@ -75,7 +69,7 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 	if n := len(j.effects); n > 0 {
 		e := &j.effects[n-1]
 		if k := len(e.Blocks); k > 0 && e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
-			e.Until == until && e.Useless == useless && t.arena.follow(kind, e.Blocks[k-1], b) {
+			e.Useless == useless && t.arena.follow(kind, e.Blocks[k-1], b) {
 			e.Blocks = j.blocks[len(j.blocks)-k-1:]
 			if page != messages.NoPage {
 				e.Pages = j.pages[len(j.pages)-k-1:]
@@ -84,7 +78,7 @@ func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, p
 		}
 	}
 	e := protocol.Effect{
-		Kind: kind, Pool: messages.PoolID(p), Depth: t.arena.blocks[b].depth, Priority: priority, Until: until,
+		Kind: kind, Pool: messages.PoolID(p), Depth: t.arena.blocks[b].depth, Priority: priority,
 		Useless: useless,
 		Blocks:  j.blocks[len(j.blocks)-1:],
 	}

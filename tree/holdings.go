@@ -19,57 +19,42 @@ type holdings struct {
 	appraiser appraiser
 }
 
-// expire gives the default priority to the blocks whose priority ends at or before now. The pools know of their own pages by themselves.
+// expire gives the default priority to the blocks whose priority ends at or before now.
 func (t *holdings) expire(now time.Duration) {
 	// Time never goes back, even if a message comes with an older Now.
 	t.arena.timers.now = max(t.arena.timers.now, now)
 	for t.arena.timers.next() <= t.arena.timers.now && len(t.arena.timers.heap) > 0 {
 		b := t.arena.timers.heap[0].block
 		t.arena.timers.stop(b)
-		old := t.arena.blocks[b].priority
-		t.arena.blocks[b].priority = messages.DefaultPriority
-		// A block whose priority was the default until its end has changed for no
-		// one.
-		if old != messages.DefaultPriority {
-			t.reportChange(b, old, false)
-		}
+		t.setPriority(b, messages.DefaultPriority)
 	}
 }
 
 // setRetention gives a block that some pool holds the priority and the end of a
-// retention, and tells pools and offloader if they have changed.
+// retention, and tells pools and offloader if the priority has changed.
 func (t *holdings) setRetention(b protocol.BlockID, to term) {
-	old := t.arena.blocks[b].priority
-	end, _ := t.arena.timers.of(b)
 	t.arena.timers.start(b, to.duration)
-	t.arena.blocks[b].priority = to.priority
-	// A new end with the same priority is a change too: the pools run the end by
-	// themselves.
-	if next, _ := t.arena.timers.of(b); old != to.priority || end != next {
-		t.reportChange(b, old, true)
-	}
+	t.setPriority(b, to.priority)
 }
 
-// reportChange reports that a block has another priority, or another end of it, to
-// all that keep it: as an event, to the offloader, and to the pools if they do not
-// know.
-func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools bool) {
+// setPriority gives a block another priority, and reports it to all that keep the block: as an
+// event, to the offloader and to the pools.
+func (t *holdings) setPriority(b protocol.BlockID, to messages.Priority) {
+	old := t.arena.blocks[b].priority
+	if old == to {
+		return
+	}
+	t.arena.blocks[b].priority = to
 	for p := range t.arena.pools {
-		page, tier, ok := t.arena.locations[p][b].Page()
-		switch {
+		switch page, tier, ok := t.arena.locations[p][b].Page(); {
 		case !ok:
 			continue
-		// The offloader keeps no ends, so a new end alone is nothing to it.
-		case tier == messages.Secondary && old != t.arena.blocks[b].priority:
+		case tier == messages.Secondary:
 			t.effect(protocol.HostReprioritize, p, b, messages.NoPage)
-		// pools is false when a priority ends: the pool of a device page has ended it
-		// at the same time by itself.
-		case tier == messages.Primary && pools:
+		default:
 			t.effect(protocol.Reprioritize, p, b, page)
 		}
-		if old != t.arena.blocks[b].priority {
-			t.recordPriority(b, p, old)
-		}
+		t.recordPriority(b, p, old)
 	}
 }
 

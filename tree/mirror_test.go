@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,7 +43,7 @@ type mirrors struct {
 	names  map[name]string                          // every hash ever seen
 	hashes map[string]kvevents.Hash                 // and back
 	device []map[messages.PageID]protocol.BlockID   // by pool, by effects and moves
-	dprio  []map[messages.PageID]retained           //
+	dprio  []map[messages.PageID]messages.Priority  //
 	host   []map[protocol.BlockID]messages.Priority //
 	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
 	fronts []fronts                                 // by pool, of states
@@ -57,7 +56,7 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 	for range tr.arena.pools {
 		m.events = append(m.events, map[kvevents.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
-		m.dprio = append(m.dprio, map[messages.PageID]retained{})
+		m.dprio = append(m.dprio, map[messages.PageID]messages.Priority{})
 		m.host = append(m.host, map[protocol.BlockID]messages.Priority{})
 		m.fronts = append(m.fronts, fronts{})
 		m.useless = append(m.useless, map[protocol.BlockID]bool{})
@@ -96,19 +95,6 @@ func paddingOf(tr *Tree, b protocol.BlockID, ns space) int {
 	}
 	length := len(strings.Fields(ns.Encoder))
 	return max(0, (int(tr.arena.blocks[b].depth)+1)*tr.arena.tpb-length)
-}
-
-// retained is what a pool knows of a page: priorities end there by themselves.
-type retained struct {
-	priority messages.Priority
-	until    time.Duration // 0: never
-}
-
-func (r retained) at(now time.Duration) messages.Priority {
-	if r.until > 0 && r.until <= now {
-		return messages.DefaultPriority
-	}
-	return r.priority
 }
 
 // hashOf is the name that events have to give to a block, written out.
@@ -156,7 +142,7 @@ func (m *mirrors) index() map[string]protocol.BlockID {
 // from host memory is left to the tree's effect.
 func (m *mirrors) move(v protocol.BlockMove, priority messages.Priority) (back bool) {
 	_, back = m.host[v.Pool][v.Block]
-	now := retained{priority: priority}
+	now := priority
 	for page, b := range m.device[v.Pool] {
 		if b == v.Block {
 			now = m.dprio[v.Pool][page]
@@ -202,7 +188,7 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 			switch e.Kind {
 			case protocol.Attach:
 				require.NotContains(m.t, m.device[p], e.Pages[i])
-				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, retained{e.Priority, e.Until}
+				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, e.Priority
 				m.useless[p][b] = e.Useless
 			case protocol.Appraise:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
@@ -217,8 +203,8 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 				m.fronts[p].move(e.Pages[i], protocol.Nowhere)
 			case protocol.Reprioritize:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
-				require.NotEqual(m.t, retained{e.Priority, e.Until}, m.dprio[p][e.Pages[i]])
-				m.dprio[p][e.Pages[i]] = retained{e.Priority, e.Until}
+				require.NotEqual(m.t, e.Priority, m.dprio[p][e.Pages[i]])
+				m.dprio[p][e.Pages[i]] = e.Priority
 			case protocol.HostYield:
 				require.Contains(m.t, m.host[p], b)
 				delete(m.host[p], b)
@@ -410,7 +396,7 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	}
 	for p := range m.device {
 		for page, b := range m.device[p] {
-			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page].at(m.tree.arena.timers.now)))
+			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page]))
 		}
 		for b, priority := range m.host[p] {
 			gotHost = append(gotHost, fmt.Sprint(p, b, priority))

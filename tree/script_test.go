@@ -109,9 +109,6 @@ func (s *script) told(effects []protocol.Effect) string {
 		}
 		if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && e.Kind != protocol.HostYield {
 			fmt.Fprintf(&w, " p%d", e.Priority)
-			if e.Until != 0 {
-				fmt.Fprintf(&w, " until %v", e.Until)
-			}
 		}
 		w.WriteByte('\n')
 	}

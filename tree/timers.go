@@ -8,7 +8,7 @@ import (
 )
 
 // timers know when the priorities of blocks end, in a heap of the blocks whose priority has an
-// end. The pools know it too and end those of device pages by themselves.
+// end.
 type timers struct {
 	now     time.Duration // never goes back; no timer has ended by now, once a message has begun
 	heap    []timer

@@ -130,7 +130,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 		o.saves.noteEffect(e)
 		switch e.Kind {
 		case protocol.Attach:
-			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until, Useless: e.Useless})
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Useless: e.Useless})
 			o.movePins(pool, e)
 		// The block is gone from this pool, and so are its pins there.
 		// A detached page has no contents to be kept; the pool frees it when it has no holder.
@@ -138,7 +138,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
 			o.pins.forget(pool, e.Blocks)
 		case protocol.Reprioritize:
-			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority})
 		case protocol.Appraise:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetUseless, Pages: e.Pages, Useless: e.Useless})
 		case protocol.Follow:

@@ -151,8 +151,7 @@ func (t *readTree) String() string {
 //
 //	start ─▶ applying ─▶ following ─▶ (the transaction of the round, if there is one)
 //
-// Pools end a priority by themselves, because each message tells them the time. The offloader
-// has no clock, so what is in host memory loses its priority by an effect of the tree.
+// Only the tree knows when priorities end. Pools and offloader follow its effects.
 type expiry struct {
 	*shared
 	stage string

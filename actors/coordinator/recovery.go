@@ -371,7 +371,7 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
 			k := &pages[page]
 			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, r.pinsOf(b)
-			k.Tenant, k.Until, k.Useless = r.config.Tenants[b.Salt], b.Until, b.Useless
+			k.Tenant, k.Useless = r.config.Tenants[b.Salt], b.Useless
 		}
 	}
 	// Pages that no one holds and that cache nothing are free.

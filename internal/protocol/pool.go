@@ -11,9 +11,8 @@ import (
 type PoolWork struct {
 	Header
 	Pool messages.PoolID
-	// Now is the engine's time. Priorities whose Until is not after it have ended.
-	Now time.Duration
-	Ops []PoolOp
+	Now  time.Duration // the engine's time
+	Ops  []PoolOp
 
 	Victims []Victim // of all pages taken, in the order of their eviction
 	// Pieces and Ranking are answered by a pool whose policy needs them. Pieces divide the
@@ -125,7 +124,6 @@ type PoolOp struct {
 	Priority messages.Priority
 	Tenant   Tenant // of the pages that Take and TakeForCheckpoint take
 	Use      Use
-	Until    time.Duration // when Priority ends and the default one holds; 0: never
 	N        int
 	// Useless, with AttachPages and SetUseless: no match can use the contents.
 	Useless bool

@@ -1,8 +1,6 @@
 package protocol
 
 import (
-	"time"
-
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
@@ -38,9 +36,8 @@ type BlockLocation struct {
 	At       Location
 	Depth    int32
 	Priority messages.Priority
-	Until    time.Duration // when the priority ends; 0: never
-	Salt     string        // of its namespace
-	Useless  bool          // as Effect.Useless
+	Salt     string // of its namespace
+	Useless  bool   // as Effect.Useless
 	// Front, of a checkpoint on the device, is the page of the next shorter one there. NoPage: there is none, or no policy asks.
 	Front messages.PageID
 }
@@ -66,9 +63,8 @@ type KeptPage struct {
 	Depth             int32
 	Priority          messages.Priority
 	Tenant            Tenant
-	Until             time.Duration // when the priority ends; 0: never
-	Useless           bool          // as Effect.Useless
-	Use               Use           // filled in by the actor: only the failed core knows it
+	Useless           bool // as Effect.Useless
+	Use               Use  // filled in by the actor: only the failed core knows it
 }
 
 // RebuildPool replaces the state of a pool: the pages in Kept are as described, all

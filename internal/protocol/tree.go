@@ -201,9 +201,6 @@ type Effect struct {
 	Blocks   []BlockID         // consecutive in one prefix; none of Follow
 	Depth    int32             // index of Blocks[0] in its prefix
 	Priority messages.Priority // of all Blocks
-	// Until, for pools, is when Priority ends. From then on the default priority
-	// holds, without another effect. 0 means never.
-	Until time.Duration
 	// Useless, of Attach, Appraise and their Host kinds: no match can use the contents, for
 	// want of what other pools hold.
 	Useless bool

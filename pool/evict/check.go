@@ -5,19 +5,17 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Check verifies the invariants of a Core and joins everything that is wrong:
 //
 //  1. A page that may be evicted has contents, and is counted for its tenant and in one queue.
-//  2. The priorities that end are those in the heap of timers, none of which has ended.
-//  3. What the queues and the policy say of themselves.
+//  2. What the queues and the policy say of themselves.
 func (c *Core) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	waiting, timers := make([]int, len(c.tenants)), 0
+	waiting := make([]int, len(c.tenants))
 	for p := range c.pages {
 		g := &c.pages[p]
 		wrong := int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority
@@ -29,18 +27,6 @@ func (c *Core) Check() error {
 		if g.waiting {
 			waiting[g.Tenant]++
 		}
-		lost := (g.Until != 0) != (g.timer != None) || g.timer != None && c.timers[g.timer] != int32(p)
-		if lost || g.Until != 0 && g.Until <= c.now {
-			say("page %d until %v is at %d of the timers, the time is %v",
-				p, g.Until, g.timer, c.now)
-		}
-		if g.timer != None {
-			timers++
-		}
-	}
-	if i := heap.Misplaced(c.timers, timerOrder{c}); i >= 0 || timers != len(c.timers) {
-		say("%d of %d timers are those of pages, that at %d is out of order",
-			timers, len(c.timers), i)
 	}
 	sum := 0
 	for t := range c.tenants {
@@ -154,9 +140,6 @@ func (c *Core) Draw(p int32) string {
 	}
 	if g.Useless {
 		out += " useless"
-	}
-	if g.Until != 0 {
-		out += fmt.Sprintf(" until %v", g.Until)
 	}
 	if c.quotas {
 		out += fmt.Sprintf(" tenant %d", g.Tenant)

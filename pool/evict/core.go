@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -17,7 +16,6 @@ const None int32 = -1
 // only the links.
 type Page struct {
 	Use      protocol.Use      // the latest; 0: none yet
-	Until    time.Duration     // when Priority ends and the default one holds; 0: never
 	Depth    int32             // of the block in its prefix
 	Tie      int32             // decides between pages that are equal in use and depth
 	Tenant   protocol.Tenant   // that the page counts for
@@ -29,7 +27,6 @@ type Page struct {
 	waiting    bool  // the page is in the queue of its tenant and priority
 	prev, next int32 // for the queue: neighbours in a list
 	at         int32 // for the queue: index in a heap
-	timer      int32 // index in Core.timers; None: Until = 0
 }
 
 // Core orders the pages of one memory that may be evicted. See the package.
@@ -37,7 +34,6 @@ type Core struct {
 	pages   []Page
 	policy  Policy
 	now     time.Duration
-	timers  []int32  // a heap of the pages whose priority ends, the next one first
 	tenants []tenant // by protocol.Tenant; one without quotas
 	quotas  bool
 	waiting int // pages that may be evicted: the sum of tenant.waiting
@@ -91,13 +87,10 @@ func (c *Core) holds(id messages.PageID) bool {
 // Waits tells whether a page may be evicted.
 func (c *Core) Waits(p int32) bool { return c.pages[p].waiting }
 
-// Advance moves the clock, which never goes back, and ends the priorities whose moment has come.
+// Advance moves the clock, which never goes back.
 func (c *Core) Advance(now time.Duration) {
 	c.now = max(c.now, now)
 	c.policy.Advance(c.now)
-	for len(c.timers) > 0 && c.pages[c.timers[0]].Until <= c.now {
-		c.SetPriority(c.timers[0], messages.DefaultPriority, 0)
-	}
 }
 
 // Contents are what a page holds.
@@ -105,7 +98,6 @@ type Contents struct {
 	Use        protocol.Use
 	Depth, Tie int32
 	Priority   messages.Priority
-	Until      time.Duration // 0: Priority never ends
 	Copy       bool
 	Useless    bool
 }
@@ -120,13 +112,13 @@ func (c *Core) Store(p int32, s Contents) {
 	}
 	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = true, s.Use, s.Depth, s.Tie, s.Copy
 	g.Useless = s.Useless
-	c.SetPriority(p, s.Priority, s.Until)
+	c.SetPriority(p, s.Priority)
 }
 
 // Forget ends the contents of a page, which may not be evicted.
 func (c *Core) Forget(p int32) {
 	c.mustNotWait(p, "forget")
-	c.SetPriority(p, 0, 0)
+	c.SetPriority(p, 0)
 	c.policy.Forget(p)
 	g := &c.pages[p]
 	if g.Stored {
@@ -149,25 +141,10 @@ func (c *Core) SetUseless(p int32, useless bool) {
 	}
 }
 
-// SetPriority gives contents a priority until a moment; 0: for ever.
-func (c *Core) SetPriority(p int32, priority messages.Priority, until time.Duration) {
-	// A moment that has passed is no fault: the work may have waited.
-	if until != 0 && until <= c.now {
-		priority, until = messages.DefaultPriority, 0
-	}
-	g := &c.pages[p]
-	if g.Priority == priority && g.Until == until {
-		return
-	}
-	c.change(p, func() { g.Priority = priority })
-	if g.Until == until {
-		return
-	}
-	if g.timer != None {
-		heap.Remove(&c.timers, timerOrder{c}, int(g.timer))
-	}
-	if g.Until = until; until != 0 {
-		heap.Push(&c.timers, timerOrder{c}, p)
+// SetPriority gives contents a priority.
+func (c *Core) SetPriority(p int32, priority messages.Priority) {
+	if g := &c.pages[p]; g.Priority != priority {
+		c.change(p, func() { g.Priority = priority })
 	}
 }
 
@@ -224,10 +201,7 @@ func (c *Core) Move(from, to int32) {
 		c.Remove(from)
 	}
 	c.pages[to] = c.pages[from]
-	c.pages[from] = Page{timer: None}
-	if i := c.pages[to].timer; i != None {
-		c.timers[i] = to
-	}
+	c.pages[from] = Page{}
 	c.policy.Move(from, to)
 	if waited {
 		c.Add(to)
@@ -238,9 +212,7 @@ func (c *Core) Move(from, to int32) {
 func (c *Core) Resize(pages int) {
 	old := c.pages
 	c.pages = make([]Page, pages)
-	for i := copy(c.pages, old); i < pages; i++ {
-		c.pages[i].timer = None
-	}
+	copy(c.pages, old)
 	c.policy.Resize(pages)
 }
 
@@ -285,12 +257,3 @@ func (c *Core) before(a, b int32) bool {
 		return a < b
 	}
 }
-
-// timerOrder orders the heap of timers.
-type timerOrder struct{ core *Core }
-
-// Before tells whether the priority of page a ends first.
-func (o timerOrder) Before(a, b int32) bool { return o.core.pages[a].Until < o.core.pages[b].Until }
-
-// Moved notes the index of a page.
-func (o timerOrder) Moved(p int32, i int) { o.core.pages[p].timer = int32(i) }

@@ -5,7 +5,7 @@
 // # What a Core knows
 //
 // The Core has one record for each page: the latest use of its contents, the depth of their
-// block in its prefix, their priority and when that ends, and the tenant they count for. The
+// block in its prefix, their priority, and the tenant they count for. The
 // owner of the pages says who holds them:
 //
 //	Join    a page counts for a tenant            Leave   ...for none
@@ -14,7 +14,7 @@
 //
 //	SetUseless, SetPriority, Touch   change what the order of a page depends on, whether it
 //	                                 may be evicted or not
-//	Advance              the time: priorities that end are the default one from then on
+//	Advance              the time
 //	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
 //	Peek                 the pages that are evicted next, in their order
 //
@@ -37,7 +37,7 @@
 // # Policies
 //
 // A Policy makes a Queue for the pages of each tenant and priority, which returns the page to
-// evict next. Priorities, timers and tenants are the Core's, so a queue has only one question to
+// evict next. Priorities and tenants are the Core's, so a queue has only one question to
 // answer: which of these pages is worth the least.
 //
 //	lru              the least recently used page, of one use the deepest      lru.go
@@ -67,8 +67,7 @@
 //	of forecast                        O(1): a choice compares a few pieces, see front
 //	Remove of lru, and the others      O(log pages)
 //	with quotas                        O(tenants) for each victim
-//	a priority that ends               O(log pages) for each page
 //
-// A page takes 48 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128. With
+// A page takes 40 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128. With
 // the policies that rank blocks it takes 64 more, and what they remember of evicted blocks.
 package evict

@@ -88,11 +88,6 @@ func (o *oracle) groups(taker protocol.Tenant) [3][]int32 {
 
 func (o *oracle) advance(now time.Duration) {
 	o.now = max(o.now, now)
-	for i := range o.pages {
-		if g := &o.pages[i]; g.Until != 0 && g.Until <= o.now {
-			g.Priority, g.Until = messages.DefaultPriority, 0
-		}
-	}
 }
 
 // TestModel drives a Core of each policy and the oracle with the same calls. LRU evicts what the
@@ -166,9 +161,6 @@ func (m *machine) store(t *rapid.T) {
 		Copy:     rapid.IntRange(0, 4).Draw(t, "copy") == 0,
 		Useless:  rapid.Bool().Draw(t, "useless"),
 	}
-	if rapid.Bool().Draw(t, "timed") {
-		s.Until = m.oracle.now + time.Duration(rapid.IntRange(1, 4).Draw(t, "until"))
-	}
 	tenant := protocol.Tenant(0)
 	if n := len(m.oracle.quotas); n > 0 {
 		tenant = protocol.Tenant(rapid.IntRange(0, n-1).Draw(t, "tenant"))
@@ -220,14 +212,8 @@ func (m *machine) change(t *rapid.T) {
 		m.core.SetUseless(p, g.Useless)
 		return
 	}
-	g.Priority, g.Until = rapid.SampledFrom([]messages.Priority{0, 35, 80}).Draw(t, "priority"), 0
-	if rapid.Bool().Draw(t, "timed") {
-		g.Until = m.oracle.now + time.Duration(rapid.IntRange(0, 4).Draw(t, "until"))
-		m.core.SetPriority(p, g.Priority, g.Until)
-		m.oracle.advance(m.oracle.now)
-		return
-	}
-	m.core.SetPriority(p, g.Priority, 0)
+	g.Priority = rapid.SampledFrom([]messages.Priority{0, 35, 80}).Draw(t, "priority")
+	m.core.SetPriority(p, g.Priority)
 }
 
 // release tells the policy of pages that some request uses, with facts or without.
@@ -321,7 +307,7 @@ func (m *machine) agree(t *rapid.T) {
 		require.Equal(t, g.waits, m.core.Waits(int32(i)))
 		require.NotEmpty(t, m.core.Draw(int32(i)))
 		if g.stored {
-			held := Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Until, p.Copy, p.Useless}
+			held := Contents{p.Use, p.Depth, p.Tie, p.Priority, p.Copy, p.Useless}
 			require.Equal(t, g.Contents, held)
 			require.Equal(t, g.tenant, p.Tenant)
 		}

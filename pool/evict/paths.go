@@ -134,13 +134,13 @@ func (s *pieces) cachedBlocks(path []messages.PageID) (n int) {
 }
 
 // runEnd is the end of the run of pages from i on that belong to one piece, have one priority
-// and moment of its end, and consecutive depths.
+// and consecutive depths.
 func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first, n := &s.core.pages[pages[i]], s.of[pages[i]]
 	end := i + 1
 	for ; end < len(pages) && s.core.holds(pages[end]) && s.of[pages[end]] == n; end++ {
 		g := &s.core.pages[pages[end]]
-		if g.Depth != first.Depth+int32(end-i) || g.Priority != first.Priority || g.Until != first.Until {
+		if g.Depth != first.Depth+int32(end-i) || g.Priority != first.Priority {
 			break
 		}
 	}

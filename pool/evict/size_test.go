@@ -9,7 +9,7 @@ import (
 
 // TestSizes holds the memory that the package comment states.
 func TestSizes(t *testing.T) {
-	assert.EqualValues(t, 48, unsafe.Sizeof(Page{}))
+	assert.EqualValues(t, 40, unsafe.Sizeof(Page{}))
 	assert.LessOrEqual(t, unsafe.Sizeof(piece{}), uintptr(128))
 	assert.EqualValues(t, 64, unsafe.Sizeof(ranked{})+unsafe.Sizeof(neighbours{}))
 }
