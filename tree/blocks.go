@@ -39,12 +39,12 @@ type arena struct {
 	free      []protocol.BlockID    // the id that was freed last is used first
 	roots     []root
 	freeRoots []int32
-	// byName[class][roots[i].namespace] is i for each root in use, and no other entry
+	// byName[roots[i].rootName] is i for each root in use, and no other entry
 	// exists. A root in use has children: prune removes the root with its last child.
-	byName     [2]map[messages.Namespace]int32 // of self and of cross pools
-	generation uint64                          // blocks that were made so far
-	stamp      uint64                          // of the last claim or store
-	blocksHeld int                             // blocks that some pool holds
+	byName     map[rootName]int32
+	generation uint64 // blocks that were made so far
+	stamp      uint64 // of the last claim or store
+	blocksHeld int    // blocks that some pool holds
 	symbols    symbols
 	sessions   numbers[string] // those that blocks belong to
 	timers     timers

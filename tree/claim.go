@@ -2,16 +2,10 @@ package tree
 
 import "github.com/kvactor/kvactor/internal/protocol"
 
-// claimer marks what sequences reuse as used, and gives it their retention.
-type claimer struct {
-	*holdings
-	retention retentionCover // of the claim
-}
-
 // claim marks what a sequence reuses as used now. It leaves out blocks that are not
 // there any more or that no pool holds: the sequence may claim blocks that its
 // windows have passed.
-func (t *claimer) claim(c *protocol.ClaimItem) {
+func (t *storer) claim(c *protocol.ClaimItem) {
 	stamp := t.arena.nextStamp()
 	t.retention.read(c.Retention, c.Prompt, t.arena.tpb)
 	for i, b := range c.Blocks {

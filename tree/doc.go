@@ -35,8 +35,8 @@
 //
 //	Match    Apply                Forget     Contents, Snapshot, Check, String
 //	  │        │                    │          walk all blocks
-//	matcher  storer ── claimer   forgetter     a type each, with its own scratch memory
-//	  │        └──────────┴─────────┘
+//	matcher  storer              forgetter     a type each, with its own scratch memory
+//	  │        └────────────────────┘
 //	  │      holdings     contents move and are dropped, priorities change and end
 //	  │      appraiser    which pages no match can use, see worth.go
 //	  │      reporter     effects for pools and offloader, changes for the event log

@@ -10,23 +10,20 @@ import (
 // The root of cross pools has the one prefix that there is in its namespace: the
 // input of the encoder, which the namespace names, padded to whole blocks.
 type root struct {
-	namespace messages.Namespace
-	cross     bool             // cross pools hold its blocks, and no self pool; else the other way round
-	children  protocol.BlockID // the top of the treap of first blocks; NoBlock: the root is free
-	input     int32            // tokens of the encoder's input without the padding; 0 for self pools
+	rootName
+	children protocol.BlockID // the top of the treap of first blocks; NoBlock: the root is free
+	input    int32            // tokens of the encoder's input without the padding; 0 for self pools
 }
 
-// class returns the index in byName of self and of cross pools.
-func class(cross bool) int {
-	if cross {
-		return 1
-	}
-	return 0
+// rootName tells roots apart.
+type rootName struct {
+	namespace messages.Namespace
+	cross     bool // cross pools hold its blocks, and no self pool; else the other way round
 }
 
 // rootOf returns the root of a namespace for self or cross pools, or none.
 func (t *arena) rootOf(ns messages.Namespace, cross bool) int32 {
-	if i, ok := t.byName[class(cross)][ns]; ok {
+	if i, ok := t.byName[rootName{ns, cross}]; ok {
 		return i
 	}
 	return none
@@ -45,20 +42,20 @@ func (t *arena) makeRoot(s *protocol.StoreItem) int32 {
 	} else {
 		t.roots = append(t.roots, root{})
 	}
-	t.roots[i] = root{namespace: s.Namespace, cross: s.Cross, children: protocol.NoBlock}
+	t.roots[i] = root{rootName: rootName{s.Namespace, s.Cross}, children: protocol.NoBlock}
 	// The input is that of the root's first store. Later stores name the same input,
 	// because the namespace has its key.
 	if s.Cross {
 		t.roots[i].input = int32(s.Prompt)
 	}
-	t.byName[class(s.Cross)][s.Namespace] = i
+	t.byName[t.roots[i].rootName] = i
 	return i
 }
 
 // removeRoot removes a root without blocks. It clears the entry, so that the strings of the
 // namespace can be collected.
 func (t *arena) removeRoot(i int32) {
-	delete(t.byName[class(t.roots[i].cross)], t.roots[i].namespace)
+	delete(t.byName, t.roots[i].rootName)
 	t.roots[i] = root{children: protocol.NoBlock}
 	t.freeRoots = append(t.freeRoots, i)
 }

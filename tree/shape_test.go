@@ -306,7 +306,7 @@ func TestCheckFinds(t *testing.T) {
 		"parent":   func(f *fixture) { f.arena.blocks[1].parent = 3 },
 		"made":     func(f *fixture) { f.arena.blocks[1].generation = f.arena.generation + 1 },
 		"part":     func(f *fixture) { f.arena.blocks[1].tokens-- },
-		"root":     func(f *fixture) { f.arena.byName[0] = nil },
+		"root":     func(f *fixture) { f.arena.byName = nil },
 		"stamp":    func(f *fixture) { f.arena.blocks[1].stamp = f.arena.stamp + 1 },
 		"held":     func(f *fixture) { f.arena.blocksHeld++ },
 		"session":  func(f *fixture) { f.arena.sessions.refs[0]++ },

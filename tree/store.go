@@ -9,12 +9,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// storer stores what sequences offer. One offer is stored at a time.
+// storer stores what sequences offer, and marks what they claim as used. It serves one offer or
+// claim at a time.
 type storer struct {
 	*holdings
 	path      []protocol.BlockID // the blocks of the offer
 	entered   []protocol.BlockID // those of them that are new and whole
-	retention retentionCover     // of the offer
+	retention retentionCover     // of the offer or claim
 }
 
 // offer is one StoreItem while it is stored.

@@ -31,7 +31,7 @@ func (t *Tree) String() string {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
 			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),
 			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder),
-			cmp.Compare(class(a.cross), class(b.cross)))
+			cmp.Compare(fmt.Sprint(a.cross), fmt.Sprint(b.cross)))
 	})
 	for _, r := range roots {
 		fmt.Fprintf(&w, "salt %q lora %s", r.namespace.Salt, loraName(r.namespace))

@@ -30,7 +30,6 @@ type Tree struct {
 
 	matcher   matcher
 	storer    storer
-	claimer   claimer
 	forgetter forgetter
 }
 
@@ -40,7 +39,7 @@ func New(c Config) *Tree {
 	t.arena.shape = newShape(&c)
 	t.arena.reserve(c.Blocks)
 	t.arena.sessions = newNumbers[string]()
-	t.arena.byName = [2]map[messages.Namespace]int32{{}, {}}
+	t.arena.byName = map[rootName]int32{}
 	t.arena.symbols = symbols{newNumbers[symbol]()}
 	t.recording = c.Events
 	t.log.changes = &protocol.Changes{}
@@ -49,7 +48,6 @@ func New(c Config) *Tree {
 	t.appraiser = appraiser{reporter: &t.reporter}
 	t.matcher = matcher{arena: &t.arena, clean: make([]int32, len(c.Pools))}
 	t.storer = storer{holdings: &t.holdings}
-	t.claimer = claimer{holdings: &t.holdings}
 	t.forgetter = forgetter{holdings: &t.holdings}
 	return t
 }
@@ -84,7 +82,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		a.Unsaved += t.forgetter.takeOver(b, a.SavePriority)
 	}
 	for i := range a.Claims {
-		t.claimer.claim(&a.Claims[i])
+		t.storer.claim(&a.Claims[i])
 	}
 	for i := range a.Stores {
 		t.storer.store(&a.Stores[i])

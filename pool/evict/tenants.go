@@ -114,30 +114,21 @@ func (c *Core) Full(t protocol.Tenant) bool {
 
 // Victim is the page that is evicted when a tenant takes one, None if there is none. A tenant
 // that has reached its quota replaces its own contents, if it has some that may be evicted.
-func (c *Core) Victim(taker protocol.Tenant) int32 {
+func (c *Core) Victim(taker protocol.Tenant) int32 { return c.VictimUpTo(taker, messages.MaxPriority) }
+
+// VictimUpTo is Victim among pages of at most a priority: the next group of tenants is tried
+// where the first page of one is worth too much.
+func (c *Core) VictimUpTo(taker protocol.Tenant, most messages.Priority) int32 {
 	if c.Full(taker) {
-		if p := c.FirstOf(taker); p != None {
+		if p := c.FirstOf(taker); p != None && c.pages[p].Priority <= most {
 			return p
 		}
 	}
-	if p := c.FirstOver(); p != None {
+	if p := c.FirstOver(); p != None && c.pages[p].Priority <= most {
 		return p
 	}
-	return c.First()
-}
-
-// VictimUpTo is the page of at most a priority that is evicted when a tenant takes one. Victim
-// must find a page at any price; here the next group of tenants is tried where the first page
-// of one is worth too much.
-func (c *Core) VictimUpTo(taker protocol.Tenant, most messages.Priority) int32 {
-	candidates := [3]int32{None, c.FirstOver(), c.First()}
-	if c.Full(taker) {
-		candidates[0] = c.FirstOf(taker)
-	}
-	for _, p := range candidates {
-		if p != None && c.pages[p].Priority <= most {
-			return p
-		}
+	if p := c.First(); p != None && c.pages[p].Priority <= most {
+		return p
 	}
 	return None
 }
