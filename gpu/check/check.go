@@ -45,7 +45,6 @@ type Device struct {
 	open     []uint64 // numbers of host accesses that have not ended
 	hostSeq  uint64   // of the last host access
 	now      access   // the operation at hand
-	split    []*page  // pages in more than one part that it touched
 	blanks   []int    // its copies of what nothing has written
 
 	problems []string
@@ -279,7 +278,6 @@ func (d *Device) hostAccess(s gpu.Slot, do func(*Device, gpu.Access)) (end func(
 	// The host has no stream: it is ordered by what it has seen pass, and by its open scopes.
 	d.now = access{actor: host, seq: seq, what: hosting}
 	do(d, gpu.Access{Slot: s})
-	d.mergeParts()
 	return func() { d.endHost(seq) }
 }
 

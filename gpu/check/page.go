@@ -53,11 +53,7 @@ func (p *part) sameHistory(q *part) bool {
 
 // page is the history of a slot: parts in order that cover it from end to end,
 // none before its first access.
-type page struct {
-	parts []part
-	// Only pages with more than one part wait to be merged; nearly all have one.
-	waiting bool // it is in Device.split
-}
+type page struct{ parts []part }
 
 // pool is what the checker knows of a pool.
 type pool struct {
@@ -140,7 +136,6 @@ func (d *Device) unmap(from gpu.Slot) {
 			d.write(gpu.Access{Slot: from})
 		}
 	}
-	d.mergeParts()
 }
 
 // pool finds what is known of a pool, nil for one that the checker did not see
@@ -187,7 +182,6 @@ func (d *Device) copies(list []gpu.Copy) {
 			n++
 		}
 	}
-	d.mergeParts()
 }
 
 // carriesNothing does the read of a copy. A copy on the device may carry what
@@ -217,7 +211,6 @@ func (d *Device) kernel(k *gpu.Kernel) {
 	for _, a := range k.Writes {
 		d.write(a)
 	}
-	d.mergeParts()
 }
 
 // use is a read of what something must have written.
@@ -244,6 +237,7 @@ func (d *Device) read(a *gpu.Access) (written bool) {
 		// Reads are noted even where they are in conflict: the next write must come after them as well.
 		p.note(d.now)
 	}
+	d.page(a.Slot).merge()
 	return written
 }
 
@@ -269,6 +263,7 @@ func (d *Device) overwrite(a gpu.Access, blank bool) {
 		// A later access that comes after this write comes after those reads, or was reported here.
 		p.write, p.blank, p.reads = d.now, blank, p.reads[:0]
 	}
+	d.page(a.Slot).merge()
 }
 
 // note replaces the actor's earlier read by its last.
@@ -299,10 +294,6 @@ func (d *Device) cut(a *gpu.Access) (parts []part, ok bool) {
 	}
 	lo := pg.splitAt(a.Offset)
 	hi := pg.splitAt(a.Offset + a.Bytes)
-	if len(pg.parts) > 1 && !pg.waiting {
-		pg.waiting = true
-		d.split = append(d.split, pg)
-	}
 	return pg.parts[lo:hi], true
 }
 
@@ -328,23 +319,18 @@ func (pg *page) splitAt(offset int64) int {
 	return i
 }
 
-// mergeParts merges neighbours that have the same history, at the end of an
-// operation.
-func (d *Device) mergeParts() {
-	// Partial copies cut a page into many parts; without merging the parts would only become more.
-	for _, pg := range d.split {
-		pg.waiting = false
-		n := 0
-		for i := 1; i < len(pg.parts); i++ {
-			if pg.parts[n].sameHistory(&pg.parts[i]) {
-				pg.parts[n].hi = pg.parts[i].hi
-				continue
-			}
-			n++
-			// A swap and not an assignment: the memory of the reads is used again.
-			pg.parts[n], pg.parts[i] = pg.parts[i], pg.parts[n]
+// merge merges neighbours that have the same history. Partial copies cut a page into many parts;
+// without merging the parts would only become more.
+func (pg *page) merge() {
+	n := 0
+	for i := 1; i < len(pg.parts); i++ {
+		if pg.parts[n].sameHistory(&pg.parts[i]) {
+			pg.parts[n].hi = pg.parts[i].hi
+			continue
 		}
-		pg.parts = pg.parts[:n+1]
+		n++
+		// A swap and not an assignment: the memory of the reads is used again.
+		pg.parts[n], pg.parts[i] = pg.parts[i], pg.parts[n]
 	}
-	d.split = d.split[:0]
+	pg.parts = pg.parts[:n+1]
 }
