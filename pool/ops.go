@@ -92,7 +92,7 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 
 // take takes pages for new contents: free pages, then victims. A request for more
 // pages than there are changes nothing.
-func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+func (p *Pool) take(op *protocol.PoolOp) {
 	// The engine admits requests by these counts, so this is a bug and not a shortage. It is
 	// checked first, because a take that fails in the middle could not be undone.
 	if cached := p.order.Waiting(); op.N > len(p.free)+cached {
@@ -104,11 +104,10 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 			i := p.free[k]
 			p.free = p.free[:k]
 			p.give(op, i)
-			continue
+		} else {
+			p.evictFor(op, p.order.Victim(op.Tenant))
 		}
-		victims = p.evictFor(op, p.order.Victim(op.Tenant), victims)
 	}
-	return victims
 }
 
 // takeForCheckpoint takes one page, if it can without evicting what is worth more
@@ -117,16 +116,13 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 //
 // It either appends one page to op.Pages or nothing, and a caller that gets none makes no
 // checkpoint. A checkpoint only saves computation, so it must never cost more than it saves.
-func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+func (p *Pool) takeForCheckpoint(op *protocol.PoolOp) {
 	if len(p.free) > 0 {
 		op.N = 1
-		return p.take(op, victims)
+		p.take(op)
+	} else if i := p.order.VictimUpTo(op.Tenant, op.Priority); i != evict.None {
+		p.evictFor(op, i)
 	}
-	i := p.order.VictimUpTo(op.Tenant, op.Priority)
-	if i == evict.None {
-		return victims
-	}
-	return p.evictFor(op, i, victims)
 }
 
 // attach makes used pages cache blocks. A page caches at most one.

@@ -99,7 +99,7 @@ func (p *Pool) evict(i int32) protocol.Victim {
 }
 
 // evictFor evicts a page for an operation, and notes what the policy knows of the contents.
-func (p *Pool) evictFor(op *protocol.PoolOp, i int32, victims []protocol.Victim) []protocol.Victim {
+func (p *Pool) evictFor(op *protocol.PoolOp, i int32) {
 	if e, ok := p.order.Policy().Noted(i); ok {
 		if k := len(p.evicted) - 1; k >= 0 {
 			e.End = p.evicted[k].End
@@ -107,12 +107,11 @@ func (p *Pool) evictFor(op *protocol.PoolOp, i int32, victims []protocol.Victim)
 				p.evicted = p.evicted[:k]
 			}
 		}
-		e.End = len(victims) + 1
+		e.End = len(p.victims) + 1
 		p.evicted = append(p.evicted, e)
 	}
-	victims = append(victims, p.evict(i))
+	p.victims = append(p.victims, p.evict(i))
 	p.give(op, i)
-	return victims
 }
 
 // victim describes the contents of a page.

@@ -23,7 +23,8 @@ type Pool struct {
 	held     int                     // pages for which page.held is true
 	scanNext int                     // where peekHeld goes on
 	peeked   []int32                 // scratch space of peekVictims
-	evicted  []protocol.EvictedPiece // of the victims of the current work: PoolWork.Pieces
+	victims  []protocol.Victim       // of the current work, in the order of eviction
+	evicted  []protocol.EvictedPiece // of the victims: PoolWork.Pieces
 }
 
 // New makes a pool of free pages with the policy priority_lru; page 0 is taken first. Quotas
@@ -83,27 +84,27 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	p.order.Advance(w.Now)
 	// The victims of all operations are one list in the order of eviction: the offloader
 	// decides about them in this order.
-	w.Victims = w.Victims[:0]
-	p.evicted = w.Pieces[:0]
+	p.victims, p.evicted = w.Victims[:0], w.Pieces[:0]
 	for i := range w.Ops {
-		w.Victims = p.do(&w.Ops[i], w.Victims)
+		p.do(&w.Ops[i])
 	}
-	w.Pieces, w.Ranking, p.evicted = p.evicted, p.order.Policy().Ranking(), nil
+	w.Victims, w.Pieces, w.Ranking = p.victims, p.evicted, p.order.Policy().Ranking()
+	p.victims, p.evicted = nil, nil
 	w.Counts = p.Counts()
 	p.mustCheck()
 }
 
 // do carries out one operation and appends what it evicts to the victims.
-func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+func (p *Pool) do(op *protocol.PoolOp) {
 	switch op.Kind {
 	case protocol.Claim:
 		p.claim(op)
 	case protocol.Unclaim:
 		p.unclaim(op)
 	case protocol.Take:
-		return p.take(op, victims)
+		p.take(op)
 	case protocol.TakeForCheckpoint:
-		return p.takeForCheckpoint(op, victims)
+		p.takeForCheckpoint(op)
 	case protocol.Drop:
 		p.drop(op)
 	case protocol.AttachPages:
@@ -127,9 +128,8 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 	case protocol.HeldBlocks:
 		p.heldBlocks(op)
 	case protocol.PeekVictims:
-		return p.peekVictims(op, victims)
+		p.peekVictims(op)
 	}
-	return victims
 }
 
 // validate panics on an operation that is wrong whatever the state of the pages.
