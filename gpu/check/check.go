@@ -236,20 +236,12 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 // HostRead opens a scope in which the host reads a host page; end closes it.
 // What is submitted to write the page before end is not ordered after it.
 func (d *Device) HostRead(s gpu.Slot) (end func()) {
-	end = d.hostAccess(s, (*Device).use)
-	if w, ok := d.inner.(watcher); ok {
-		return both(end, w.HostRead(s))
-	}
-	return end
+	return d.hostAccess(s, (*Device).use, watcher.HostRead)
 }
 
 // HostWrite opens a scope in which the host writes a host page; end closes it.
 func (d *Device) HostWrite(s gpu.Slot) (end func()) {
-	end = d.hostAccess(s, (*Device).write)
-	if w, ok := d.inner.(watcher); ok {
-		return both(end, w.HostWrite(s))
-	}
-	return end
+	return d.hostAccess(s, (*Device).write, watcher.HostWrite)
 }
 
 // watcher is a device inside that watches accesses as well: a group of checked devices.
@@ -258,17 +250,15 @@ type watcher interface {
 	HostWrite(gpu.Slot) (end func())
 }
 
-// both ends two scopes.
-func both(a, b func()) func() {
-	return func() {
-		a()
-		b()
-	}
-}
-
 // hostAccess opens a scope and does its access at once: a stream that has not been
 // waited for by now is in conflict with it, whenever the scope ends.
-func (d *Device) hostAccess(s gpu.Slot, do func(*Device, gpu.Access)) (end func()) {
+func (d *Device) hostAccess(
+	s gpu.Slot, do func(*Device, gpu.Access), open func(watcher, gpu.Slot) (end func()),
+) (end func()) {
+	inner := func() {}
+	if w, ok := d.inner.(watcher); ok {
+		inner = open(w, s)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hostSeq++
@@ -278,7 +268,10 @@ func (d *Device) hostAccess(s gpu.Slot, do func(*Device, gpu.Access)) (end func(
 	// The host has no stream: it is ordered by what it has seen pass, and by its open scopes.
 	d.now = access{actor: host, seq: seq, what: hosting}
 	do(d, gpu.Access{Slot: s})
-	return func() { d.endHost(seq) }
+	return func() {
+		d.endHost(seq)
+		inner()
+	}
 }
 
 // endHost ends a scope: streams that are given work from now on come after all
