@@ -187,6 +187,10 @@ var hazards = []struct {
 		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
 		x.copy(x.a, gpu.Copy{Src: x.dev(4), Dst: x.host(1)})
 	}, []string{"primary page 4", "reads what nothing has written"}},
+	{"unwritten, copied on the device and read there in part", func(x *bench) {
+		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
+		x.copy(x.a, gpu.Copy{Src: x.dev(4), Dst: x.host(1), SrcOffset: 100, Bytes: 100})
+	}, []string{"primary page 4", "reads what nothing has written"}},
 	{"unwritten, copied on the device and written there", func(x *bench) {
 		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
 		x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(4)})

@@ -313,7 +313,7 @@ func (pg *page) splitAt(offset int64) int {
 	}
 	// Both halves have the history of the part. The reads are cloned, since they change apart.
 	left := &pg.parts[i-1]
-	right := part{lo: offset, hi: left.hi, write: left.write, reads: slices.Clone(left.reads)}
+	right := part{lo: offset, hi: left.hi, write: left.write, blank: left.blank, reads: slices.Clone(left.reads)}
 	left.hi = offset
 	pg.parts = slices.Insert(pg.parts, i, right)
 	return i
