@@ -183,5 +183,5 @@ func withinAny(p string, roots []string) bool {
 // an oracle.
 func servesTests(dir string) bool {
 	name := path.Base(dir)
-	return strings.HasSuffix(name, "test") || name == "oracle" || strings.HasSuffix(dir, "oracle/ops")
+	return strings.HasSuffix(name, "test") || name == "oracle"
 }

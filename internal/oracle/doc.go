@@ -2,7 +2,7 @@
 // the rules: flat lists that are searched in full, no reference counts, no
 // orders kept, no messages. It answers the requests of a host like the real
 // engine does, with page numbers and hashes of its own, and checks the real
-// engine in differential tests (package ops draws the runs and compares).
+// engine in differential tests (those of actors/internal/differential).
 //
 // # What there is
 //

@@ -18,7 +18,6 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/oracle"
-	"github.com/kvactor/kvactor/internal/oracle/ops"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
@@ -68,8 +67,8 @@ func (r rig) Close(ctx context.Context) (int, error) {
 type memories map[*oracle.Store]*stores.Memory
 
 // open makes oracle and engine of one configuration.
-func (m memories) open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
-	model, cache := ops.Geometry(c)
+func (m memories) open(t require.TestingT, c oracle.Config) (a, b Engine) {
+	model, cache := Geometry(c)
 	cache.OffloadAhead = false // the oracle does not know of it; no answer depends on it
 	var pages []windows.PageCounts
 	memory := int64(0)
@@ -94,7 +93,7 @@ func (m memories) open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
 	}
 	r.Engine, err = actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}, options...)
 	require.NoError(t, err)
-	return ops.NewModel(c), r
+	return NewModel(c), r
 }
 
 var savePolicies = map[oracle.SavePolicy]actors.SavePolicy{
@@ -118,6 +117,6 @@ func TestMain(m *testing.M) {
 func TestEngineAgreesWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := memories{}
-		ops.Compare(t, func(c oracle.Config) (a, b ops.Engine) { return m.open(t, c) })
+		Compare(t, func(c oracle.Config) (a, b Engine) { return m.open(t, c) })
 	})
 }

@@ -1,4 +1,4 @@
-package ops_test
+package differential
 
 import (
 	"testing"
@@ -7,19 +7,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/internal/oracle"
-	"github.com/kvactor/kvactor/internal/oracle/ops"
 	"github.com/kvactor/kvactor/windows"
 )
 
 func TestGeometryMakesTheSamePools(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var drawn oracle.Config
-		c := ops.Comparison{
-			Open:    func(c oracle.Config) (a, b ops.Engine) { drawn = c; return twice(c) },
+		c := Comparison{
+			Open:    func(c oracle.Config) (a, b Engine) { drawn = c; return twice(c) },
 			Without: []string{"admit", "batch"},
 		}
 		c.Check(t)
-		m, w := ops.Geometry(drawn)
+		m, w := Geometry(drawn)
 		require.NoError(t, w.Validate(m))
 		pools, err := windows.Pools(m, w)
 		require.NoError(t, err)

@@ -1,4 +1,4 @@
-package ops_test
+package differential
 
 import (
 	"context"
@@ -12,38 +12,37 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/internal/oracle"
-	"github.com/kvactor/kvactor/internal/oracle/ops"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// variant is an engine that is wrong in one thing, and a word that the report
+// mutant is an engine that is wrong in one thing, and a word that the report
 // of the difference must hold.
-type variant struct {
+type mutant struct {
 	name, says string
-	open       func(oracle.Config) ops.Engine
+	open       func(oracle.Config) Engine
 }
 
-func variants() []variant {
-	changed := func(change func(*oracle.Config)) func(oracle.Config) ops.Engine {
-		return func(c oracle.Config) ops.Engine {
+func mutants() []mutant {
+	changed := func(change func(*oracle.Config)) func(oracle.Config) Engine {
+		return func(c oracle.Config) Engine {
 			c.Pools = append([]oracle.PoolConfig(nil), c.Pools...)
 			change(&c)
 			return second(c)
 		}
 	}
-	return []variant{
-		{"lookup sees nothing", "lookup", func(c oracle.Config) ops.Engine { return &blind{second(c)} }},
-		{"why is always cold", "admit", func(c oracle.Config) ops.Engine { return &cold{second(c)} }},
-		{"a dropped page is shown", "tables", func(c oracle.Config) ops.Engine { return &clinging{second(c)} }},
-		{"pages are shared that are not", "tables", func(c oracle.Config) ops.Engine { return &sharing{second(c)} }},
-		{"evictions are not counted", "stats", func(c oracle.Config) ops.Engine { return &forgetful{second(c)} }},
-		{"removals are silent", "event", func(c oracle.Config) ops.Engine { return &silent{second(c)} }},
-		{"refusals say too much is available", "available", func(c oracle.Config) ops.Engine { return &generous{second(c)} }},
-		{"a fetch brings nothing", "fetch", func(c oracle.Config) ops.Engine { return &fetchless{second(c)} }},
-		{"saves are not counted", "objects saved", func(c oracle.Config) ops.Engine { return &thrifty{second(c)} }},
+	return []mutant{
+		{"lookup sees nothing", "lookup", func(c oracle.Config) Engine { return &blind{second(c)} }},
+		{"why is always cold", "admit", func(c oracle.Config) Engine { return &cold{second(c)} }},
+		{"a dropped page is shown", "tables", func(c oracle.Config) Engine { return &clinging{second(c)} }},
+		{"pages are shared that are not", "tables", func(c oracle.Config) Engine { return &sharing{second(c)} }},
+		{"evictions are not counted", "stats", func(c oracle.Config) Engine { return &forgetful{second(c)} }},
+		{"removals are silent", "event", func(c oracle.Config) Engine { return &silent{second(c)} }},
+		{"refusals say too much is available", "available", func(c oracle.Config) Engine { return &generous{second(c)} }},
+		{"a fetch brings nothing", "fetch", func(c oracle.Config) Engine { return &fetchless{second(c)} }},
+		{"saves are not counted", "objects saved", func(c oracle.Config) Engine { return &thrifty{second(c)} }},
 		{"one page less", "", changed(func(c *oracle.Config) { c.Pools[0].Primary-- })},
 		{"copies instead of takeovers", "", changed(func(c *oracle.Config) { c.CopyOnPartialReuse = !c.CopyOnPartialReuse })},
 		{"everything is offloaded", "", changed(func(c *oracle.Config) { c.SecondaryOffloadMinPriority = 36 - c.SecondaryOffloadMinPriority/2 })},
@@ -56,13 +55,13 @@ func variants() []variant {
 	}
 }
 
-type blind struct{ ops.Model }
+type blind struct{ Model }
 
 func (*blind) Lookup(context.Context, messages.Prefix) (messages.Found, error) {
 	return messages.Found{}, nil
 }
 
-type cold struct{ ops.Model }
+type cold struct{ Model }
 
 func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
 	a, err := e.Model.Admit(ctx, r)
@@ -72,7 +71,7 @@ func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Adm
 	return a, err
 }
 
-type clinging struct{ ops.Model }
+type clinging struct{ Model }
 
 func (e *clinging) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
 	t, err := e.Model.TablesOf(ctx, s)
@@ -86,7 +85,7 @@ func (e *clinging) TablesOf(ctx context.Context, s messages.SequenceID) (message
 	return t, err
 }
 
-type sharing struct{ ops.Model }
+type sharing struct{ Model }
 
 func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
 	t, err := e.Model.TablesOf(ctx, s)
@@ -102,7 +101,7 @@ func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages
 	return t, err
 }
 
-type forgetful struct{ ops.Model }
+type forgetful struct{ Model }
 
 func (e *forgetful) Stats(ctx context.Context) (inspect.Stats, error) {
 	s, err := e.Model.Stats(ctx)
@@ -112,7 +111,7 @@ func (e *forgetful) Stats(ctx context.Context) (inspect.Stats, error) {
 	return s, err
 }
 
-type silent struct{ ops.Model }
+type silent struct{ Model }
 
 func (e *silent) Events(ctx context.Context) (kvevents.EventBatch, error) {
 	b, err := e.Model.Events(ctx)
@@ -126,21 +125,21 @@ func (e *silent) Events(ctx context.Context) (kvevents.EventBatch, error) {
 	return b, err
 }
 
-type fetchless struct{ ops.Model }
+type fetchless struct{ Model }
 
 func (e *fetchless) Fetch(ctx context.Context, q messages.Prefix) (int, int, error) {
 	found, err := e.Lookup(ctx, q)
 	return 0, found.MatchedTokens, err
 }
 
-type thrifty struct{ ops.Model }
+type thrifty struct{ Model }
 
 func (e *thrifty) Flush(ctx context.Context, id messages.SequenceID) (int, error) {
 	_, err := e.Model.Flush(ctx, id)
 	return 0, err
 }
 
-type generous struct{ ops.Model }
+type generous struct{ Model }
 
 func (e *generous) Admit(ctx context.Context, q messages.AdmitRequest) (messages.Admitted, error) {
 	a, err := e.Model.Admit(ctx, q)
