@@ -17,5 +17,5 @@
 //	           cmd     bench
 //
 // A package without a place in the picture fails the test: give it a place in
-// picture.go, in the same change and with its reason.
+// picture_test.go, in the same change and with its reason.
 package archtest
