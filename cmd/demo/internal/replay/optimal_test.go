@@ -49,7 +49,6 @@ func TestDistancesAreTheEngines(t *testing.T) {
 	distances := paper.Measure(trace.Trace)
 	for _, capacity := range []int{1, 3, 10, 30, 50, 100, 200, distances.Distinct - 1, distances.Distinct} {
 		c := config(path, capacity)
-		c.Spawn = nil
 		r, _, err := Atomic(t.Context(), c)
 		require.NoError(t, err)
 		assert.Equal(t, distances.Hits(capacity), r.Hits, "%d blocks", capacity)

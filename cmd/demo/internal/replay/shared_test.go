@@ -71,7 +71,6 @@ func TestAtomicMatchesTheBaselines(t *testing.T) {
 			t.Run(name+"/"+strconv.Itoa(capacity), func(t *testing.T) {
 				t.Parallel()
 				c := config(filepath.Join(sharedTraces, baseline.File), capacity)
-				c.Spawn = nil
 				result, _, err := Atomic(t.Context(), c)
 				require.NoError(t, err)
 				assert.Equal(t, baseline.Hits["lru"][strconv.Itoa(capacity)], result.Hits)
@@ -90,14 +89,13 @@ func TestRealEngine(t *testing.T) {
 	longest, _ := shape(t, path)
 	for _, capacity := range []int{longest / 2, longest, 3 * longest} {
 		c := config(path, capacity)
-		c.Spawn = nil
 		result, _, err := Atomic(t.Context(), c)
 		require.NoError(t, err)
 		assert.Equal(t, lru(t, path, capacity), result.Hits)
 		assert.Empty(t, result.Problems)
 	}
 	c := config(path, longest+12)
-	c.Spawn, c.HostPages = nil, 2*longest
+	c.HostPages = 2 * longest
 	result, _, err := Timed(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, 200, result.Requests)

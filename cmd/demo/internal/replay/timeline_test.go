@@ -23,7 +23,7 @@ func sum(list []Interval) (total Interval) {
 // TestOverTimeAddsUp: the intervals of a replay, of each kind, are its totals.
 func TestOverTimeAddsUp(t *testing.T) {
 	c := config(generate(t, 200, 21), 30)
-	c.HostPages, c.Intervals, c.Spawn = 40, 12, nil
+	c.HostPages, c.Intervals = 40, 12
 	for name, run := range map[string]func(context.Context, Config) (*Result, *engine.Meter, error){
 		"atomic": Atomic, "timed": Timed,
 		"optimal": func(ctx context.Context, c Config) (*Result, *engine.Meter, error) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine/enginetest"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -49,10 +48,10 @@ func request(number, prompt, answer int, arrival time.Duration) *serve.Request {
 
 // open makes a server over 64-token pages of the given number.
 func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Server, *engine.Rig) {
-	return openWith(t, pages, source, enginetest.Spawn, func(c *serve.Config) { c.MaxRunning = maxRunning })
+	return openWith(t, pages, source, nil, func(c *serve.Config) { c.MaxRunning = maxRunning })
 }
 
-// openWith makes a server with other settings over another engine.
+// openWith makes a server with other settings, over another engine where spawn is given.
 func openWith(t *testing.T, pages int, source serve.Source, spawn engine.Spawn, set func(*serve.Config)) (*serve.Server, *engine.Rig) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
@@ -102,10 +101,10 @@ func TestTheSecondRequestReusesTheFirst(t *testing.T) {
 	require.Len(t, source.done, 3)
 	assert.Zero(t, source.done[0].Outcome.Stored)
 	assert.Equal(t, 32, source.done[1].Outcome.Stored, "looked up beyond the rule of the last token")
-	assert.Equal(t, 28, source.done[1].Outcome.Reused)
+	assert.Equal(t, 31, source.done[1].Outcome.Reused)
 	assert.Equal(t, 32, source.done[2].Outcome.Reused)
-	assert.EqualValues(t, 60, totals.ReusedTokens)
-	assert.EqualValues(t, 15, totals.VerifiedPages)
+	assert.EqualValues(t, 63, totals.ReusedTokens)
+	assert.EqualValues(t, 16, totals.VerifiedPages)
 	assert.Positive(t, totals.Saved)
 }
 
@@ -150,7 +149,7 @@ func TestPrefetchOfWhatWaits(t *testing.T) {
 	}
 	var noted prefetches
 	server, rig := openWith(t, 8, source, func(s engine.Setup) (engine.Engine, func(), error) {
-		e, end, err := enginetest.Spawn(s)
+		e, end, err := engine.With()(s)
 		noted.Engine = e
 		return &noted, end, err
 	}, func(c *serve.Config) { c.MaxRunning, c.Prefetch = 4, 3 })
