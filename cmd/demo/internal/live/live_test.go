@@ -10,13 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/live"
-	"github.com/kvactor/kvactor/cmd/demo/internal/script"
-	"github.com/kvactor/kvactor/cmd/demo/internal/script/scripttest"
 )
 
 // The engine's answers to the examples are those beside them.
 func TestExamplesOverTheEngine(t *testing.T) {
-	scripttest.Examples{Folder: "../../testdata/scripts", Modulo: script.Protocol, Open: live.Open}.Run(t)
+	examples{folder: "../../testdata/scripts", open: live.Open}.run(t)
 }
 
 // So are those to the examples of the protocol itself, where they lie beside the
@@ -26,12 +24,12 @@ func TestSharedExamplesOverTheEngine(t *testing.T) {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the script examples are not beside the repository")
 	}
-	scripttest.Examples{Folder: folder, Modulo: script.Protocol, Open: live.Open}.Run(t)
+	examples{folder: folder, open: live.Open}.run(t)
 }
 
 // Stores are the engine's alone: the oracle has none.
 func TestScriptsWithStores(t *testing.T) {
-	scripttest.Examples{Folder: "testdata/stores", Modulo: script.Protocol, Open: live.Open}.Run(t)
+	examples{folder: "testdata/stores", open: live.Open}.run(t)
 }
 
 // Random scripts over the real engine, with all its actors, real bytes and the
@@ -44,7 +42,7 @@ func TestEngineAgainstOracle(t *testing.T) {
 	if n, err := strconv.ParseUint(os.Getenv("KVACTOR_DUELS"), 10, 64); err == nil {
 		seeds = n
 	}
-	scripttest.Comparison{Got: live.Open, Want: scripttest.OpenOracle, Seeds: seeds, Requests: 40}.Run(t)
+	comparison{got: live.Open, want: openOracle, seeds: seeds, requests: 40}.run(t)
 }
 
 // The host pages of a script are those of the split, whatever comes beside.

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kvactor/kvactor/cmd/demo/internal/script/scripttest"
 )
 
 // Random scripts over models with recurrent layers, in which copies fail and actors
@@ -18,7 +16,7 @@ import (
 func TestRandomScriptsOfStatesWithFaults(t *testing.T) {
 	played := 0
 	for seed := uint64(1); played < 40; seed++ {
-		requests := scripttest.Random(seed, 50)
+		requests := randomScript(seed, 50)
 		if !bytes.Contains(requests, []byte(`"state"`)) {
 			continue
 		}

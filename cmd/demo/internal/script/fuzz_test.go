@@ -63,7 +63,6 @@ func checkAnswer(t *testing.T, answer any, unchanged func()) {
 	require.NotNil(t, head.OK)
 	require.Truef(t, strings.HasPrefix(string(line), fmt.Sprintf(`{"op":%s,"ok":%t`, op, *head.OK)), "%s", line)
 	require.NotContains(t, string(line), "\n")
-	require.NoError(t, Equal(line, line, 0))
 	if codeOf(t, string(line)) != "" {
 		unchanged()
 	}

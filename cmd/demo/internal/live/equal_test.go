@@ -1,4 +1,4 @@
-package script
+package live_test
 
 import (
 	"bytes"
@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// Modulo is a set of things in which two right answers may differ.
-type Modulo uint8
+// modulo is a set of things in which two right answers may differ.
+type modulo uint8
 
 // What may differ.
 const (
-	// Pages: page numbers, as long as two numbers of one pool in one line are
+	// anyPages: page numbers, as long as two numbers of one pool in one line are
 	// the same in both or in neither.
-	Pages Modulo = 1 << iota
-	// Hashes: names of blocks, as long as one renaming holds for all lines of one
+	anyPages modulo = 1 << iota
+	// anyHashes: names of blocks, as long as one renaming holds for all lines of one
 	// engine: one with other blocks may name them otherwise.
-	Hashes
-	// Words: the texts of errors.
-	Words
-	// Checks: how many pages verify has looked at.
-	Checks
-	// Order: of events of different pools, of removals, how these are merged and
+	anyHashes
+	// anyWords: the texts of errors.
+	anyWords
+	// anyChecks: how many pages verify has looked at.
+	anyChecks
+	// anyOrder: of events of different pools, of removals, how these are merged and
 	// how a snapshot is cut into runs.
-	Order
+	anyOrder
 
-	// Protocol is all that the protocol leaves to an implementation.
-	Protocol = Pages | Hashes | Words | Checks | Order
+	// protocol is all that the protocol leaves to an implementation.
+	protocol = anyPages | anyHashes | anyWords | anyChecks | anyOrder
 )
 
-// Equal compares two lists of answers, one a line, and gives the first
+// equalAnswers compares two lists of answers, one a line, and gives the first
 // difference. Fields that only got has are passed over: answers may grow.
-func Equal(got, want []byte, modulo Modulo) error {
+func equalAnswers(got, want []byte, modulo modulo) error {
 	g, w := answersOf(got), answersOf(want)
 	if len(g) != len(w) {
 		return fmt.Errorf("%d answers, want %d", len(g), len(w))
 	}
-	c := &comparison{modulo: modulo, hashes: newRenaming()}
+	c := &equality{modulo: modulo, hashes: newRenaming()}
 	for i := range g {
 		if err := c.line(g[i], w[i]); err != nil {
 			return fmt.Errorf("answer %d: %w\n got %s\nwant %s", i+1, err, g[i], w[i])
@@ -54,9 +54,9 @@ func answersOf(b []byte) [][]byte {
 	})
 }
 
-// comparison holds what names of got stand for in want.
-type comparison struct {
-	modulo Modulo
+// equality holds what names of got stand for in want.
+type equality struct {
+	modulo modulo
 	hashes *renaming
 	pages  map[string]*renaming // by pool, in this line
 }
@@ -76,7 +76,7 @@ func (r *renaming) same(got, want string) bool {
 	return okA && okB && a == want && b == got
 }
 
-func (c *comparison) line(got, want []byte) error {
+func (c *equality) line(got, want []byte) error {
 	g, err := decoded(got)
 	if err != nil {
 		return fmt.Errorf("got: %w", err)
@@ -89,7 +89,7 @@ func (c *comparison) line(got, want []byte) error {
 	if opens(w) {
 		c.hashes = newRenaming()
 	}
-	if c.modulo&Order != 0 {
+	if c.modulo&anyOrder != 0 {
 		g, w = inPoolOrder(g), inPoolOrder(w)
 	}
 	return c.value(nil, g, w)
@@ -110,7 +110,7 @@ func decoded(b []byte) (any, error) {
 }
 
 // value compares two values that stand at a path of field names.
-func (c *comparison) value(path []string, got, want any) error {
+func (c *equality) value(path []string, got, want any) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
@@ -126,7 +126,7 @@ func (c *comparison) value(path []string, got, want any) error {
 		if len(g) != len(w) && !c.free(path) {
 			return fmt.Errorf("%s: %d items, want %d", at(path), len(g), len(w))
 		}
-		if c.modulo&Order != 0 && len(path) > 0 && path[len(path)-1] == "hashes" {
+		if c.modulo&anyOrder != 0 && len(path) > 0 && path[len(path)-1] == "hashes" {
 			c.pair(g, w)
 		}
 		for i := range min(len(g), len(w)) {
@@ -144,7 +144,7 @@ func (c *comparison) value(path []string, got, want any) error {
 
 // pair puts removed hashes into the order of those wanted, those first whose
 // names are known: one request may remove many, in any order.
-func (c *comparison) pair(got, want []any) {
+func (c *equality) pair(got, want []any) {
 	slices.SortStableFunc(want, func(a, b any) int {
 		return len(c.hashes.back[fmt.Sprint(b)]) - len(c.hashes.back[fmt.Sprint(a)])
 	})
@@ -154,7 +154,7 @@ func (c *comparison) pair(got, want []any) {
 	}
 	rank := func(hash any) int {
 		name := fmt.Sprint(hash)
-		if c.modulo&Hashes != 0 {
+		if c.modulo&anyHashes != 0 {
 			name = c.hashes.there[name]
 		}
 		if i, ok := place[name]; ok {
@@ -165,7 +165,7 @@ func (c *comparison) pair(got, want []any) {
 	slices.SortStableFunc(got, func(a, b any) int { return rank(a) - rank(b) })
 }
 
-func (c *comparison) object(path []string, got, want map[string]any) error {
+func (c *equality) object(path []string, got, want map[string]any) error {
 	names := make([]string, 0, len(want))
 	for name := range want {
 		names = append(names, name)
@@ -189,26 +189,26 @@ func (c *comparison) object(path []string, got, want map[string]any) error {
 
 // free reports whether a list may have another length: which pages move in a
 // rebalance depends on how they are numbered.
-func (c *comparison) free(path []string) bool {
-	return c.modulo&Pages != 0 && slices.Contains(path, "moved")
+func (c *equality) free(path []string) bool {
+	return c.modulo&anyPages != 0 && slices.Contains(path, "moved")
 }
 
 func isPages(name string) bool { return name == "tables" || name == "new_pages" }
 
 // leaf compares what is neither object nor list.
-func (c *comparison) leaf(path []string, got, want any) bool {
+func (c *equality) leaf(path []string, got, want any) bool {
 	name := path[len(path)-1]
 	g, w := fmt.Sprint(got), fmt.Sprint(want)
 	switch {
-	case c.modulo&Words != 0 && (name == "message" || name == "problems"):
+	case c.modulo&anyWords != 0 && (name == "message" || name == "problems"):
 		return true
-	case c.modulo&Checks != 0 && name == "checked_pages", c.free(path):
+	case c.modulo&anyChecks != 0 && name == "checked_pages", c.free(path):
 		return true
-	case c.modulo&Order != 0 && name == "id":
+	case c.modulo&anyOrder != 0 && name == "id":
 		return true
-	case c.modulo&Hashes != 0 && (name == "hash" || name == "hashes" || name == "parent") && want != nil && got != nil:
+	case c.modulo&anyHashes != 0 && (name == "hash" || name == "hashes" || name == "parent") && want != nil && got != nil:
 		return c.hashes.same(g, w)
-	case c.modulo&Pages != 0 && slices.ContainsFunc(path, isPages):
+	case c.modulo&anyPages != 0 && slices.ContainsFunc(path, isPages):
 		if g == "-1" || w == "-1" {
 			return g == w
 		}

@@ -1,4 +1,4 @@
-package scripttest
+package live_test
 
 import (
 	"bytes"
@@ -6,11 +6,11 @@ import (
 	"math/rand/v2"
 )
 
-// Random makes a script of n requests that is a function of the seed: few
+// randomScript makes a script of n requests that is a function of the seed: few
 // sequences whose prompts share beginnings, on so few pages that they evict one
 // another. Two engines that answer it alike, but for what the protocol leaves
 // open, take the same decisions.
-func Random(seed uint64, n int) []byte {
+func randomScript(seed uint64, n int) []byte {
 	a := &author{Rand: rand.New(rand.NewPCG(seed, 0x5eed))}
 	a.open()
 	for range n {
