@@ -179,9 +179,5 @@ func withinAny(p string, roots []string) bool {
 	return false
 }
 
-// servesTests tells whether a folder holds a package for tests: devicetest,
-// an oracle.
-func servesTests(dir string) bool {
-	name := path.Base(dir)
-	return strings.HasSuffix(name, "test") || name == "oracle"
-}
+// servesTests tells whether a folder holds a package for tests, such as devicetest.
+func servesTests(dir string) bool { return strings.HasSuffix(path.Base(dir), "test") }

@@ -1,8 +1,8 @@
 // Package oracle is a model of the whole engine that is easy to check against
 // the rules: flat lists that are searched in full, no reference counts, no
 // orders kept, no messages. It answers the requests of a host like the real
-// engine does, with page numbers and hashes of its own, and checks the real
-// engine in differential tests (those of actors/internal/differential).
+// engine does, with page numbers and hashes of its own. Its tests compare the
+// two, so all of it is in files of tests: the model in those named model_*.
 //
 // # What there is
 //
@@ -46,6 +46,27 @@
 // goes; arrivals from host memory; takeovers forgotten; retention, sessions and
 // recency of what is reused whole. A commit stores for all its sequences, then
 // drops what left the windows, then takes the pages of the next chunks.
+//
+// # The comparison
+//
+// The tests draw runs of host operations over small worlds. A world has one to three pools of a
+// dozen pages, two tokens in its alphabet and prompts that continue what was seen before, so
+// that a run of thirty operations evicts, offloads, shares, copies and forgets. Both engines
+// get the same requests; the names that they choose themselves are compared up to renaming:
+//
+//	what             compared
+//	errors           code; pool, need and available of out_of_pages
+//	page tables      shape, −1, and a one-to-one relation between the page
+//	                 numbers that running sequences hold at that moment
+//	contents         by key: the tier in each pool
+//	stats            all but rounds
+//	events           pool by pool, hashes by a one-to-one relation that is
+//	                 learned as blocks are stored; a mirror follows each side
+//	handles          kept in pairs
+//	stores           how many objects each operation has saved
+//
+// Time moves only by the operation advance, for both. The comparison is tested, too: the
+// model agrees with itself, and models that are wrong in one thing each are found.
 //
 // # Decisions where the rules are silent
 //

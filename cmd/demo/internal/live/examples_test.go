@@ -4,15 +4,16 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/live"
 	"github.com/kvactor/kvactor/cmd/demo/internal/script"
 )
 
-// examples are the scripts of a folder, with the answers beside them: the same folder is the
-// test of every engine and the manual of the protocol.
+// playExamples runs each script of a folder as a subtest and compares the answers with those
+// beside it: the same folder is the test of the engine and the manual of the protocol. A folder
+// without scripts is an error: it is the wrong one.
 //
 //	01-whole-blocks.jsonl     what is asked, with comments
 //	01-whole-blocks.answers   what is right, one line a request
@@ -20,34 +21,22 @@ import (
 // A file of answers may leave out fields that its example is not about: those
 // that stand there must be right. With KVACTOR_REWRITE set in the environment,
 // answers that are right are written over those of the file, complete then.
-type examples struct {
-	folder string
-	open   script.OpenFunc
-	// without names scripts that ask for what the engine at hand has not.
-	without []string
-}
-
-// run runs each script as a subtest. A folder without scripts is an error: it
-// is the wrong one.
-func (e examples) run(t *testing.T) {
+func playExamples(t *testing.T, folder string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(e.folder, "*.jsonl"))
+	files, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Fatalf("no scripts in %s", e.folder)
+		t.Fatalf("no scripts in %s", folder)
 	}
 	for _, file := range files {
 		base := strings.TrimSuffix(file, ".jsonl")
-		if slices.Contains(e.without, filepath.Base(base)) {
-			continue
-		}
-		t.Run(filepath.Base(base), func(t *testing.T) { e.one(t, base) })
+		t.Run(filepath.Base(base), func(t *testing.T) { playExample(t, base) })
 	}
 }
 
-func (e examples) one(t *testing.T, base string) {
+func playExample(t *testing.T, base string) {
 	requests, err := os.ReadFile(base + ".jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +46,7 @@ func (e examples) one(t *testing.T, base string) {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	if err := script.Run(bytes.NewReader(requests), &got, e.open); err != nil {
+	if err := script.Run(bytes.NewReader(requests), &got, live.Open); err != nil {
 		t.Fatal(err)
 	}
 	if err := equalAnswers(got.Bytes(), want, protocol); err != nil {

@@ -5,16 +5,16 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/kvactor/kvactor/cmd/demo/internal/live"
+	"github.com/stretchr/testify/require"
 )
 
 // The engine's answers to the examples are those beside them.
 func TestExamplesOverTheEngine(t *testing.T) {
-	examples{folder: "../../testdata/scripts", open: live.Open}.run(t)
+	playExamples(t, "../../testdata/scripts")
 }
 
 // So are those to the examples of the protocol itself, where they lie beside the
@@ -24,25 +24,41 @@ func TestSharedExamplesOverTheEngine(t *testing.T) {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the script examples are not beside the repository")
 	}
-	examples{folder: folder, open: live.Open}.run(t)
+	playExamples(t, folder)
 }
 
-// Stores are the engine's alone: the oracle has none.
 func TestScriptsWithStores(t *testing.T) {
-	examples{folder: "testdata/stores", open: live.Open}.run(t)
+	playExamples(t, "testdata/stores")
 }
 
-// Random scripts over the real engine, with all its actors, real bytes and the
-// hazard checker, answer like the naive oracle. KVACTOR_DUELS sets how many.
-func TestEngineAgainstOracle(t *testing.T) {
+// Other examples can be run without copying them here.
+func TestOtherExamplesOverTheEngine(t *testing.T) {
+	if folder := os.Getenv("KVACTOR_EXAMPLES"); folder != "" {
+		playExamples(t, folder)
+	}
+}
+
+// Random scripts over the real engine, with all its actors, real bytes and the hazard checker,
+// are served without internal errors and end with the right bytes, and the same script gives
+// the same answers, to the byte. KVACTOR_SCRIPTS sets how many.
+func TestRandomScripts(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 30
 	}
-	if n, err := strconv.ParseUint(os.Getenv("KVACTOR_DUELS"), 10, 64); err == nil {
+	if n, err := strconv.ParseUint(os.Getenv("KVACTOR_SCRIPTS"), 10, 64); err == nil {
 		seeds = n
 	}
-	comparison{got: live.Open, want: openOracle, seeds: seeds, requests: 40}.run(t)
+	for seed := range seeds {
+		requests := randomScript(seed, 40)
+		require.Equal(t, requests, randomScript(seed, 40))
+		first, second := answers(t, string(requests)), answers(t, string(requests))
+		require.Equalf(t, first, second, "seed %d", seed)
+		all := strings.Join(first, "\n")
+		require.NotContainsf(t, all, `"code":"internal"`, "seed %d", seed)
+		require.Greaterf(t, strings.Count(all, `"ok":true`), 25, "seed %d", seed)
+		require.Containsf(t, first[len(first)-2], `"problems":[]`, "seed %d", seed)
+	}
 }
 
 // The host pages of a script are those of the split, whatever comes beside.

@@ -1,4 +1,4 @@
-package differential
+package oracle_test
 
 import (
 	"testing"
