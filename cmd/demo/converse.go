@@ -268,7 +268,7 @@ var errProblems = errors.New("wrong bytes or broken invariants were found")
 // stored waits until all is written and gives what the engine and its store have
 // exchanged; nil without a store.
 func (p *play) stored(ctx context.Context) (*actors.StoreStats, error) {
-	e, ok := p.rig.Meter.Engine.(*actors.Engine)
+	e, ok := p.rig.Engine.(*actors.Engine)
 	if !ok {
 		return nil, nil
 	}

@@ -42,7 +42,7 @@ func (r *tables) print(wall time.Duration) error {
 	if err := r.storeTimes(wall); err != nil {
 		return err
 	}
-	if err := printTimings(r.command, r.play.rig.Meter, wall); err != nil {
+	if err := printTimings(r.command, &r.play.rig.Meter, wall); err != nil {
 		return err
 	}
 	if err := r.picture(); err != nil {

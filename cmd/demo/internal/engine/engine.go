@@ -21,6 +21,7 @@ type Engine interface {
 	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
 	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
+	Do(context.Context, messages.Request) error
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
 	Prefetch(context.Context, messages.Prefix) (int, error)
 	Stats(context.Context) (inspect.Stats, error)
@@ -29,9 +30,6 @@ type Engine interface {
 	Pools() []messages.PoolInfo
 	Close(context.Context) (int, error)
 }
-
-// spawnActors starts the engine of package actors without options.
-func spawnActors(s Setup) (Engine, func(), error) { return With()(s) }
 
 // With starts engines of package actors with options, each in an actor system of its
 // own, whose log is not for the readers of the demo's output. The engine that it gives
@@ -44,6 +42,9 @@ func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	system := actor.NewActorSystem(quiet)
 	all := append([]actors.Option{actors.WithClock(s.Clock)}, options...)
+	if s.OnCall != nil {
+		all = append(all, actors.WithCallObserver(s.OnCall))
+	}
 	if s.OnStages != nil {
 		all = append(all, actors.WithStageObserver(s.OnStages))
 	}

@@ -2,16 +2,15 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"sync"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/messages/inspect"
 )
 
-// Operation names a kind of engine call that a Meter measures.
+// Operation names a kind of engine call that a Meter measures. OpOther are prefetches and
+// reads of page tables.
 type Operation int
 
 // The operations, in the order in which a sequence needs them.
@@ -79,15 +78,52 @@ func upper(i int) time.Duration {
 	return time.Duration((lead+1)<<shift - 1)
 }
 
-// Meter passes calls on to an engine and measures the wall time they take.
+// CallObserver is told of each call, as actors.WithCallObserver says.
+type CallObserver func(ctx context.Context, request messages.Request, began time.Time, err error)
+
+// Meter measures the wall time that the calls of hosts take. Its methods may be called by any
+// number of goroutines.
 type Meter struct {
-	Engine
 	mu     sync.Mutex
 	timing [operations]Timing
 }
 
-// NewMeter puts a meter around an engine.
-func NewMeter(e Engine) *Meter { return &Meter{Engine: e} }
+// Observe notes a call. It is a CallObserver.
+func (m *Meter) Observe(_ context.Context, request messages.Request, began time.Time, _ error) {
+	o, items, measured := operationOf(request)
+	if !measured {
+		return
+	}
+	d := time.Since(began)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := &m.timing[o]
+	t.Calls++
+	t.Items += int64(items)
+	t.Total += d
+	t.Max = max(t.Max, d)
+	t.count[bucket(d)]++
+}
+
+// operationOf is the operation of a host's call and the number of its requests or steps. Calls
+// that look at the engine, as checks and pages of statistics do, are not measured.
+func operationOf(request messages.Request) (o Operation, items int, measured bool) {
+	switch r := request.(type) {
+	case *messages.Lookup:
+		return OpLookup, 1, true
+	case *messages.Admit:
+		return OpAdmit, len(r.Requests), true
+	case *messages.Commit:
+		return OpCommit, len(r.Steps), true
+	case *messages.Append:
+		return OpAppend, len(r.Steps), true
+	case *messages.Release:
+		return OpRelease, len(r.Steps), true
+	case *messages.Prefetch, *messages.ReadTables:
+		return OpOther, 1, true
+	}
+	return OpOther, 0, false
+}
 
 // Timing gives what was measured of one operation so far.
 func (m *Meter) Timing(o Operation) Timing {
@@ -110,110 +146,4 @@ func (m *Meter) Total() time.Duration {
 	total := time.Duration(0)
 	m.Timings(func(_ Operation, t *Timing) { total += t.Total })
 	return total
-}
-
-func (m *Meter) record(o Operation, items int, start time.Time) {
-	d := time.Since(start)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := &m.timing[o]
-	t.Calls++
-	t.Items += int64(items)
-	t.Total += d
-	t.Max = max(t.Max, d)
-	t.count[bucket(d)]++
-}
-
-// Admit measures the call of the same name.
-func (m *Meter) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
-	defer m.record(OpAdmit, 1, time.Now())
-	return m.Engine.Admit(ctx, r)
-}
-
-// Do measures a call whose record is used again by the next, as a host's would be that
-// allocates nothing. An engine without Do serves it by the method of its kind.
-func (m *Meter) Do(ctx context.Context, request messages.Request) error {
-	e, able := m.Engine.(interface {
-		Do(context.Context, messages.Request) error
-	})
-	if !able {
-		e = methods{m.Engine}
-	}
-	o, items := OpOther, 1
-	switch r := request.(type) {
-	case *messages.Admit:
-		o, items = OpAdmit, len(r.Requests)
-	case *messages.Commit:
-		o, items = OpCommit, len(r.Steps)
-	case *messages.Release:
-		o, items = OpRelease, len(r.Steps)
-	}
-	defer m.record(o, items, time.Now())
-	return e.Do(ctx, request)
-}
-
-// methods serves the requests of a replay by the methods of an engine.
-type methods struct{ Engine }
-
-// Do calls the method of the request's kind.
-func (e methods) Do(ctx context.Context, request messages.Request) (err error) {
-	switch r := request.(type) {
-	case *messages.Admit:
-		r.Results, err = e.AdmitBatch(ctx, r.Requests)
-	case *messages.Commit:
-		r.Results, err = e.Commit(ctx, r.Steps)
-	case *messages.Release:
-		r.Results, err = e.Release(ctx, r.Steps)
-	default:
-		err = fmt.Errorf("engine: no method for %T", request)
-	}
-	return err
-}
-
-// AdmitBatch measures the call of the same name.
-func (m *Meter) AdmitBatch(ctx context.Context, r []messages.AdmitRequest) ([]messages.Admitted, error) {
-	defer m.record(OpAdmit, len(r), time.Now())
-	return m.Engine.AdmitBatch(ctx, r)
-}
-
-// Commit measures the call of the same name.
-func (m *Meter) Commit(ctx context.Context, s []messages.CommitStep) ([]messages.StepResult, error) {
-	defer m.record(OpCommit, len(s), time.Now())
-	return m.Engine.Commit(ctx, s)
-}
-
-// Append measures the call of the same name.
-func (m *Meter) Append(ctx context.Context, s []messages.AppendStep) ([]messages.StepResult, error) {
-	defer m.record(OpAppend, len(s), time.Now())
-	return m.Engine.Append(ctx, s)
-}
-
-// Release measures the call of the same name.
-func (m *Meter) Release(ctx context.Context, s []messages.ReleaseStep) ([]messages.StepResult, error) {
-	defer m.record(OpRelease, len(s), time.Now())
-	return m.Engine.Release(ctx, s)
-}
-
-// Lookup measures the call of the same name.
-func (m *Meter) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, error) {
-	defer m.record(OpLookup, 1, time.Now())
-	return m.Engine.Lookup(ctx, p)
-}
-
-// Prefetch measures the call of the same name.
-func (m *Meter) Prefetch(ctx context.Context, p messages.Prefix) (int, error) {
-	defer m.record(OpOther, 1, time.Now())
-	return m.Engine.Prefetch(ctx, p)
-}
-
-// TablesOf measures the call of the same name.
-func (m *Meter) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	defer m.record(OpOther, 1, time.Now())
-	return m.Engine.TablesOf(ctx, s)
-}
-
-// Stats measures the call of the same name.
-func (m *Meter) Stats(ctx context.Context) (inspect.Stats, error) {
-	defer m.record(OpOther, 1, time.Now())
-	return m.Engine.Stats(ctx)
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 func TestBucketsHoldTheirDurations(t *testing.T) {
@@ -37,20 +37,12 @@ func TestQuantile(t *testing.T) {
 	assert.Zero(t, (&Timing{}).Quantile(0.5))
 }
 
-// quick answers every step at once.
-type quick struct{ Engine }
-
-func (quick) Commit(_ context.Context, s []messages.CommitStep) ([]messages.StepResult, error) {
-	time.Sleep(time.Millisecond)
-	return make([]messages.StepResult, len(s)), nil
-}
-
 func TestMeterCountsCallsAndItems(t *testing.T) {
-	m := NewMeter(quick{})
+	var m Meter
 	for range 3 {
-		_, err := m.Commit(context.Background(), make([]messages.CommitStep, 4))
-		require.NoError(t, err)
+		m.Observe(t.Context(), &messages.Commit{Steps: make([]messages.CommitStep, 4)}, time.Now().Add(-time.Millisecond), nil)
 	}
+	m.Observe(t.Context(), &messages.Reset{}, time.Now(), nil) // is not measured
 	seen := 0
 	m.Timings(func(o Operation, timing *Timing) {
 		seen++
@@ -62,31 +54,21 @@ func TestMeterCountsCallsAndItems(t *testing.T) {
 	assert.GreaterOrEqual(t, m.Total(), 3*time.Millisecond)
 }
 
-// recorded is an engine that serves records.
-type recorded struct {
-	quick
-	served []messages.Request
-}
-
-func (r *recorded) Do(_ context.Context, request messages.Request) error {
-	r.served = append(r.served, request)
-	return nil
-}
-
-// TestMeterDo: a record goes to the engine, or to the method of its kind if the engine has no Do.
-func TestMeterDo(t *testing.T) {
-	commit := &messages.Commit{Steps: make([]messages.CommitStep, 4)}
-	e := &recorded{}
-	m := NewMeter(e)
-	require.NoError(t, m.Do(t.Context(), commit))
-	require.Equal(t, []messages.Request{commit}, e.served)
-	require.Empty(t, commit.Results)
-
-	m.Engine = quick{}
-	require.NoError(t, m.Do(t.Context(), commit))
-	require.Len(t, commit.Results, 4)
-	timing := m.Timing(OpCommit)
-	require.EqualValues(t, 2, timing.Calls)
-	require.EqualValues(t, 8, timing.Items)
-	require.ErrorContains(t, m.Do(t.Context(), &messages.Reset{}), "no method for *messages.Reset")
+// TestMeterOfRig: the calls of hosts are measured, and what looks at the engine is not.
+func TestMeterOfRig(t *testing.T) {
+	p := Tiny()
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = 4
+	rig, err := Open(Options{Model: p.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}}})
+	require.NoError(t, err)
+	a, err := rig.Admit(t.Context(), messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3}})
+	require.NoError(t, err)
+	_, err = rig.Release(t.Context(), []messages.ReleaseStep{{Sequence: a.Sequence}})
+	require.NoError(t, err)
+	require.NoError(t, rig.Check(t.Context()))
+	assert.EqualValues(t, 1, rig.Meter.Timing(OpAdmit).Calls)
+	assert.EqualValues(t, 1, rig.Meter.Timing(OpRelease).Items)
+	assert.Zero(t, rig.Meter.Timing(OpOther).Calls)
+	_, err = rig.Shutdown(t.Context())
+	require.NoError(t, err)
 }

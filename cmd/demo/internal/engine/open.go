@@ -58,6 +58,7 @@ type Setup struct {
 	// Trace sets who is told of each operation of the simulated device when it has ended.
 	// It is called before the engine starts; nil: the device tells no one.
 	Trace    func(func(sim.Operation))
+	OnCall   CallObserver  // nil: calls are not observed
 	OnStages StageObserver // nil: the stages of calls are not observed
 }
 
@@ -65,9 +66,10 @@ type Setup struct {
 // is closed.
 type Spawn func(Setup) (e Engine, stop func(), err error)
 
-// Rig is an engine with the device under it and the meter around it.
+// Rig is an engine with the device under it and the meter of its calls.
 type Rig struct {
-	*Meter
+	Engine
+	Meter          Meter
 	Device         gpu.Device
 	Launcher       gpu.Launcher
 	Sim            simgroup.Simulated
@@ -137,19 +139,21 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
-	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace, OnStages: o.OnStages}
+	setup := Setup{
+		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace,
+		OnCall: r.Meter.Observe, OnStages: o.OnStages,
+	}
 	if o.Clock != nil {
 		setup.Clock = o.Clock
 	}
 	spawn := o.Spawn
 	if spawn == nil {
-		spawn = spawnActors
+		spawn = With()
 	}
-	e, stop, err := spawn(setup)
-	if err != nil {
+	var err error
+	if r.Engine, r.stop, err = spawn(setup); err != nil {
 		return err
 	}
-	r.Meter, r.stop = NewMeter(e), stop
 	var layouts []host.Layout
 	for _, p := range r.Pools {
 		layouts = append(layouts, host.NewLayout(p, host.Whole))

@@ -17,7 +17,7 @@ var stageOrder = []inspect.Stage{
 	inspect.StageQueue, inspect.StageMatch, inspect.StageWait, inspect.StageTake, inspect.StageMove, inspect.StageApply,
 }
 
-// Stages adds up how long the calls of an engine are in each stage. Its methods may be called
+// Stages adds up how long the calls that a Meter measures are in each stage. Its methods may be called
 // by any number of goroutines.
 type Stages struct {
 	mu   sync.Mutex
@@ -27,7 +27,10 @@ type Stages struct {
 // Observe adds the stages of a call. It is a StageObserver.
 func (s *Stages) Observe(_ context.Context, request messages.Request, marks []inspect.StageMark, _ error) {
 	ended := time.Now()
-	o := operationOf(request)
+	o, _, measured := operationOf(request)
+	if !measured {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.time[o] == nil {
@@ -53,21 +56,4 @@ func (s *Stages) All(f func(Operation, inspect.Stage, time.Duration)) {
 			}
 		}
 	}
-}
-
-// operationOf is the operation that a Meter counts a request as.
-func operationOf(request messages.Request) Operation {
-	switch request.(type) {
-	case *messages.Lookup:
-		return OpLookup
-	case *messages.Admit:
-		return OpAdmit
-	case *messages.Commit:
-		return OpCommit
-	case *messages.Append:
-		return OpAppend
-	case *messages.Release:
-		return OpRelease
-	}
-	return OpOther
 }

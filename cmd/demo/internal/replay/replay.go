@@ -179,9 +179,9 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 		return nil, nil, err
 	}
 	if interrupted {
-		return &s.result, s.rig.Meter, context.Canceled
+		return &s.result, &s.rig.Meter, context.Canceled
 	}
-	return &s.result, s.rig.Meter, nil
+	return &s.result, &s.rig.Meter, nil
 }
 
 // Timed replays a trace at a server: requests arrive by their timestamps, and overlap.

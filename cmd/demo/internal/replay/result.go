@@ -126,7 +126,7 @@ func (r *Result) measured(rig *engine.Rig) {
 		t := counters.Directions[d]
 		r.Copies = append(r.Copies, Copies{Direction: name, Pages: t.Copies, Bytes: t.Bytes, Seconds: t.Busy.Seconds()})
 	}
-	rig.Timings(func(o engine.Operation, t *engine.Timing) {
+	rig.Meter.Timings(func(o engine.Operation, t *engine.Timing) {
 		r.Calls = append(r.Calls, Calls{
 			Call: o.String(), Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
 			P50: t.Quantile(0.5).Seconds(), P99: t.Quantile(0.99).Seconds(), Max: t.Max.Seconds(),
@@ -188,7 +188,7 @@ func (r *Result) close(ctx context.Context, rig *engine.Rig, start time.Time, ke
 	}
 	r.measured(rig)
 	r.DeviceSeconds = rig.Now().Seconds()
-	r.EngineSeconds = rig.Total().Seconds()
+	r.EngineSeconds = rig.Meter.Total().Seconds()
 	r.Seconds = time.Since(start).Seconds()
 	return nil
 }

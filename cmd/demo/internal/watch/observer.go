@@ -61,20 +61,34 @@ func NewObserver(o Options) *Observer {
 
 // EngineOptions are those that the engine is started with.
 func (o *Observer) EngineOptions() []actors.Option {
-	return []actors.Option{actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
-		o.collector.Observe(ctx, request, began, err)
-		o.recorder.Observe(ctx, request, began, err)
-	}), actors.WithStageObserver(o.collector.ObserveStages), actors.WithPageObserver(pageSample, o.collector.ObservePage)}
+	return []actors.Option{
+		actors.WithCallObserver(o.call), actors.WithStageObserver(o.collector.ObserveStages),
+		actors.WithPageObserver(pageSample, o.collector.ObservePage),
+	}
 }
 
-// stages observes stages for the metrics and for another observer; nil: there is none.
-func (o *Observer) stages(other engine.StageObserver) engine.StageObserver {
-	if other == nil {
-		return o.collector.ObserveStages
+// call observes a call for the metrics and the page.
+func (o *Observer) call(ctx context.Context, request messages.Request, began time.Time, err error) {
+	o.collector.Observe(ctx, request, began, err)
+	o.recorder.Observe(ctx, request, began, err)
+}
+
+// join puts the observers in place of those of an engine that is to be started, which are
+// told as well.
+func (o *Observer) join(s *engine.Setup) {
+	calls, stages := s.OnCall, s.OnStages
+	s.OnCall, s.OnStages = o.call, o.collector.ObserveStages
+	if calls != nil {
+		s.OnCall = func(ctx context.Context, request messages.Request, began time.Time, err error) {
+			o.call(ctx, request, began, err)
+			calls(ctx, request, began, err)
+		}
 	}
-	return func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
-		o.collector.ObserveStages(ctx, request, marks, err)
-		other(ctx, request, marks, err)
+	if stages != nil {
+		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+			o.collector.ObserveStages(ctx, request, marks, err)
+			stages(ctx, request, marks, err)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 		if s.Trace != nil {
 			s.Trace(o.Operation)
 		}
-		s.OnStages = o.stages(s.OnStages) // in place of the one among EngineOptions
+		o.join(&s) // in place of those among EngineOptions
 		e, stop, err := engine.With(slices.Concat(options, o.EngineOptions())...)(s)
 		if err != nil {
 			return nil, nil, err
