@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Engine is what the demo asks of a cache engine. Its methods may be called
@@ -56,4 +57,17 @@ func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 		return nil, nil, err
 	}
 	return e, system.Shutdown, nil
+}
+
+// Readable gives an engine of package actors the names of kvactor.Engine's methods, for package wire.
+type Readable struct{ *actors.Engine }
+
+// Events reads what has changed.
+func (r Readable) Events(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
+	return r.EventsOf(ctx, id)
+}
+
+// Snapshot reads what is there.
+func (r Readable) Snapshot(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
+	return r.SnapshotOf(ctx, id)
 }

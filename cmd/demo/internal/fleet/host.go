@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
@@ -95,27 +92,22 @@ func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCo
 
 // spawn starts the engine with its store.
 func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engine.Engine, func(), error) {
-	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
-	system := actor.NewActorSystem(quiet)
-	options := []actors.Option{actors.WithClock(setup.Clock)}
+	var options []actors.Option
 	if store != nil {
 		options = append(options, actors.WithStore(actors.StoreConfig{
 			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1, WaitForCopies: s.AwaitSaves,
 		}))
 	}
-	e, err := actors.Spawn(system.Root, actors.Config{
-		Model: setup.Model, Cache: setup.Cache, Pages: setup.Pages, Device: setup.Device,
-	}, options...)
+	e, stop, err := engine.With(options...)(setup)
 	if err != nil {
-		system.Shutdown()
 		return nil, nil, err
 	}
-	h.engine = e
+	h.engine = e.(*actors.Engine)
 	if store == nil {
-		return e, system.Shutdown, nil
+		return e, stop, nil
 	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), awaitsSaves: s.AwaitSaves, link: s.StoreGbit * 1e9, modelled: h.modelled}
-	return h.stored, system.Shutdown, nil
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), awaitsSaves: s.AwaitSaves, link: s.StoreGbit * 1e9, modelled: h.modelled}
+	return h.stored, stop, nil
 }
 
 // Next gives the next request that has arrived. It implements serve.Source.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/offloader/stores"
@@ -99,14 +98,3 @@ func (l *local) match(names []kvevents.Hash) int { return l.mirror.Match(l.pools
 func (l *local) index() Index { return Index{Blocks: l.mirror.Len(), Events: l.events} }
 
 func (l *local) kill(ctx context.Context, _ Window) error { return l.host.kill(ctx) }
-
-// readable gives an engine of package actors the names of kvactor.Engine's methods.
-type readable struct{ *actors.Engine }
-
-func (r readable) Events(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
-	return r.EventsOf(ctx, id)
-}
-
-func (r readable) Snapshot(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
-	return r.SnapshotOf(ctx, id)
-}

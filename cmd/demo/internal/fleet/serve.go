@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/metrics/page"
@@ -69,7 +70,7 @@ func (c *child) open(ctx context.Context, s Settings, open OpenStore) (err error
 	}
 	// Windows end with a Poll, so a router that has followed to its end is exact.
 	c.publisher, err = wire.Start(ctx, wire.Options{
-		Source: readable{c.host.engine}, View: publish.Config{Pools: c.host.rig.Pools}, Config: wire.Default(), Interval: -1,
+		Source: engine.Readable{Engine: c.host.engine}, View: publish.Config{Pools: c.host.rig.Pools}, Config: wire.Default(), Interval: -1,
 	})
 	if err != nil {
 		return err

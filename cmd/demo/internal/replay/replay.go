@@ -190,7 +190,7 @@ func Timed(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	arrivals := &arrivals{session: s}
+	arrivals := &countedArrivals{Arrivals: Arrivals{Reader: s.reader, Limit: c.Limit}, session: s}
 	step := max(stepTokens, s.config.TokensPerBlock)
 	server, err := serve.New(serve.Config{
 		Rig: s.rig, Name: "replay", Model: c.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: step,

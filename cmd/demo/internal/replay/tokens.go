@@ -34,10 +34,10 @@ func appendBlock(tokens []messages.Token, block int32, n int) []messages.Token {
 	return tokens
 }
 
-// NewRequest makes a request of a trace's, with the number that tells it from others:
+// newRequest makes a request of a trace's, with the number that tells it from others:
 // tokens for its prompt, appended to the given ones, and for its answer. size is the
 // tokens of the trace's blocks.
-func NewRequest(t *trace.Request, number, size int, tokens []messages.Token) serve.Request {
+func newRequest(t *trace.Request, number, size int, tokens []messages.Token) serve.Request {
 	left := t.PromptTokens
 	for _, block := range t.Blocks {
 		tokens = appendBlock(tokens, block, min(size, left))

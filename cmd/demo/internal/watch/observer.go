@@ -17,7 +17,6 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
-	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/windows"
@@ -135,7 +134,7 @@ func (o *Observer) Attach(ctx context.Context, e *actors.Engine, pools []windows
 		p.Pprof = profiles()
 	}
 	publisher, err := wire.Start(ctx, wire.Options{
-		Source: source{e}, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
+		Source: engine.Readable{Engine: e}, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
 	})
 	switch {
 	case err == nil:
@@ -175,15 +174,4 @@ func (o *Observer) Close() {
 	if o.publisher != nil {
 		_ = o.publisher.Close(context.Background())
 	}
-}
-
-// source gives an engine of package actors the names of kvactor.Engine's methods.
-type source struct{ *actors.Engine }
-
-func (s source) Events(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
-	return s.EventsOf(ctx, r)
-}
-
-func (s source) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
-	return s.SnapshotOf(ctx, r)
 }
