@@ -185,7 +185,7 @@ const saveBytes = 2 << 30
 // pages first, so there must be some. fetch is how long admissions wait for it, list has
 // the options of the engine.
 func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetch time.Duration, list []actors.Option, done func() error, err error) {
-	if f.store.url == "" {
+	if f.store.URL == "" {
 		return 0, nil, func() error { return nil }, nil
 	}
 	if f.hostPages == 0 {

@@ -197,8 +197,8 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
 	f.limits = scheduler.Config{Running: 8, Waiting: 256, StepTokens: 256, Draft: 3}
 	f.reset = true
-	f.watch.aliases = []string{"vllm", "trtllm"}
-	f.store.url = "file://" + t.TempDir()
+	f.watch.Aliases = []string{"vllm", "trtllm"}
+	f.store.URL = "file://" + t.TempDir()
 	s, err := openService(t.Context(), f, io.Discard)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

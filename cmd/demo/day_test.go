@@ -253,7 +253,7 @@ func startDay(t *testing.T, d *disk) *started {
 	}
 	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 40, 24, 16, 64, 256
 	f.limits = scheduler.Config{Running: 4, Waiting: 256, StepTokens: 256}
-	f.watch.aliases = []string{"vllm", "trtllm"}
+	f.watch.Aliases = []string{"vllm", "trtllm"}
 	if d != nil {
 		f.config.Fetch = fetchTime
 		f.config.Options = []actors.Option{actors.WithStore(actors.StoreConfig{

@@ -90,7 +90,7 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
 	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
 	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
-	flags.StringVar(&f.store.url, "store", "", "`URL` of a store of the engines (default: memory; with --processes a temporary folder); its objects stay")
+	flags.StringVar(&f.store.URL, "store", "", "`URL` of a store of the engines (default: memory; with --processes a temporary folder); its objects stay")
 	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
 	flags.StringVar(&f.model, "model", fleet.Models[0], "`shape` of the pages: "+strings.Join(fleet.Models, ", "))
 	flags.StringVar(&f.save, "save", "commit", "`when` a page is saved: commit, when it is computed; reuse, when it is used again")
@@ -200,13 +200,13 @@ func runFleet(c *cobra.Command, f *fleetFlags) (failed error) {
 		return err
 	}
 	f.nonce = hex.EncodeToString(nonce)
-	if f.processes && f.store.url == "" {
+	if f.processes && f.store.URL == "" {
 		folder, err := os.MkdirTemp("", "kvactor-fleet-")
 		if err != nil {
 			return err
 		}
 		defer func() { failed = errors.Join(failed, os.RemoveAll(folder)) }()
-		f.store.url = "file://" + filepath.ToSlash(folder)
+		f.store.URL = "file://" + filepath.ToSlash(folder)
 	}
 	t := fleetTables{command: c, flags: f}
 	kills := []bool{false, true}
@@ -300,14 +300,14 @@ func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Cont
 	done = func() error { return nil }
 	if f.processes {
 		if v.store {
-			s.Store = f.store.url
+			s.Store = f.store.URL
 		}
 		return func(ctx context.Context, _ int) (fleet.Engine, error) { return f.process(ctx, c, s) }, done, nil
 	}
 	var store stores.Store
 	switch {
-	case v.store && f.store.url != "":
-		if store, err = storeurl.Open(c.Context(), f.store.url); err != nil {
+	case v.store && f.store.URL != "":
+		if store, err = storeurl.Open(c.Context(), f.store.URL); err != nil {
 			return nil, nil, statusError{fmt.Errorf("--store: %w", err), statusUsage}
 		}
 		done = store.Close

@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/plan"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/internal/cacheflags"
+	"github.com/kvactor/kvactor/cmd/internal/commandline"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
@@ -24,8 +25,8 @@ import (
 
 // planFlags are the flags of `demo plan`.
 type planFlags struct {
-	memory, hostMemory     plan.Size
-	hostFree               plan.Size
+	memory, hostMemory     commandline.Size
+	hostFree               commandline.Size
 	cache                  cacheflags.Flags
 	link, indexType        string
 	tp, seqLen, maxSeqLen  int

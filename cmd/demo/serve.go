@@ -17,7 +17,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
-	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics/page"
@@ -115,7 +115,7 @@ type service struct {
 	listener  net.Listener
 	api       *openai.Server
 
-	observer   *watch.Observer
+	observer   *observer.Observer
 	closeStore func() error
 }
 
@@ -163,7 +163,7 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 		}
 	}
 	if err == nil {
-		err = s.observer.Attach(ctx, s.runner.Engine.Actors(), s.runner.Engine.Pools())
+		err = s.observer.Attach(ctx, s.runner.Engine.Actors(), s.runner.Engine, s.runner.Engine.Pools())
 	}
 	if err != nil {
 		return nil, s.close(err)
@@ -185,7 +185,7 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 
 // close ends everything that is open.
 func (s *service) close(cause error) error {
-	s.observer.Close()
+	s.observer.Close(context.Background())
 	if s.listener != nil {
 		_ = s.listener.Close() // it may be closed already
 	}
@@ -244,10 +244,10 @@ func (s *service) introduce(ctx context.Context, notes io.Writer) {
 	fmt.Fprintf(notes, "  %s/v1  OpenAI's API\n", at)
 	fmt.Fprintf(notes, "  %s/  a page that shows the cache\n", at)
 	fmt.Fprintf(notes, "  %s/metrics  for Prometheus; /stats, /events, /health\n", at)
-	if f := s.flags; f.watch.events != "" {
+	if f := s.flags; f.watch.Events != "" {
 		fmt.Fprintln(notes, "  blocks are published over ZeroMQ (--events)")
 	}
-	if s.flags.store.url != "" {
+	if s.flags.store.URL != "" {
 		fmt.Fprintln(notes, "  pages are kept in a store (--store); a line here says when it fails and when it answers again")
 	}
 	stats, err := s.runner.Engine.Stats(ctx)

@@ -17,20 +17,16 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/internal/storeurl"
-	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // storeFlag is --store: where pages are kept beyond the process.
 type storeFlag struct {
-	url      string
-	required bool      // fail if the store cannot be opened at the start
-	notes    io.Writer // is told when the store fails and when it is back
+	storeurl.Flag
+	notes io.Writer // is told when the store fails and when it is back
 }
 
 func (f *storeFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "store", "", "keep computed pages at a `URL` and start from them: file:///a/folder, valkey://host:6379")
-	flags.BoolVar(&f.required, "store-required", false,
-		"end if the store cannot be opened; otherwise start without it and find it later")
+	f.Add(flags, "keep computed pages at a `URL` and start from them: file:///a/folder, valkey://host:6379")
 }
 
 // storeHostPages is how many host pages a pool has with a store unless a flag says it:
@@ -41,13 +37,10 @@ const storeHostPages = 256
 // and the rest is computed.
 const fetchTime = time.Second
 
-// openTime is how long the start waits for the store.
-const openTime = 2 * time.Second
-
 // attach makes engines of the configuration use the store. The caller closes it behind
 // the engine. path names the weights: their hash is a part of every key.
 func (f *storeFlag) attach(ctx context.Context, c *runner.Config, weights fs.FS, path string) (close func() error, err error) {
-	if f.url == "" {
+	if f.URL == "" {
 		return func() error { return nil }, nil
 	}
 	name, err := hashOf(weights, path)
@@ -72,20 +65,11 @@ func (f *storeFlag) logger() actors.Option {
 	return actors.WithLogger(slog.New(handler))
 }
 
-// open opens the store for engines of a model. The caller closes it behind them. A store that
-// cannot be opened yet keeps no engine from starting, unless the user says so.
+// open opens the store for engines of a model. The caller closes it behind them.
 func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig, error) {
-	store := stores.OpenLater(func(ctx context.Context) (stores.Store, error) {
-		return storeurl.Open(ctx, f.url)
-	})
-	limited, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	if err := store.Open(limited); err != nil {
-		err = fmt.Errorf("--store: %w", err)
-		if f.required || errors.Is(err, stores.ErrURL) {
-			return actors.StoreConfig{}, errors.Join(err, store.Close())
-		}
-		fmt.Fprintf(f.notes, "demo: %v; starting without it\n", err)
+	store, err := f.Open(ctx, "demo", f.notes)
+	if err != nil {
+		return actors.StoreConfig{}, err
 	}
 	return actors.StoreConfig{Store: store, Model: model, Save: actors.SaveOnCommit}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
@@ -158,7 +159,7 @@ func TestAStoreThatComesAfterTheStart(t *testing.T) {
 	address := server.Addr()
 	server.Close()
 
-	flag := storeFlag{url: "valkey://" + address, notes: t.Output()}
+	flag := storeFlag{storeurl.Flag{URL: "valkey://" + address}, t.Output()}
 	config, err := flag.open(t.Context(), "m")
 	require.NoError(t, err)
 	defer config.Store.Close()

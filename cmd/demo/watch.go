@@ -2,66 +2,35 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
-	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/metrics"
 )
 
 // watchFlags say how a server may be watched.
 type watchFlags struct {
-	events     string
-	aliases    []string
+	observer.Flags
 	showTokens bool
 	noLookup   bool
 	pprof      bool
 }
 
 func (f *watchFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.events, "events", "", "publish the cached blocks over ZeroMQ at an `endpoint`, such as tcp://127.0.0.1:5557, or as vLLM's kv_events_config says in JSON; they have tokens and salts")
-	flags.StringSliceVar(&f.aliases, "aliases", nil, "export metrics under the `names` of other engines, too: vllm, trtllm")
+	f.Add(flags)
 	flags.BoolVar(&f.showTokens, "show-tokens", false, "tell tokens and salts at /events")
 	flags.BoolVar(&f.noLookup, "no-lookup", false, "do not let visitors of the page look prompts up")
 	flags.BoolVar(&f.pprof, "pprof", false, "serve profiles at /debug/pprof/; they show the memory of the process")
 }
 
 // options are those of an observer.
-func (f *watchFlags) options() (o watch.Options, err error) {
-	o = watch.Options{ShowTokens: f.showTokens, NoLookup: f.noLookup, Pprof: f.pprof}
-	if o.Events, err = f.published(); err != nil {
-		return o, fmt.Errorf("--events: %w", err)
-	}
-	for _, name := range f.aliases {
-		switch name {
-		case "vllm":
-			o.Aliases |= metrics.AliasVLLM | metrics.AliasVLLMLegacy
-		case "trtllm":
-			o.Aliases |= metrics.AliasTensorRTLLM
-		default:
-			return o, fmt.Errorf("--aliases %s: want vllm or trtllm", name)
-		}
-	}
-	return o, nil
-}
-
-// published is the configuration of --events.
-func (f *watchFlags) published() (wire.Config, error) {
-	c := wire.Default()
-	if f.events == "" {
-		return c, nil
-	}
-	if strings.HasPrefix(strings.TrimSpace(f.events), "{") {
-		return wire.ParseConfig([]byte(f.events))
-	}
-	c.Enable, c.Endpoint = true, f.events
-	return c, c.Validate()
+func (f *watchFlags) options() (o observer.Options, err error) {
+	o = observer.Options{Events: wire.Default(), ShowTokens: f.showTokens, NoLookup: f.noLookup, Pprof: f.pprof}
+	return o, f.Read(&o.Events, &o.Aliases)
 }
 
 // observe prepares the engine of a service for being watched.
@@ -77,7 +46,7 @@ func (s *service) observe() error {
 	o.Waiting = func() int { return s.scheduler.Counters().Waiting }
 	o.Preemptions = func() int64 { return s.scheduler.Counters().Preemptions }
 	o.Generated = func() int64 { return s.scheduler.Counters().GeneratedTokens }
-	s.observer = watch.NewObserver(o)
+	s.observer = observer.New(o)
 	c := &s.flags.config
 	c.Options = append(c.Options, s.observer.EngineOptions()...)
 	c.Adjust, c.Trace = s.observer.Adjust, s.observer.Transfer

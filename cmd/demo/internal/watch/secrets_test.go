@@ -20,7 +20,9 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
@@ -55,20 +57,20 @@ type watched struct {
 
 // startWatched starts an engine whose observer has the options, and serves it to two tenants with
 // the same prompt: one without a salt and one with.
-func startWatched(t *testing.T, o Options) *watched {
+func startWatched(t *testing.T, o observer.Options) *watched {
 	w := &watched{}
-	observer := NewObserver(o)
+	watcher := observer.New(o)
 	logger := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	preset := engine.Tiny()
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, preset.Windows
-	observer.Adjust(&cache)
+	watcher.Adjust(&cache)
 	var attached *actors.Engine
 	rig, err := engine.Open(engine.Options{
 		Model: preset.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}},
 		Spawn: func(s engine.Setup) (engine.Engine, func(), error) {
-			s.Trace(observer.Operation)
-			e, stop, err := engine.With(append(observer.EngineOptions(), actors.WithLogger(logger))...)(s)
+			s.Trace(func(op sim.Operation) { transferred(watcher, op) })
+			e, stop, err := engine.With(append(watcher.EngineOptions(), actors.WithLogger(logger))...)(s)
 			if err == nil {
 				attached = e.(*actors.Engine)
 			}
@@ -76,12 +78,12 @@ func startWatched(t *testing.T, o Options) *watched {
 		},
 	})
 	require.NoError(t, err)
-	require.NoError(t, observer.Attach(t.Context(), attached, rig.Pools))
-	at, stop, err := page.Serve("127.0.0.1:0", observer.Page())
+	require.NoError(t, watcher.Attach(t.Context(), attached, engine.Readable{Engine: attached}, rig.Pools))
+	at, stop, err := page.Serve("127.0.0.1:0", watcher.Page())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		stop()
-		observer.Close()
+		watcher.Close(context.Background())
 		_, err := rig.Shutdown(context.Background())
 		require.NoError(t, err)
 	})
@@ -149,7 +151,7 @@ func plainName(t *testing.T, namespace messages.Namespace) string {
 // Neither the page, its numbers, its streams, the metrics nor the log have a token or a salt,
 // and none has the name of a salted block that who knows the salt could compute.
 func TestNothingTellsSecrets(t *testing.T) {
-	w := startWatched(t, Options{Title: "m", Aliases: metrics.AliasVLLM | metrics.AliasTensorRTLLM, Pprof: true})
+	w := startWatched(t, observer.Options{Title: "m", Aliases: metrics.AliasVLLM | metrics.AliasTensorRTLLM, Pprof: true})
 	all := w.answers(t)
 	salted := plainName(t, messages.Namespace{Salt: secretSalt})
 	require.NotEqual(t, salted, plainName(t, messages.Namespace{}))
@@ -161,7 +163,7 @@ func TestNothingTellsSecrets(t *testing.T) {
 		}
 	}
 	// Another start names the blocks otherwise: the names have a key of the start.
-	again := startWatched(t, Options{Title: "m"}).answers(t)["/events"]
+	again := startWatched(t, observer.Options{Title: "m"}).answers(t)["/events"]
 	assert.NotEqual(t, saltedNames(all["/events"]), saltedNames(again))
 	assert.Contains(t, again, plainName(t, messages.Namespace{}), "names without a salt stay")
 }
@@ -175,7 +177,7 @@ func saltedNames(text string) string {
 // With the flag the events have them, which shows that the search above finds them; the other
 // paths have none with it either.
 func TestShowTokensTellsThem(t *testing.T) {
-	w := startWatched(t, Options{Title: "m", ShowTokens: true})
+	w := startWatched(t, observer.Options{Title: "m", ShowTokens: true})
 	all := w.answers(t)
 	for _, secret := range []string{fmt.Sprint(secretTokens[0]), secretSalt, plainName(t, messages.Namespace{Salt: secretSalt})} {
 		assert.Contains(t, all["/events"], secret)

@@ -10,9 +10,15 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/metrics/page"
 )
 
@@ -52,17 +58,17 @@ func (w *Watcher) Spawn(s engine.Setup) (engine.Engine, func(), error) { return 
 // With is Spawn for an engine with options.
 func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 	return func(s engine.Setup) (engine.Engine, func(), error) {
-		o := NewObserver(Options{Title: w.title})
+		o := observer.New(observer.Options{Title: w.title})
 		o.Adjust(&s.Cache)
 		if s.Trace != nil {
-			s.Trace(o.Operation)
+			s.Trace(func(op sim.Operation) { transferred(o, op) })
 		}
-		o.join(&s) // in place of those among EngineOptions
+		join(o, &s) // in place of those among EngineOptions
 		e, stop, err := engine.With(slices.Concat(options, o.EngineOptions())...)(s)
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := o.Attach(context.Background(), e.(*actors.Engine), s.Pools); err != nil {
+		if err := o.Attach(context.Background(), e.(*actors.Engine), engine.Readable{Engine: e.(*actors.Engine)}, s.Pools); err != nil {
 			_, closed := e.(*actors.Engine).Close(context.Background())
 			stop()
 			return nil, nil, fmt.Errorf("%w, %w", err, closed)
@@ -70,8 +76,36 @@ func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 		w.current.Store(o.Page())
 		return e, func() {
 			w.current.CompareAndSwap(o.Page(), nil)
-			o.Close()
+			o.Close(context.Background())
 			stop()
 		}, nil
+	}
+}
+
+// join puts an observer in place of those of an engine that is to be started, which are told as
+// well.
+func join(o *observer.Observer, s *engine.Setup) {
+	calls, stages := s.OnCall, s.OnStages
+	s.OnCall, s.OnStages = o.Call, o.Stages
+	if calls != nil {
+		s.OnCall = func(ctx context.Context, request messages.Request, began time.Time, err error) {
+			o.Call(ctx, request, began, err)
+			calls(ctx, request, began, err)
+		}
+	}
+	if stages != nil {
+		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+			o.Stages(ctx, request, marks, err)
+			stages(ctx, request, marks, err)
+		}
+	}
+}
+
+// transferred tells an observer of a copy of a simulated device.
+func transferred(o *observer.Observer, op sim.Operation) {
+	if op.Kind == "copy" {
+		o.Transfer(gpu.Transfer{
+			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit, Start: op.Start, End: op.End,
+		})
 	}
 }

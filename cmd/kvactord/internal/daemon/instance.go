@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
 	"github.com/kvactor/kvactor/gpu/host"
 	"github.com/kvactor/kvactor/windows"
@@ -36,7 +37,7 @@ type instance struct {
 	stores      bool // there is a store
 	// saveBytes are the part of the memory for bytes on their way to the store.
 	saveBytes int64
-	observer  *observer
+	observer  *observer.Observer
 
 	sessions  int
 	idleSince time.Time
@@ -60,7 +61,7 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 	in := &instance{geometry: g, private: o.GetPrivate(), fetches: map[uint64]*fetch{}, seed: maphash.MakeSeed()}
 	in.ctx, in.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	in.observer = newObserver(c, o)
-	in.observer.adjust(&g.cache)
+	in.observer.Adjust(&g.cache)
 	counts, wrong := in.split(c, bytes)
 	if wrong != nil {
 		return nil, wrong
@@ -73,10 +74,10 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 	}
 	var err error
 	// Twice as much address space: sizes of pools are rounded to pages of the system.
-	if in.device, err = host.New(host.Config{MemoryBytes: 2*device + systemRoom, Trace: in.observer.transfer}); err != nil {
+	if in.device, err = host.New(host.Config{MemoryBytes: 2*device + systemRoom, Trace: in.observer.Transfer}); err != nil {
 		return nil, errorf(codeMemory, "%v", err)
 	}
-	options := append(in.observer.engineOptions(), actors.WithLogger(c.Log))
+	options := append(in.observed(c), actors.WithLogger(c.Log))
 	if c.Store != nil && !in.private {
 		store := *c.Store
 		store.Model = o.GetFingerprint()
@@ -90,7 +91,7 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 		return nil, refusal(errors.Join(err, in.device.Close()))
 	}
 	if err = in.share(); err == nil {
-		err = in.observer.attach(in.ctx, in)
+		err = in.observer.Attach(in.ctx, in.engine.Actors(), in.engine, in.pools)
 	}
 	if err != nil {
 		return nil, refusal(errors.Join(err, in.close(ctx)))
@@ -171,7 +172,7 @@ func (in *instance) share() error {
 func (in *instance) close(ctx context.Context) error {
 	in.cancel()
 	in.tasks.Wait()
-	in.observer.close(ctx)
+	in.observer.Close(ctx)
 	_, err := in.engine.Close(ctx)
 	for _, e := range in.exports {
 		err = errors.Join(err, e.Close())

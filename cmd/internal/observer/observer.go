@@ -1,6 +1,9 @@
-package watch
+// Package observer watches an engine for the commands that serve one: its page, its metrics and its
+// published events.
+package observer
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/http/pprof"
@@ -10,11 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvactor/kvactor/actors"
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/metrics"
@@ -25,11 +26,14 @@ import (
 // Options say what an Observer serves.
 type Options struct {
 	Title   string
+	Model   string      // in metrics; empty: Title
 	Events  wire.Config // its sockets are opened if it is enabled
 	Aliases metrics.Aliases
 	// ShowTokens makes the events over HTTP tell tokens and salts.
 	ShowTokens bool
 	NoLookup   bool
+	// NoEvents leaves out the events over HTTP, unless they are published as well.
+	NoEvents   bool
 	Pprof      bool
 	Encode     func(string) ([]messages.Token, error) // of prompts that are looked up
 	EncodeChat func(string) ([]messages.Token, error) // of these as a chat; nil: there are none
@@ -49,46 +53,34 @@ type Observer struct {
 	page      *page.Page
 }
 
-// NewObserver makes an observer. EngineOptions and Adjust go to the engine, Operation or
-// Transfer to its device, and Attach comes when it runs.
-func NewObserver(o Options) *Observer {
+// New makes an observer. EngineOptions and Adjust go to the engine, Transfer to its device,
+// and Attach comes when it runs.
+func New(o Options) *Observer {
 	if o.Events == (wire.Config{}) {
 		o.Events = wire.Default()
 	}
-	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions, Generated: o.Generated})}
+	return &Observer{o: o, collector: metrics.New(metrics.Options{
+		Model: cmp.Or(o.Model, o.Title), Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions, Generated: o.Generated,
+	})}
 }
 
 // EngineOptions are those that the engine is started with.
 func (o *Observer) EngineOptions() []actors.Option {
 	return []actors.Option{
-		actors.WithCallObserver(o.call), actors.WithStageObserver(o.collector.ObserveStages),
+		actors.WithCallObserver(o.Call), actors.WithStageObserver(o.Stages),
 		actors.WithPageObserver(pageSample, o.collector.ObservePage),
 	}
 }
 
-// call observes a call for the metrics and the page.
-func (o *Observer) call(ctx context.Context, request messages.Request, began time.Time, err error) {
+// Call observes a call for the metrics and the page.
+func (o *Observer) Call(ctx context.Context, request messages.Request, began time.Time, err error) {
 	o.collector.Observe(ctx, request, began, err)
 	o.recorder.Observe(ctx, request, began, err)
 }
 
-// join puts the observers in place of those of an engine that is to be started, which are
-// told as well.
-func (o *Observer) join(s *engine.Setup) {
-	calls, stages := s.OnCall, s.OnStages
-	s.OnCall, s.OnStages = o.call, o.collector.ObserveStages
-	if calls != nil {
-		s.OnCall = func(ctx context.Context, request messages.Request, began time.Time, err error) {
-			o.call(ctx, request, began, err)
-			calls(ctx, request, began, err)
-		}
-	}
-	if stages != nil {
-		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
-			o.collector.ObserveStages(ctx, request, marks, err)
-			stages(ctx, request, marks, err)
-		}
-	}
+// Stages observes the stages of a call for the metrics.
+func (o *Observer) Stages(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+	o.collector.ObserveStages(ctx, request, marks, err)
 }
 
 // pageSample is which share of the pages is followed: one in so many.
@@ -97,19 +89,10 @@ const pageSample = 64
 // eventBuffer is how many events the engine keeps for readers.
 const eventBuffer = 1 << 16
 
-// Adjust makes an engine keep events, and notes its configuration.
+// Adjust makes an engine keep events unless it keeps some already, and notes its configuration.
 func (o *Observer) Adjust(c *windows.Config) {
-	c.EventBufferMaxSize = max(c.EventBufferMaxSize, eventBuffer)
+	c.EventBufferMaxSize = cmp.Or(c.EventBufferMaxSize, eventBuffer)
 	o.collector.Configure(*c)
-}
-
-// Operation notes a copy of a simulated device.
-func (o *Observer) Operation(op sim.Operation) {
-	if op.Kind == "copy" {
-		o.Transfer(gpu.Transfer{
-			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit, Start: op.Start, End: op.End,
-		})
-	}
 }
 
 // Transfer notes a batch of copies of any device.
@@ -121,8 +104,8 @@ func (o *Observer) Transfer(t gpu.Transfer) {
 	})
 }
 
-// Attach starts to watch an engine.
-func (o *Observer) Attach(ctx context.Context, e *actors.Engine, pools []windows.Pool) error {
+// Attach starts to watch an engine, whose events source reads.
+func (o *Observer) Attach(ctx context.Context, e *actors.Engine, source wire.Source, pools []windows.Pool) error {
 	o.collector.Attach(e, pools)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.collector)
@@ -133,15 +116,15 @@ func (o *Observer) Attach(ctx context.Context, e *actors.Engine, pools []windows
 	if o.o.Pprof {
 		p.Pprof = profiles()
 	}
-	publisher, err := wire.Start(ctx, wire.Options{
-		Source: engine.Readable{Engine: e}, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
-	})
-	switch {
-	case err == nil:
-		o.publisher, p.Events = publisher, publisher
-	case o.o.Events.Enable:
-		return err
-	default: // A model without attention has nothing to publish, and its page no events.
+	if o.o.Events.Enable || !o.o.NoEvents {
+		publisher, err := wire.Start(ctx, wire.Options{
+			Source: source, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
+		})
+		if err == nil {
+			o.publisher, p.Events = publisher, publisher
+		} else if o.o.Events.Enable {
+			return err
+		} // A model without attention has nothing to publish, and its page no events.
 	}
 	o.page = page.New(p)
 	return nil
@@ -170,8 +153,8 @@ func (o *Observer) ServerInfo() http.Handler {
 }
 
 // Close ends the publisher. The engine may have ended.
-func (o *Observer) Close() {
+func (o *Observer) Close(ctx context.Context) {
 	if o.publisher != nil {
-		_ = o.publisher.Close(context.Background())
+		_ = o.publisher.Close(ctx)
 	}
 }
