@@ -10,8 +10,7 @@ import (
 )
 
 // raw is one JSON value, known to be valid, without space around it. Values
-// are cut out of the line when they are looked at: a prompt of a million tokens
-// costs no tree of a million nodes.
+// are cut out of the line when they are looked at.
 type raw []byte
 
 // kind is the type of a JSON value.
@@ -66,44 +65,49 @@ type field struct {
 // fields gives an object's members in order, and a name that stands twice:
 // readers differ in which of the two they take, so neither is taken.
 func (r raw) fields() (out []field, twice *string) {
+	d := json.NewDecoder(bytes.NewReader(r))
+	_, err := d.Token() // the brace
 	seen := make(map[string]bool)
-	for i := space(r, 1); r[i] != '}'; {
-		end := skip(r, i)
-		name := text(r[i:end])
-		if seen[name] {
-			return nil, &name
+	for err == nil && d.More() {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
 		}
-		seen[name] = true
-		i = space(r, space(r, end)+1) // past the colon
-		end = skip(r, i)
-		out = append(out, field{name, r[i:end]})
-		i = next(r, end)
+		text, _ := name.(string)
+		if seen[text] {
+			return nil, &text
+		}
+		seen[text] = true
+		out = append(out, field{text, raw(value)})
 	}
+	mustBeValid(r, err)
 	return out, nil
 }
 
 // each visits a list's items until one fails.
 func (r raw) each(visit func(i int, item raw) error) error {
-	n := 0
-	for i := space(r, 1); r[i] != ']'; n++ {
-		end := skip(r, i)
-		if err := visit(n, r[i:end]); err != nil {
+	var items []json.RawMessage
+	mustBeValid(r, json.Unmarshal(r, &items))
+	for i, item := range items {
+		if err := visit(i, raw(item)); err != nil {
 			return err
 		}
-		i = next(r, end)
 	}
 	return nil
 }
 
+// mustBeValid panics at an error in what parse has accepted.
+func mustBeValid(r raw, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("script: %.100q was valid JSON before: %v", r, err))
+	}
+}
+
 // text decodes a string.
 func text(r raw) string {
-	if bytes.IndexByte(r, '\\') < 0 {
-		return string(r[1 : len(r)-1])
-	}
 	var s string
-	if err := json.Unmarshal(r, &s); err != nil {
-		panic(fmt.Sprintf("script: %q was valid JSON before", r))
-	}
+	mustBeValid(r, json.Unmarshal(r, &s))
 	return s
 }
 
@@ -121,61 +125,4 @@ func integer(r raw) (int64, bool) {
 		return math.MaxInt64, true
 	}
 	return n, true
-}
-
-// space gives the index of the first byte at or after i that is not white.
-func space(r raw, i int) int {
-	for r[i] == ' ' || r[i] == '\t' || r[i] == '\n' || r[i] == '\r' {
-		i++
-	}
-	return i
-}
-
-// next steps from the end of a member or item to the next, or to the bracket.
-func next(r raw, i int) int {
-	i = space(r, i)
-	if r[i] == ',' {
-		return space(r, i+1)
-	}
-	return i
-}
-
-// skip gives the index behind the value at i.
-func skip(r raw, i int) int {
-	switch r[i] {
-	case '"':
-		return skipText(r, i)
-	case '{', '[':
-		return skipNested(r, i)
-	}
-	for i < len(r) && !bytes.ContainsRune([]byte(" \t\r\n,:]}"), rune(r[i])) {
-		i++
-	}
-	return i
-}
-
-func skipText(r raw, i int) int {
-	for i++; r[i] != '"'; i++ {
-		if r[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-func skipNested(r raw, i int) int {
-	for depth := 0; ; {
-		switch r[i] {
-		case '"':
-			i = skipText(r, i)
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-		i++
-	}
 }
