@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -29,6 +30,7 @@ type Engine interface {
 	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error
 	Pools() []messages.PoolInfo
+	DevicePools() []gpu.Pool // by PoolID
 	Close(context.Context) (int, error)
 }
 

@@ -75,7 +75,6 @@ type Rig struct {
 	Sim            simgroup.Simulated
 	Pools          []windows.Pool
 	Layouts        [][]host.Layout // by rank and PoolID
-	DevicePools    []gpu.Pool      // by PoolID
 	TokensPerBlock int
 	// Door and Running tell servers that share the engine when one is alone:
 	// admissions hold Door for reading and count what they admit in Running;
@@ -138,9 +137,8 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
-	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
 	setup := Setup{
-		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace,
+		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: r.Device, Clock: r.Now, Trace: trace,
 		OnCall: r.Meter.Observe, OnStages: o.OnStages,
 	}
 	if o.Clock != nil {
@@ -157,7 +155,6 @@ func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	var layouts []host.Layout
 	for _, p := range r.Pools {
 		layouts = append(layouts, host.NewLayout(p, host.Whole))
-		r.DevicePools = append(r.DevicePools, watched.handles[p.Name])
 	}
 	for rank := range gpu.Ranks(r.Device) {
 		r.Layouts = append(r.Layouts, host.OfRank(layouts, rank))
@@ -207,13 +204,14 @@ func (r *Rig) Verify(ctx context.Context) (checkedPages int, problems []string, 
 	if err != nil {
 		return 0, nil, err
 	}
-	bytes, err := r.PageBytes(ctx)
+	bytes, err := r.pageBytes(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
+	handles := r.DevicePools()
 	for rank, layouts := range r.Layouts {
 		read := func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
-			return bytes[rank](gpu.Slot{Pool: r.DevicePools[pool], Tier: tier, Page: page})
+			return bytes[rank](gpu.Slot{Pool: handles[pool], Tier: tier, Page: page})
 		}
 		v := host.Verifier{Layouts: layouts, Read: read}
 		checked, wrong := v.Verify(host.Claims{Blocks: blocks})
@@ -225,9 +223,9 @@ func (r *Rig) Verify(ctx context.Context) (checkedPages int, problems []string, 
 	return checkedPages, problems, nil
 }
 
-// PageBytes gives the bytes of pages at rest, by rank. Device pages are shown to kernels
+// pageBytes gives the bytes of pages at rest, by rank. Device pages are shown to kernels
 // only; on the simulated device what one has been shown stays valid.
-func (r *Rig) PageBytes(ctx context.Context) ([]gpu.PageBytes, error) {
+func (r *Rig) pageBytes(ctx context.Context) ([]gpu.PageBytes, error) {
 	stream, err := r.Sim.NewStream("look")
 	if err != nil {
 		return nil, err
@@ -239,29 +237,6 @@ func (r *Rig) PageBytes(ctx context.Context) ([]gpu.PageBytes, error) {
 	}
 	err = r.Sim.Sync(ctx, ticket)
 	return bytes, err
-}
-
-// creations watches which handles the pools of a device got, by name.
-type creations struct {
-	gpu.Device
-	mu      sync.Mutex
-	handles map[string]gpu.Pool
-}
-
-// CreatePool passes on and remembers.
-func (c *creations) CreatePool(s gpu.PoolSpec) (gpu.Pool, error) {
-	handle, err := c.Device.CreatePool(s)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.handles[s.Name] = handle
-	}
-	return handle, err
-}
-
-// Launch passes kernels on.
-func (c *creations) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
-	return c.Device.(gpu.Launcher).Launch(s, k)
 }
 
 // Preset is a model as the engine sees it, and what computing it costs.

@@ -68,10 +68,11 @@ func Open(s script.Setup) (*script.Rig, error) {
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
+	look := &host.Inspector{Launcher: device, Stream: compute, Drain: device.Drain} // nothing is under way when it is asked
 	rig := &script.Rig{
 		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(), Mode: host.Whole,
 		Drain:      func(context.Context) error { device.Drain(); return nil },
-		Bytes:      reader(checked, compute),
+		Bytes:      look.Bytes,
 		Hazards:    checked.Problems,
 		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
 		PanicActor: points.Arm,
@@ -127,19 +128,4 @@ func deviceMemory(s script.Setup) (int64, error) {
 			pages, bytes, maxPages, int64(maxBytes))
 	}
 	return memory, nil
-}
-
-// reader gives the bytes of pages at rest, as a kernel sees them.
-func reader(device *check.Device, stream gpu.Stream) func(gpu.Slot) []byte {
-	return func(s gpu.Slot) []byte {
-		if s.Tier == messages.Secondary {
-			return device.HostBytes(s.Pool, s.Page)
-		}
-		var bytes []byte
-		ticket, err := device.Launch(stream, gpu.Kernel{Label: "verify", Run: func(b gpu.PageBytes) { bytes = b(s) }})
-		if err != nil || device.Sync(context.Background(), ticket) != nil {
-			return nil
-		}
-		return bytes
-	}
 }

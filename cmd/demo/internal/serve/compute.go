@@ -21,6 +21,7 @@ const maxProblems = 32
 type Compute struct {
 	rig      *engine.Rig
 	stream   gpu.Stream
+	pools    []gpu.Pool // by PoolID
 	waits    []gpu.Ticket
 	checks   []touch
 	writes   []touch
@@ -51,7 +52,7 @@ func NewCompute(rig *engine.Rig, name string) (*Compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Compute{rig: rig, stream: stream}, nil
+	return &Compute{rig: rig, stream: stream, pools: rig.DevicePools()}, nil
 }
 
 // Wait makes the kernel wait for tickets.
@@ -93,7 +94,7 @@ func (c *Compute) touch(list []touch, links []host.Chain, from int, tables [][]m
 			end := min(len(links), (block+1)*tokens)
 			if page := table[block]; page != messages.NoPage {
 				list = append(list, touch{
-					slot: gpu.Slot{Pool: c.rig.DevicePools[p], Page: page},
+					slot: gpu.Slot{Pool: c.pools[p], Page: page},
 					pool: p, first: at - block*tokens, links: links[at:end], block: block,
 				})
 			}
