@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
@@ -20,19 +19,21 @@ import (
 // replayRun is one replay of the flags' list.
 type replayRun struct {
 	config replay.Config
-	play   func(context.Context, replay.Config) (*replay.Result, *engine.Meter, error)
+	play   func(context.Context, replay.Config) (*replay.Result, error)
 
 	result *replay.Result
-	meter  *engine.Meter // nil: the optimum, which has no engine
 	err    error
 	done   chan struct{} // closed when the fields above are set
 }
+
+// hasEngine tells whether an engine is measured: the optimum is computed.
+func (r *replayRun) hasEngine() bool { return r.config.Policy != paper.Optimal }
 
 // runs lists the replays: for each number of pages each policy, one request at a time and
 // then overlapping, as the flags say. The optimum reads the trace itself if t is nil.
 func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 	var list []*replayRun
-	add := func(c replay.Config, play func(context.Context, replay.Config) (*replay.Result, *engine.Meter, error)) {
+	add := func(c replay.Config, play func(context.Context, replay.Config) (*replay.Result, error)) {
 		if f.watcher != nil {
 			c.Spawn = f.watcher.Spawn
 		}
@@ -42,10 +43,7 @@ func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 		for _, policy := range f.policies {
 			c := f.config(path, policy, pages)
 			if policy == paper.Optimal {
-				add(c, func(ctx context.Context, c replay.Config) (*replay.Result, *engine.Meter, error) {
-					r, err := replay.Optimal(ctx, c, t)
-					return r, nil, err
-				})
+				add(c, func(ctx context.Context, c replay.Config) (*replay.Result, error) { return replay.Optimal(ctx, c, t) })
 				continue
 			}
 			if f.atomic {
@@ -97,7 +95,7 @@ func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
 			return errors.Join(err, f.soFar(c, runs[:i]))
 		}
 	}
-	if !f.json && (len(runs) > 1 || runs[0].meter == nil) {
+	if !f.json && (len(runs) > 1 || !runs[0].hasEngine()) {
 		if err := printComparison(c, results(runs)); err != nil {
 			return err
 		}
@@ -121,7 +119,7 @@ func startRuns(ctx context.Context, runs []*replayRun, jobs int, p *replayProgre
 		players.Go(func() {
 			for r := range next {
 				r.config.Progress = p.follow()
-				r.result, r.meter, r.err = r.play(ctx, r.config)
+				r.result, r.err = r.play(ctx, r.config)
 				p.ended(r)
 				close(r.done)
 			}
@@ -141,15 +139,15 @@ func (f *replayFlags) soFar(c *cobra.Command, ended []*replayRun) error {
 // finished prints a replay that has ended, unless the comparison will. One that a signal has
 // ended is printed as far as it came if it is the only one.
 func (f *replayFlags) finished(c *cobra.Command, r *replayRun) error {
-	if r.err != nil && (r.result == nil || f.json || r.meter == nil) {
+	if r.err != nil && (r.result == nil || f.json || !r.hasEngine()) {
 		return r.err
 	}
 	err := r.err
 	switch {
 	case f.json:
 		err = json.NewEncoder(c.OutOrStdout()).Encode(r.result)
-	case r.meter != nil && len(f.pages)*len(f.policies) == 1 && !(f.atomic && f.timed):
-		err = errors.Join(err, printReplay(c, r.result, r.meter))
+	case r.hasEngine() && len(f.pages)*len(f.policies) == 1 && !(f.atomic && f.timed):
+		err = errors.Join(err, printReplay(c, r.result))
 	}
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
@@ -54,7 +53,7 @@ func printComparison(c *cobra.Command, results []*replay.Result) error {
 const timedNote = `timed: requests overlap. A request cannot hit what one before it has not computed yet,
 running requests hold pages that cannot be evicted, and answers are stored, too.`
 
-func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error {
+func printReplay(c *cobra.Command, r *replay.Result) error {
 	t := report.Table{
 		Title:  fmt.Sprintf("%s, %s,\nblocks of %d tokens, %d + %d pages, %s", r.Trace, r.Mode, r.TokensPerBlock, r.Pages, r.HostPages, r.Policy),
 		Header: []string{"", "count", "share"},
@@ -79,7 +78,7 @@ func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error 
 	if _, err := fmt.Fprint(c.OutOrStdout(), thrashNote(r)); err != nil {
 		return err
 	}
-	return printTimings(c, meter, time.Duration(r.Seconds*float64(time.Second)))
+	return printCalls(c, r.Calls, r.EngineSeconds, r.Seconds)
 }
 
 // thrashNote says what helps where a tenth of the prompt tokens had been evicted a short while
@@ -95,15 +94,15 @@ func thrashNote(r *replay.Result) string {
 	return "The cache is too small for what is asked for again: try " + help + ".\n"
 }
 
-// printTimings prints what the engine's calls took.
-func printTimings(c *cobra.Command, meter *engine.Meter, wall time.Duration) error {
+// printCalls prints what the engine's calls took: all of them, in so many seconds.
+func printCalls(c *cobra.Command, calls []replay.Calls, total, wall float64) error {
+	duration := func(seconds float64) string { return report.Duration(time.Duration(seconds * float64(time.Second))) }
 	t := report.Table{
-		Title:  fmt.Sprintf("engine calls: %s of wall time, summed over hosts, in %s", report.Duration(meter.Total()), report.Duration(wall)),
+		Title:  fmt.Sprintf("engine calls: %s of wall time, summed over hosts, in %s", duration(total), duration(wall)),
 		Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"},
 	}
-	meter.Timings(func(o engine.Operation, m *engine.Timing) {
-		t.Row(o, report.Count(m.Calls), report.Count(m.Items), report.Duration(m.Quantile(0.5)),
-			report.Duration(m.Quantile(0.99)), report.Duration(m.Max), report.Duration(m.Total))
-	})
+	for _, k := range calls {
+		t.Row(k.Call, report.Count(k.Calls), report.Count(k.Items), duration(k.P50), duration(k.P99), duration(k.Max), duration(k.Seconds))
+	}
 	return t.Write(c.OutOrStdout(), report.Locale())
 }

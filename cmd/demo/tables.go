@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
@@ -42,7 +43,8 @@ func (r *tables) print(wall time.Duration) error {
 	if err := r.storeTimes(wall); err != nil {
 		return err
 	}
-	if err := printTimings(r.command, &r.play.rig.Meter, wall); err != nil {
+	meter := &r.play.rig.Meter
+	if err := printCalls(r.command, replay.CallsOf(meter), meter.Total().Seconds(), wall.Seconds()); err != nil {
 		return err
 	}
 	if err := r.picture(); err != nil {

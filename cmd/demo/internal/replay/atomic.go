@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
 	"github.com/kvactor/kvactor/internal/host"
@@ -15,10 +14,10 @@ import (
 )
 
 // Atomic replays a trace one request at a time.
-func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+func Atomic(ctx context.Context, c Config) (*Result, error) {
 	s, err := open(c, ModeAtomic, 1)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	compute, err := serve.NewCompute(s.rig, "replay")
 	if err != nil {

@@ -49,7 +49,7 @@ func TestDistancesAreTheEngines(t *testing.T) {
 	distances := paper.Measure(trace.Trace)
 	for _, capacity := range []int{1, 3, 10, 30, 50, 100, 200, distances.Distinct - 1, distances.Distinct} {
 		c := config(path, capacity)
-		r, _, err := Atomic(t.Context(), c)
+		r, err := Atomic(t.Context(), c)
 		require.NoError(t, err)
 		assert.Equal(t, distances.Hits(capacity), r.Hits, "%d blocks", capacity)
 	}
@@ -65,7 +65,7 @@ func TestTheEngineDoesNotBeatTheOptimum(t *testing.T) {
 		for _, policy := range windows.EvictionPolicies() {
 			c := config(path, pages)
 			c.Policy = policy
-			r, _, err := Atomic(t.Context(), c)
+			r, err := Atomic(t.Context(), c)
 			require.NoError(t, err)
 			assert.LessOrEqual(t, r.Hits, best.Hits, "%s with %d pages", policy, pages)
 			assert.Equal(t, best.Blocks, r.Blocks)
@@ -85,8 +85,8 @@ func repeats(t *testing.T, policy string) {
 	c := config(generate(t, 300, 5), 40)
 	c.Policy, c.HostPages = policy, 20
 	for _, kind := range []func() (*Result, error){
-		func() (*Result, error) { r, _, err := Atomic(t.Context(), c); return r, err },
-		func() (*Result, error) { r, _, err := Timed(t.Context(), c); return r, err },
+		func() (*Result, error) { r, err := Atomic(t.Context(), c); return r, err },
+		func() (*Result, error) { r, err := Timed(t.Context(), c); return r, err },
 	} {
 		first, err := kind()
 		require.NoError(t, err)

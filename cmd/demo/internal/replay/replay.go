@@ -158,7 +158,7 @@ func (s *session) progress(at time.Duration) {
 
 // close shuts everything down; cause is the error that ends the replay, if any. A replay whose
 // context has ended has a result all the same: that of the requests before.
-func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Meter, error) {
+func (s *session) close(ctx context.Context, cause error) (*Result, error) {
 	interrupted := cause != nil && ctx.Err() != nil && errors.Is(cause, ctx.Err())
 	if interrupted {
 		ctx, cause = context.WithoutCancel(ctx), nil
@@ -176,19 +176,19 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 	leaked, err := s.rig.Shutdown(context.WithoutCancel(ctx))
 	s.result.LeakedPages = leaked
 	if err := errors.Join(cause, err, s.reader.Close()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if interrupted {
-		return &s.result, &s.rig.Meter, context.Canceled
+		return &s.result, context.Canceled
 	}
-	return &s.result, &s.rig.Meter, nil
+	return &s.result, nil
 }
 
 // Timed replays a trace at a server: requests arrive by their timestamps, and overlap.
-func Timed(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+func Timed(ctx context.Context, c Config) (*Result, error) {
 	s, err := open(c, ModeTimed, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	arrivals := &countedArrivals{Arrivals: Arrivals{Reader: s.reader, Limit: c.Limit}, session: s}
 	step := max(stepTokens, s.config.TokensPerBlock)

@@ -126,12 +126,18 @@ func (r *Result) measured(rig *engine.Rig) {
 		t := counters.Directions[d]
 		r.Copies = append(r.Copies, Copies{Direction: name, Pages: t.Copies, Bytes: t.Bytes, Seconds: t.Busy.Seconds()})
 	}
-	rig.Meter.Timings(func(o engine.Operation, t *engine.Timing) {
-		r.Calls = append(r.Calls, Calls{
+	r.Calls = CallsOf(&rig.Meter)
+}
+
+// CallsOf are the calls that a meter has measured.
+func CallsOf(m *engine.Meter) (list []Calls) {
+	m.Timings(func(o engine.Operation, t *engine.Timing) {
+		list = append(list, Calls{
 			Call: o.String(), Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
 			P50: t.Quantile(0.5).Seconds(), P99: t.Quantile(0.99).Seconds(), Max: t.Max.Seconds(),
 		})
 	})
+	return list
 }
 
 // timed takes over what a server counted.

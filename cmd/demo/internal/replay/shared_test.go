@@ -71,7 +71,7 @@ func TestAtomicMatchesTheBaselines(t *testing.T) {
 			t.Run(name+"/"+strconv.Itoa(capacity), func(t *testing.T) {
 				t.Parallel()
 				c := config(filepath.Join(sharedTraces, baseline.File), capacity)
-				result, _, err := Atomic(t.Context(), c)
+				result, err := Atomic(t.Context(), c)
 				require.NoError(t, err)
 				assert.Equal(t, baseline.Hits["lru"][strconv.Itoa(capacity)], result.Hits)
 				assert.Equal(t, baseline.LookedUp, result.Blocks)
@@ -89,14 +89,14 @@ func TestRealEngine(t *testing.T) {
 	longest, _ := shape(t, path)
 	for _, capacity := range []int{longest / 2, longest, 3 * longest} {
 		c := config(path, capacity)
-		result, _, err := Atomic(t.Context(), c)
+		result, err := Atomic(t.Context(), c)
 		require.NoError(t, err)
 		assert.Equal(t, lru(t, path, capacity), result.Hits)
 		assert.Empty(t, result.Problems)
 	}
 	c := config(path, longest+12)
 	c.HostPages = 2 * longest
-	result, _, err := Timed(t.Context(), c)
+	result, err := Timed(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, 200, result.Requests)
 	assert.Positive(t, result.OffloadedPages)

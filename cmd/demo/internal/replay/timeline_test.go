@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
@@ -24,15 +23,14 @@ func sum(list []Interval) (total Interval) {
 func TestOverTimeAddsUp(t *testing.T) {
 	c := config(generate(t, 200, 21), 30)
 	c.HostPages, c.Intervals = 40, 12
-	for name, run := range map[string]func(context.Context, Config) (*Result, *engine.Meter, error){
+	for name, run := range map[string]func(context.Context, Config) (*Result, error){
 		"atomic": Atomic, "timed": Timed,
-		"optimal": func(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+		"optimal": func(ctx context.Context, c Config) (*Result, error) {
 			c.HostPages = 0
-			r, err := Optimal(ctx, c, nil)
-			return r, nil, err
+			return Optimal(ctx, c, nil)
 		},
 	} {
-		r, _, err := run(t.Context(), c)
+		r, err := run(t.Context(), c)
 		require.NoError(t, err)
 		require.Len(t, r.OverTime, 12, name)
 		assert.Empty(t, r.Problems)
@@ -69,7 +67,7 @@ func TestOverTimeAddsUp(t *testing.T) {
 
 // TestNoTimelineUnlessAsked, since it grows with the replay.
 func TestNoTimelineUnlessAsked(t *testing.T) {
-	r, _, err := Atomic(t.Context(), config(generate(t, 20, 1), 30))
+	r, err := Atomic(t.Context(), config(generate(t, 20, 1), 30))
 	require.NoError(t, err)
 	assert.Nil(t, r.OverTime)
 	assert.Nil(t, r.Stages)
