@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"slices"
 
 	"github.com/kvactor/kvactor/gpu/attention"
 )
@@ -98,22 +99,13 @@ func best(x []float32, n int) []int {
 	for range n {
 		top := -1
 		for i, v := range x {
-			if !contains(out, i) && (top < 0 || v > x[top]) {
+			if !slices.Contains(out, i) && (top < 0 || v > x[top]) {
 				top = i
 			}
 		}
 		out = append(out, top)
 	}
 	return out
-}
-
-func contains(list []int, x int) bool {
-	for _, v := range list {
-		if v == x {
-			return true
-		}
-	}
-	return false
 }
 
 // activation is a function of one number.
