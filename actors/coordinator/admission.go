@@ -61,12 +61,12 @@ import (
 // the sequences of the whole batch end: see recovery.go.
 type admission struct {
 	*shared
+	stages[admission]
 	batch   *promptBatch
 	taking  promptTaking // of the batch
 	request *messages.Admit
 	// prefetch is the request if it is none of an admission.
 	prefetch *messages.Prefetch
-	stage    string
 	next     int // the prompt to be decided about
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
@@ -75,22 +75,9 @@ type admission struct {
 	parked bool
 }
 
-// The stages.
-const (
-	admissionClaiming   = "claiming"   // the batch is being matched and claimed
-	admissionRefusing   = "refusing"   // pools take the claims of a refused prompt back
-	admissionParking    = "parking"    // pools take all claims back
-	admissionAwaiting   = "awaiting"   // the offloader learns what they were of in host memory
-	admissionTaking     = "taking"     // pools take pages and name victims
-	admissionMoving     = "moving"     // the offloader submits copies
-	admissionApplying   = "applying"   // the tree learns what moved and what is claimed
-	admissionFollowing  = "following"  // pools and host memory follow the tree
-	admissionCompleting = "completing" // pools add references of beams, drop what failed
-)
-
 // start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start(request any) {
-	a.lost, a.retrying, a.parked, a.stage = a.lost[:0], false, false, ""
+	a.lost, a.retrying, a.parked = a.lost[:0], false, false
 	if a.prefetch, _ = request.(*messages.Prefetch); a.prefetch != nil {
 		a.startPrefetch(a.prefetch)
 		return
@@ -110,41 +97,16 @@ func (a *admission) match() {
 		a.complete()
 		return
 	}
-	a.stage = admissionClaiming
+	a.claim()
 	a.batch.send()
 }
 
-// resume does the stage that follows.
-func (a *admission) resume() {
-	switch a.stage {
-	case admissionClaiming:
-		if a.batch.resume() {
-			a.decide()
-		}
-	case admissionRefusing:
-		a.out.pools.received()
-		a.batch.recountSources()
+// claim waits until the batch is matched and claimed, in stages of its own.
+func (a *admission) claim() { a.wait(a, "claiming", (*admission).claiming) }
+
+func (a *admission) claiming() {
+	if a.batch.proceed() {
 		a.decide()
-	case admissionParking:
-		a.unclaimed()
-	case admissionAwaiting:
-		a.out.move.received()
-		a.endParked()
-	case admissionTaking:
-		a.stage = admissionMoving
-		a.taking.taken()
-	case admissionMoving:
-		a.moved()
-	case admissionApplying:
-		a.stage = admissionFollowing
-		a.out.applied()
-		a.out.followUp()
-	case admissionFollowing:
-		a.out.followed()
-		a.complete()
-	case admissionCompleting:
-		a.out.followed()
-		a.answer()
 	}
 }
 
@@ -160,7 +122,7 @@ func (a *admission) decide() {
 		// Matched again, the prompt may reuse less, and it may claim pages that copies of
 		// prompts before it count on; so it is looked at again when that is done.
 		if b.withdrawUnusable(a.next) {
-			a.stage = admissionClaiming
+			a.claim()
 			return
 		}
 		// It has claimed nothing, and a working page would hold no state.
@@ -182,7 +144,7 @@ func (a *admission) decide() {
 		}
 		return
 	}
-	a.stage = admissionTaking
+	a.wait(a, "taking", (*admission).taken)
 	a.out.pools.reset()
 	a.taking.take()
 }
@@ -207,8 +169,15 @@ func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
 	// The prompt is done: when its claims are back, the next one is decided about.
 	a.next++
 	a.batch.refuse(it, refusal)
-	a.stage = admissionRefusing
+	a.wait(a, "refusing", (*admission).withdrawn)
 	a.out.pools.send()
+}
+
+// withdrawn goes on with the next prompt when the claims of a refused one are back.
+func (a *admission) withdrawn() {
+	a.out.pools.received()
+	a.batch.recountSources()
+	a.decide()
 }
 
 // mayPark tells whether the batch waits because the prompt that is decided about
@@ -242,8 +211,14 @@ func (a *admission) park(refusal *messages.Refusal) {
 			a.batch.unclaim(it, it.pools)
 		}
 	}
-	a.stage = admissionParking
+	a.wait(a, "parking", (*admission).unclaimed)
 	a.out.pools.send()
+}
+
+// taken orders the copies into the pages.
+func (a *admission) taken() {
+	a.wait(a, "moving", (*admission).moved)
+	a.taking.taken()
 }
 
 // moved tells the tree what moved and what was claimed. A prompt whose transfer
@@ -267,19 +242,31 @@ func (a *admission) moved() {
 		if it.input >= 0 {
 			it.inputReady = slices.Clone(a.out.move.tickets(it.input))
 		}
-		a.claim(i)
+		a.claimReused(i)
 	}
 	// A cold prompt that has evicted nothing tells the tree nothing.
 	if !a.out.changeNeeded() {
 		a.complete()
 		return
 	}
-	a.stage = admissionApplying
+	a.wait(a, "applying", (*admission).applied)
 	a.out.apply()
 }
 
-// claim tells the tree what a prompt reuses.
-func (a *admission) claim(i int) {
+// applied makes pools and host memory follow the tree.
+func (a *admission) applied() {
+	a.wait(a, "following", (*admission).followed)
+	a.out.applied()
+	a.out.followUp()
+}
+
+func (a *admission) followed() {
+	a.out.followed()
+	a.complete()
+}
+
+// claimReused tells the tree what a prompt reuses.
+func (a *admission) claimReused(i int) {
 	it := &a.batch.items[i]
 	source := a.taking.takeover(i)
 	if it.refused != nil {
@@ -331,7 +318,7 @@ func (a *admission) complete() {
 	// with the host pages.
 	a.out.move.forgetHost(a.lost)
 	a.lost = a.lost[:0]
-	a.stage = admissionCompleting
+	a.wait(a, "completing", (*admission).answer)
 	a.out.followUp()
 }
 
@@ -379,6 +366,7 @@ func (a *admission) dropAll(it *prompt) {
 // answer fills in the answers of all prompts but those whose transfers failed:
 // these are admitted again.
 func (a *admission) answer() {
+	a.out.followed()
 	if a.prefetch != nil {
 		a.batch.end()
 		a.end()
@@ -427,7 +415,6 @@ func (a *admission) retry() {
 
 // end answers the request, or puts it into the admission queue.
 func (a *admission) end() {
-	a.stage = ""
 	if !a.parked {
 		a.kernel.reply()
 		return
@@ -443,7 +430,7 @@ func (a *admission) String() string {
 	if a.prefetch != nil {
 		name = "prefetch"
 	}
-	if a.stage == admissionClaiming {
+	if a.stage == "claiming" {
 		return fmt.Sprintf("%s: claiming: %v", name, a.batch.stage)
 	}
 	return fmt.Sprintf("%s: %v", name, a.stage)

@@ -28,24 +28,15 @@ import (
 // tokens and pages, and commits nothing.
 type extension struct {
 	*shared
+	stages[extension]
 	batch      *stepBatch
 	committing *commitStages
 	request    *messages.Append
-	stage      string
 }
-
-// The stages.
-const (
-	extensionInspecting = "inspecting"  // pools say who else holds the pages that are written to
-	extensionTaking     = "taking"      // pools take pages and name victims
-	extensionMoving     = "moving"      // the offloader submits copies
-	extensionTakingBack = "taking back" // pools take back the pages of steps whose copies failed
-	extensionCommitting = "committing"  // see commitStages
-)
 
 // start enters the steps that are right.
 func (e *extension) start(request any) {
-	e.request, e.stage = request.(*messages.Append), ""
+	e.request = request.(*messages.Append)
 	b, r := e.batch, e.request
 	b.reset()
 	e.committing.reset()
@@ -70,31 +61,11 @@ func (e *extension) start(request any) {
 		s.Usage.SetAfter(it.after)
 	}
 	if e.inspect() {
-		e.stage = extensionInspecting
+		e.wait(e, "append: inspecting", (*extension).inspected)
 		e.out.pools.send()
 		return
 	}
 	e.take()
-}
-
-// resume does the stage that follows.
-func (e *extension) resume() {
-	switch e.stage {
-	case extensionInspecting:
-		e.inspected()
-		e.take()
-	case extensionTaking:
-		e.taken()
-	case extensionMoving:
-		e.moved()
-	case extensionTakingBack:
-		e.out.followed()
-		e.commit()
-	case extensionCommitting:
-		if e.committing.resume() {
-			e.kernel.reply()
-		}
-	}
 }
 
 // take decides about the steps in order and takes the pages of those that fit.
@@ -117,7 +88,7 @@ func (e *extension) take() {
 		e.commit()
 		return
 	}
-	e.stage = extensionTaking
+	e.wait(e, "append: taking", (*extension).taken)
 	e.out.pools.send()
 }
 
@@ -208,7 +179,7 @@ func (e *extension) taken() {
 			e.fillTables(it)
 		}
 	}
-	e.stage = extensionMoving
+	e.wait(e, "append: moving", (*extension).moved)
 	e.out.move.send()
 }
 
@@ -351,14 +322,25 @@ func (e *extension) moved() {
 		return
 	}
 	e.out.unackedMoves = e.out.change.Moves // the tree is told of them after this
-	e.stage = extensionTakingBack
+	e.wait(e, "append: taking back", (*extension).tookBack)
 	e.out.followUp()
+}
+
+func (e *extension) tookBack() {
+	e.out.followed()
+	e.commit()
 }
 
 // commit commits what the steps compute; the change of the tree has what moved.
 func (e *extension) commit() {
-	e.stage = extensionCommitting
+	e.wait(e, committing, (*extension).committed)
 	e.committing.begin()
+}
+
+func (e *extension) committed() {
+	if e.committing.proceed() {
+		e.kernel.reply()
+	}
 }
 
 // undo takes back what the steps have done to their sequences, which are tokens and tables: they
@@ -370,8 +352,8 @@ func (e *extension) undo() {
 
 // String names the stage.
 func (e *extension) String() string {
-	if e.stage == extensionCommitting {
+	if e.stage == committing {
 		return fmt.Sprintf("append: committing: %v", e.committing.stage)
 	}
-	return fmt.Sprintf("append: %v", e.stage)
+	return e.stage
 }

@@ -21,6 +21,7 @@ import (
 // between rounds. So all actors describe the same moment.
 type audit struct {
 	*shared
+	stages[audit]
 	request *inspect.Check
 	own     func() error // what the coordinator alone knows
 
@@ -66,6 +67,7 @@ func (a *audit) start(request any) {
 			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p, a.counts.device[p].Total), Tenants: a.tenants(p),
 		})
 	}
+	a.wait(a, "check: asking", (*audit).end)
 	a.kernel.toTree(&a.tree)
 	a.kernel.toOffloader(&a.offloader)
 	for p := range a.pools {
@@ -90,8 +92,8 @@ func (a *audit) tenants(p int) []protocol.Tenant {
 	return of
 }
 
-// resume joins every problem.
-func (a *audit) resume() {
+// end joins every problem.
+func (a *audit) end() {
 	// Each actor has walked its own structure; what follows is what they say of each other.
 	problems := []error{a.tree.Problem, a.offloader.Problem, a.own()}
 	for p := range a.pools {
@@ -140,6 +142,3 @@ func (a *audit) compareAttached(p int) error {
 	}
 	return errors.Join(problems...)
 }
-
-// String names the stage.
-func (a *audit) String() string { return "check: asking" }

@@ -46,7 +46,7 @@ func (w hostWaits) clear() {
 // unclaimed tells the offloader what a batch that waits has matched.
 func (a *admission) unclaimed() {
 	a.out.pools.received()
-	a.stage = admissionAwaiting
+	a.wait(a, "awaiting", (*admission).endParked)
 	a.out.move.reset()
 	a.batch.waits.tell(&a.out.move, &a.out.pools)
 	a.out.move.send()
@@ -55,6 +55,7 @@ func (a *admission) unclaimed() {
 // endParked ends the sequences of a batch that waits; when it is tried again, it
 // begins with its first stage.
 func (a *admission) endParked() {
+	a.out.move.received()
 	for i := range a.batch.items {
 		a.endRefused(&a.batch.items[i])
 	}

@@ -25,21 +25,21 @@ import (
 // the page of the source over.
 //
 // Prompts refer to their matches by index, since both arrays grow while prompts are entered.
-// next, limit and rematch belong to one prompt at a time: the batch matches prompts again one
+// at, limit and rematch belong to one prompt at a time: the batch matches prompts again one
 // after the other.
 type promptBatch struct {
 	*shared
-	stage string
+	stages[promptBatch]
 	items []prompt
 	// storedOnly: a prefetch, which takes no page but for what is stored.
 	storedOnly bool
 
 	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
-	next    int            // the prompt that is looked at
+	at      int            // the prompt that is looked at
 	limit   int            // of its tokens, when it is matched again
 	// rejecting: prompts whose sources no one may reuse are being matched again;
-	// next is the one under way.
+	// at is the one under way.
 	rejecting bool
 
 	sources []sourcePages // by pool
@@ -47,15 +47,8 @@ type promptBatch struct {
 	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
 }
 
-// The stages. After batchReady nothing is under way.
-const (
-	batchMatching    = "matching"    // the tree finds the prefixes of all prompts
-	batchClaiming    = "claiming"    // pools claim what was found, and say who holds the sources
-	batchWithdrawing = "withdrawing" // pools take the claims of one prompt back
-	batchRematching  = "rematching"  // the tree matches it again, without partial reuse
-	batchReclaiming  = "reclaiming"  // pools claim what was found then
-	batchReady       = "ready"
-)
+// batchReady is the stage after the last: nothing is under way.
+const batchReady = "ready"
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
@@ -71,7 +64,7 @@ func (b *promptBatch) reset(storedOnly bool) {
 // forgetDecisions makes the batch one of which nothing has been decided. The caller has seen to
 // it that no prompt of the batch has pages or claims.
 func (b *promptBatch) forgetDecisions() {
-	b.next, b.rejecting = 0, false
+	b.at, b.rejecting = 0, false
 	b.claims.clear()
 	b.waits.clear()
 	for p := range b.sources {
@@ -115,31 +108,15 @@ func (b *promptBatch) send() {
 		b.stage = batchReady
 		return
 	}
-	b.stage = batchMatching
+	b.wait(b, "matching", (*promptBatch).claimAll)
 	b.match.Epoch = b.kernel.epoch
 	b.kernel.toTree(&b.match)
 }
 
-// resume goes on when an answer has come. It returns true when the batch is ready.
-func (b *promptBatch) resume() bool {
-	switch b.stage {
-	case batchMatching:
-		b.claimAll()
-	case batchClaiming:
-		b.claimed()
-	case batchWithdrawing:
-		b.matchAgain()
-	case batchRematching:
-		b.claimAgain()
-	case batchReclaiming:
-		b.out.pools.received()
-		b.recountSources()
-		b.stage = batchReady
-		// On to the next prompt whose source no one may reuse.
-		if b.rejecting {
-			b.rejectSources()
-		}
-	case batchReady:
+// proceed goes on when an answer has come. It returns true when the batch is ready.
+func (b *promptBatch) proceed() bool {
+	if b.stage != batchReady {
+		b.resume()
 	}
 	return b.stage == batchReady
 }
@@ -168,7 +145,7 @@ func (b *promptBatch) claimAll() {
 			b.inspectCheckpoint(i)
 		}
 	}
-	b.stage = batchClaiming
+	b.wait(b, "claiming", (*promptBatch).claimed)
 	b.out.pools.send()
 }
 
@@ -223,7 +200,7 @@ func (b *promptBatch) claimed() {
 	}
 	// Takeovers that are not allowed are found here, before any prompt is decided about: the
 	// claims of a prompt that goes without its source may take pages that others count on.
-	b.next, b.rejecting = 0, true
+	b.at, b.rejecting = 0, true
 	b.rejectSources()
 }
 
@@ -231,14 +208,14 @@ func (b *promptBatch) claimed() {
 // its claims, too, are made before any prompt is decided about. It returns as soon as one of
 // them is on its way, and goes on behind it when that has claimed what it matches.
 func (b *promptBatch) rejectSources() {
-	for ; b.next < len(b.items); b.next++ {
-		it := &b.items[b.next]
-		if it.refused == nil && it.reuse == messages.PartialNone && b.hasSource(b.next) {
-			b.withdrawSource(b.next, b.match.Items[it.self].Limit)
+	for ; b.at < len(b.items); b.at++ {
+		it := &b.items[b.at]
+		if it.refused == nil && it.reuse == messages.PartialNone && b.hasSource(b.at) {
+			b.withdrawSource(b.at, b.match.Items[it.self].Limit)
 			return
 		}
 	}
-	b.next, b.rejecting = 0, false
+	b.at, b.rejecting = 0, false
 	b.stage = batchReady
 }
 
@@ -247,7 +224,7 @@ func (b *promptBatch) rejectSources() {
 // with the limit that it had, because a window that ends at a block boundary reaches
 // further back.
 func (b *promptBatch) withdrawSource(i, limit int) {
-	b.next, b.limit = i, limit
+	b.at, b.limit = i, limit
 	// The page that the prompt would have taken over is there for others again.
 	if it := &b.items[i]; it.reuse == messages.PartialTakeover {
 		for p := range b.self.end {
@@ -258,7 +235,7 @@ func (b *promptBatch) withdrawSource(i, limit int) {
 	}
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
-	b.stage = batchWithdrawing
+	b.wait(b, "withdrawing", (*promptBatch).matchAgain)
 	b.out.pools.send()
 }
 
@@ -296,31 +273,41 @@ func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 func (b *promptBatch) matchAgain() {
 	b.out.pools.received()
 	b.recountSources()
-	m := &b.match.Items[b.items[b.next].self]
+	m := &b.match.Items[b.items[b.at].self]
 	m.Partial = false
 	m.Multimodal = nil // the tokens hold their symbols already
 	b.rematch.Epoch = b.kernel.epoch
 	b.rematch.Items = append(b.rematch.Items[:0], *m)
 	b.rematch.Items[0].Limit = b.limit
-	b.stage = batchRematching
+	b.wait(b, "rematching", (*promptBatch).claimAgain)
 	b.kernel.toTree(&b.rematch)
 }
 
 // claimAgain claims what the prompt matches without partial reuse. Why it matches
 // no more is a matter of the prompt as it asked first.
 func (b *promptBatch) claimAgain() {
-	it := &b.items[b.next]
+	it := &b.items[b.at]
 	m := &b.match.Items[it.self]
 	reach, lacking, limit := m.Reach, m.Lacking, m.Limit
 	*m = b.rematch.Items[0]
 	m.Reach, m.Lacking, m.Limit = reach, lacking, limit
 	it.reuse = messages.PartialNone
 	b.out.pools.reset()
-	b.claim(b.next, b.self)
+	b.claim(b.at, b.self)
 	b.inspectClaims(it)
-	b.inspectCheckpoint(b.next)
-	b.stage = batchReclaiming
+	b.inspectCheckpoint(b.at)
+	b.wait(b, "reclaiming", (*promptBatch).reclaimed)
 	b.out.pools.send()
+}
+
+// reclaimed goes on to the next prompt whose source no one may reuse.
+func (b *promptBatch) reclaimed() {
+	b.out.pools.received()
+	b.recountSources()
+	b.stage = batchReady
+	if b.rejecting {
+		b.rejectSources()
+	}
 }
 
 // end ends the sequence of a batch of one prompt. Lookups and prefetches open the sequence for

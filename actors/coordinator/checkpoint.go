@@ -150,7 +150,7 @@ func (c *commitStages) copyCheckpoints() {
 			c.askWorkingPages(it)
 		}
 	}
-	c.stage = commitCopying
+	c.wait(c, "copying", (*commitStages).attachCheckpoints)
 	c.out.move.send()
 }
 
@@ -193,7 +193,7 @@ func (c *commitStages) attachCheckpoints() {
 		it := &c.checkpoints.steps[k]
 		c.offerEnd(it).End.Lacks = it.end.Lacks[:0]
 	}
-	c.stage = commitAttaching
+	c.wait(c, "attaching", (*commitStages).attached)
 	c.out.apply()
 }
 
@@ -257,6 +257,12 @@ func (c *commitStages) noteEnds() {
 	}
 }
 
+func (c *commitStages) attached() {
+	c.out.applied()
+	c.noteEnds()
+	c.finishWave()
+}
+
 // finishWave ends the wave and goes on with what is next.
 func (c *commitStages) finishWave() {
 	m := &c.checkpoints
@@ -264,7 +270,6 @@ func (c *commitStages) finishWave() {
 	if !m.pending() {
 		c.dropCheckpoints()
 	}
-	c.stage = commitFollowing
 	c.takeNext()
 }
 

@@ -22,6 +22,7 @@ import (
 // transactions empties them when it starts, so neither finds what the other has left.
 type commit struct {
 	*shared
+	stages[commit]
 	batch      *stepBatch
 	committing *commitStages // its stage is that of the commit
 	request    *messages.Commit
@@ -59,21 +60,21 @@ func (c *commit) start(request any) {
 	c.out.resetChange()
 	// Without forks nothing has to be asked, and the commit begins with the tree.
 	if c.inspectForks() {
-		c.committing.stage = commitInspecting
+		c.wait(c, "inspecting", (*commit).forksInspected)
 		c.out.pools.send()
 		return
 	}
+	c.commit()
+}
+
+// commit goes on with the stages that an Append has as well.
+func (c *commit) commit() {
+	c.wait(c, committing, (*commit).committed)
 	c.committing.begin()
 }
 
-// resume does the stage that follows.
-func (c *commit) resume() {
-	if c.committing.stage == commitInspecting {
-		c.forksInspected()
-		c.committing.begin()
-		return
-	}
-	if c.committing.resume() {
+func (c *commit) committed() {
+	if c.committing.proceed() {
 		c.kernel.reply()
 	}
 }
@@ -136,6 +137,7 @@ func (c *commit) forksInspected() {
 		}
 		next++
 	}
+	c.commit()
 }
 
 // unstored are the inspected pages, NoPage for those that cache something.
@@ -155,4 +157,9 @@ func unstored(op *protocol.PoolOp) []messages.PageID {
 func (c *commit) undo() { c.batch.shareOffered() }
 
 // String names the stage.
-func (c *commit) String() string { return fmt.Sprintf("commit: %v", c.committing.stage) }
+func (c *commit) String() string {
+	if c.stage == committing {
+		return fmt.Sprintf("commit: %v", c.committing.stage)
+	}
+	return fmt.Sprintf("commit: %v", c.stage)
+}

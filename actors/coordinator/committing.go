@@ -17,29 +17,17 @@ import (
 // a failure of an actor leaves them as they were.
 type commitStages struct {
 	*shared
+	stages[commitStages]
 	batch *stepBatch
-	stage string
 	// checkpoints are those that the steps make. They are made before next chunks take
 	// pages, which could evict the blocks that they belong to.
 	checkpoints checkpointMaking
 }
 
-// The stages.
-const (
-	commitInspecting     = "inspecting"      // a Commit only: pools say what the pages of forks cache
-	commitStoring        = "storing"         // the tree stores blocks
-	commitFollowing      = "following"       // pools and host memory follow; windows move; next chunks and checkpoints take pages
-	commitCopying        = "copying"         // the offloader copies working pages to checkpoints
-	commitAttaching      = "attaching"       // the tree learns of the checkpoints
-	commitMoving         = "moving"          // the offloader takes victims of the next chunks
-	commitApplying       = "applying"        // the tree learns what moved
-	commitFollowingMoves = "following moves" // pools and host memory follow
-)
+// committing is the stage of an Append that is in the stages of its commit.
+const committing = "committing"
 
-func (c *commitStages) reset() {
-	c.stage = ""
-	c.checkpoints.reset()
-}
+func (c *commitStages) reset() { c.checkpoints.reset() }
 
 // begin offers what the steps have computed to the tree.
 func (c *commitStages) begin() {
@@ -81,7 +69,7 @@ func (c *commitStages) begin() {
 	}
 	// Also when steps before the commit have moved blocks: the change has their moves.
 	if c.out.changeNeeded() {
-		c.stage = commitStoring
+		c.wait(c, "storing", (*commitStages).stored)
 		c.out.apply()
 		return
 	}
@@ -143,7 +131,6 @@ func (c *commitStages) follow() {
 			c.dropDrafts(it)
 		}
 	}
-	c.stage = commitFollowing
 	c.takeNext()
 }
 
@@ -170,6 +157,7 @@ func (c *commitStages) markKernel(it *step) {
 // takeNext takes the pages of the next checkpoints, or, when all of them are made, those
 // of the next chunks.
 func (c *commitStages) takeNext() {
+	c.wait(c, "following", (*commitStages).followed)
 	// A next chunk may evict, in an attention pool, the block that a checkpoint is made for.
 	if c.checkpoints.pending() {
 		c.takeCheckpoints()
@@ -295,47 +283,47 @@ func (c *commitStages) nextChunk(it *step) {
 	}
 }
 
-// resume does the stage that follows. It returns true when the commit is done.
-func (c *commitStages) resume() (done bool) {
-	switch c.stage {
-	case commitStoring:
-		c.out.applied()
-		c.noteStored()
-		c.follow()
-	case commitFollowing:
-		c.out.followed()
-		// This stage is passed for each wave of checkpoints, and a last time for the next
-		// chunks.
-		if c.checkpoints.taken() {
-			c.copyCheckpoints()
-			return false
-		}
-		return c.moveVictims()
-	case commitCopying:
-		c.attachCheckpoints()
-	case commitAttaching:
-		c.out.applied()
-		c.noteEnds()
-		c.finishWave()
-	case commitMoving:
-		c.out.resetChange()
-		c.out.moved()
-		c.batch.copyTickets()
-		if !c.out.changeNeeded() {
-			return c.commitAll()
-		}
-		c.stage = commitApplying
-		c.out.apply()
-	case commitApplying:
-		c.stage = commitFollowingMoves
-		c.out.applied()
-		c.out.followUp()
-	case commitFollowingMoves:
-		c.out.followed()
-		return c.commitAll()
-	case "", commitInspecting:
+// proceed does the stage that follows. It returns true when the commit is done.
+func (c *commitStages) proceed() (done bool) {
+	c.resume()
+	return c.stage == ""
+}
+
+func (c *commitStages) stored() {
+	c.out.applied()
+	c.noteStored()
+	c.follow()
+}
+
+// followed is passed for each wave of checkpoints, and a last time for the next chunks.
+func (c *commitStages) followed() {
+	c.out.followed()
+	if c.checkpoints.taken() {
+		c.copyCheckpoints()
+	} else {
+		c.moveVictims()
 	}
-	return false
+}
+
+// moved tells the tree of the victims of next chunks.
+func (c *commitStages) moved() {
+	c.out.resetChange()
+	c.out.moved()
+	c.batch.copyTickets()
+	if c.wait(c, "applying", (*commitStages).applied); !c.out.applyIfNeeded() {
+		c.commitAll()
+	}
+}
+
+func (c *commitStages) applied() {
+	c.wait(c, "following moves", (*commitStages).followedMoves)
+	c.out.applied()
+	c.out.followUp()
+}
+
+func (c *commitStages) followedMoves() {
+	c.out.followed()
+	c.commitAll()
 }
 
 // noteStored keeps what the tree has answered to the offers: the change may be used again
@@ -359,8 +347,8 @@ func (c *commitStages) noteStored() {
 }
 
 // moveVictims brings the pages that next chunks took in order. Without any the sequences are
-// committed at once, and it returns true.
-func (c *commitStages) moveVictims() (done bool) {
+// committed at once.
+func (c *commitStages) moveVictims() {
 	took := false
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
@@ -368,7 +356,8 @@ func (c *commitStages) moveVictims() (done bool) {
 		}
 	}
 	if !took {
-		return c.commitAll()
+		c.commitAll()
+		return
 	}
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
@@ -380,9 +369,8 @@ func (c *commitStages) moveVictims() (done bool) {
 			}
 		}
 	}
-	c.stage = commitMoving
+	c.wait(c, "moving", (*commitStages).moved)
 	c.out.move.send()
-	return false
 }
 
 // noteNext notes the pages of the next chunk of a step, and tells whether there are any.
@@ -401,7 +389,7 @@ func (c *commitStages) noteNext(it *step) (took bool) {
 }
 
 // commitAll changes the sequences. All actors have answered, so nothing can fail any more.
-func (c *commitStages) commitAll() (done bool) {
+func (c *commitStages) commitAll() {
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 {
 			c.commitOne(it)
@@ -410,7 +398,7 @@ func (c *commitStages) commitAll() (done bool) {
 			c.renewStates(it)
 		}
 	}
-	return true
+	c.stage = ""
 }
 
 // commitOne changes the sequence of a step.

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -23,22 +22,16 @@ import (
 // tokens is the record lent to the tree; it is set only where the tree translates.
 type describe struct {
 	*shared
+	stages[describe]
 	request  *protocol.DescribeSequence
-	stage    string
 	sequence *sequence.Sequence
 	tokens   *protocol.ReadTokens
 	query    int // index of the question in the Move
 }
 
-// The stages.
-const (
-	describeTranslating = "translating" // the tree translates symbols
-	describeAsking      = "asking"      // the offloader says what the pages wait for
-)
-
 // start copies what the sequence knows of itself.
 func (d *describe) start(request any) {
-	d.request, d.stage = request.(*protocol.DescribeSequence), ""
+	d.request = request.(*protocol.DescribeSequence)
 	r := d.request
 	r.State, r.Tables, r.Ready, r.Err = protocol.SequenceState{}, nil, nil, nil
 	s, err := d.find(r)
@@ -62,8 +55,13 @@ func (d *describe) start(request any) {
 	}
 	// A new record each time: the tree keeps one that it fails over.
 	d.tokens = &protocol.ReadTokens{Header: protocol.Header{Epoch: d.kernel.epoch}, Tokens: tokens}
-	d.stage = describeTranslating
+	d.wait(d, "describe: translating", (*describe).translated)
 	d.kernel.toTree(d.tokens)
+}
+
+func (d *describe) translated() {
+	d.request.State.Tokens, d.request.State.Covers = d.tokens.Tokens, d.tokens.Covers
+	d.ask()
 }
 
 // find gives the sequence, and refuses what cannot be handed over.
@@ -112,24 +110,14 @@ func (d *describe) ask() {
 		}
 		q.Read, q.Write = append(q.Read, table[:first]), append(q.Write, table[first:])
 	}
-	d.stage = describeAsking
+	d.wait(d, "describe: asking", (*describe).end)
 	d.out.move.send()
 }
 
-// resume does the stage that follows.
-func (d *describe) resume() {
-	switch d.stage {
-	case describeTranslating:
-		d.request.State.Tokens, d.request.State.Covers = d.tokens.Tokens, d.tokens.Covers
-		d.ask()
-	case describeAsking:
-		d.out.move.received()
-		d.request.Ready = slices.Clone(d.out.move.tickets(d.query))
-		d.request.Tables = d.sequence.CopyTables(nil)
-		d.stage = ""
-		d.kernel.reply()
-	}
+// end answers what the pages wait for.
+func (d *describe) end() {
+	d.out.move.received()
+	d.request.Ready = slices.Clone(d.out.move.tickets(d.query))
+	d.request.Tables = d.sequence.CopyTables(nil)
+	d.kernel.reply()
 }
-
-// String names the stage.
-func (d *describe) String() string { return fmt.Sprintf("describe: %v", d.stage) }

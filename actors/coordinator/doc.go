@@ -7,9 +7,9 @@
 // # How to read it
 //
 // A request is served by a transaction: one type for each kind, in a file of its own,
-// with a picture of its stages at the top. Its stage is a word; start and resume stand side by
-// side, and undo where there is one. New in coordinator.go lists which transaction serves which
-// type of request.
+// with a picture of its stages at the top. Each stage begins with a call of wait, which names
+// the method that follows when all answers are there. New in coordinator.go lists which
+// transaction serves which type of request.
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next

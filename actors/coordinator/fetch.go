@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -29,29 +28,20 @@ import (
 // the prefix again and keeps nothing of the one before.
 type fetch struct {
 	*shared
+	stages[fetch]
 	request *protocol.Fetch
 	pools   poolRange        // decoder, or cross for the input of the encoder
 	tokens  []messages.Token // of the prefix, or of the padded input
-	stage   string
 	match   protocol.Match
 	inTree  *protocol.BlocksInTree
 	room    protocol.HostRoom
-	load    *protocol.LoadPages
-	length  int // blocks
+	load    *protocol.LoadPages // nil before it is made, and when the tree is told what came of it
+	length  int                 // blocks
 }
-
-// The stages.
-const (
-	fetchLocating  = "locating"  // the tree says which pages are there
-	fetchMeasuring = "measuring" // host memory says for how many pages it has room
-	fetchLoading   = "loading"   // host memory makes room and takes the bytes
-	fetchApplying  = "applying"  // the tree attaches them
-	fetchFollowing = "following" // pools and host memory follow
-)
 
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start(request any) {
-	f.request, f.stage = request.(*protocol.Fetch), ""
+	f.request, f.load = request.(*protocol.Fetch), nil
 	r := f.request
 	r.Err, r.Missing, r.Wanted, r.Fetched, r.Length = nil, nil, nil, 0, 0
 	if err := f.config.ValidatePrefix(&r.Prefix); err != nil {
@@ -87,32 +77,24 @@ func (f *fetch) start(request any) {
 		Tokens: slices.Clone(f.tokens), Multimodal: r.Prefix.Multimodal, Limit: len(f.tokens),
 		KeepSymbols: len(r.Prefix.Multimodal) > 0, InTree: f.inTree,
 	})
-	f.stage = fetchLocating
+	f.wait(f, "fetch: locating", (*fetch).located)
 	f.kernel.toTree(&f.match)
 }
 
-// resume does the stage that follows.
-func (f *fetch) resume() {
-	switch f.stage {
-	case fetchLocating:
-		f.located()
-	case fetchMeasuring:
-		f.measured()
-	case fetchLoading:
-		f.attach()
-	case fetchApplying:
-		f.stage = fetchFollowing
-		f.out.applied()
-		// Behind applied, which empties the batches of pools and offloader. In the message
-		// itself effects come before touches, so the new pages are attached when they are
-		// touched.
-		f.touch()
-		f.out.followUp()
-	case fetchFollowing:
-		f.out.followed()
-		f.stage = ""
-		f.kernel.reply()
-	}
+// applied makes pools and host memory follow the tree.
+func (f *fetch) applied() {
+	f.wait(f, "fetch: following", (*fetch).end)
+	f.out.applied()
+	// Behind applied, which empties the batches of pools and offloader. In the message
+	// itself effects come before touches, so the new pages are attached when they are
+	// touched.
+	f.touch()
+	f.out.followUp()
+}
+
+func (f *fetch) end() {
+	f.out.followed()
+	f.kernel.reply()
 }
 
 // isInput tells whether the prefix names the encoder's input itself.
@@ -200,7 +182,8 @@ func (f *fetch) attach() {
 		f.out.change.Stores = append(f.out.change.Stores, item)
 	}
 	f.releaseSymbols()
-	f.stage = fetchApplying
+	f.load = nil
+	f.wait(f, "fetch: applying", (*fetch).applied)
 	f.out.apply()
 }
 
@@ -258,7 +241,6 @@ func (f *fetch) touchHost(p int, use protocol.Use, blocks ...protocol.BlockID) {
 // finish answers where nothing is attached.
 func (f *fetch) finish() {
 	f.releaseSymbols()
-	f.stage = ""
 	f.kernel.reply()
 }
 
@@ -273,14 +255,10 @@ func (f *fetch) releaseSymbols() {
 // undo says what the tree must be told of: contents that were dropped for pages that
 // the tree has not attached.
 func (f *fetch) undo() {
-	// Only then has the offloader displaced anything without a change on its way to the tree:
-	// from attach on the moves are kept by outgoing.
-	if f.stage == fetchLoading {
+	// From attach on the moves are kept by outgoing.
+	if f.load != nil {
 		f.out.resetChange()
 		f.addDisplaced()
 		f.out.unackedMoves = f.out.change.Moves
 	}
 }
-
-// String names the stage.
-func (f *fetch) String() string { return fmt.Sprintf("fetch: %v", f.stage) }

@@ -49,7 +49,7 @@ func (f *fetch) measure() {
 			}
 		}
 	}
-	f.stage = fetchMeasuring
+	f.wait(f, "fetch: measuring", (*fetch).measured)
 	f.kernel.toOffloader(m)
 }
 
@@ -155,7 +155,7 @@ func (f *fetch) measured() {
 	case unread:
 		f.want()
 	default:
-		f.stage = fetchLoading
+		f.wait(f, "fetch: loading", (*fetch).attach)
 		f.kernel.toOffloader(f.load)
 	}
 }

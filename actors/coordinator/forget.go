@@ -26,21 +26,14 @@ import (
 // tree has answered.
 type forget struct {
 	*shared
+	stages[forget]
 	request any // Invalidate, Reset, SetWeights or WriteScales
 	record  protocol.Forget
-	stage   string
 }
-
-// The stages.
-const (
-	forgetListing    = "listing"    // a reset: pools list the blocks that sequences hold
-	forgetForgetting = "forgetting" // the tree forgets
-	forgetFollowing  = "following"  // pools and host memory follow
-)
 
 // start begins with what the request names.
 func (f *forget) start(request any) {
-	f.request, f.stage = request, ""
+	f.request = request
 	switch r := f.request.(type) {
 	case *messages.Invalidate:
 		f.startInvalidate(r)
@@ -87,8 +80,18 @@ func (f *forget) list() {
 	for p := range f.config.Pools {
 		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
 	}
-	f.stage = forgetListing
+	f.wait(f, "listing", (*forget).listed)
 	f.out.pools.send()
+}
+
+// listed sends the tree what to forget: all but what sequences hold, whose hosts go on.
+func (f *forget) listed() {
+	f.out.pools.received()
+	keep := make([][]protocol.BlockID, len(f.config.Pools))
+	for p := range keep {
+		keep[p] = f.out.pools.op(p, 0).Blocks
+	}
+	f.send(protocol.Forget{All: true, Keep: keep})
 }
 
 // startInvalidate sends the tree a copy of what the host has selected, with the namespace under
@@ -149,27 +152,8 @@ func (f *forget) send(m protocol.Forget) {
 	// The record keeps the array of its effects from request to request.
 	f.record = m
 	f.record.Epoch = f.kernel.epoch
-	f.stage = forgetForgetting
+	f.wait(f, "forgetting", (*forget).forgotten)
 	f.kernel.toTree(&f.record)
-}
-
-// resume does the stage that follows.
-func (f *forget) resume() {
-	switch f.stage {
-	case forgetListing:
-		f.out.pools.received()
-		keep := make([][]protocol.BlockID, len(f.config.Pools))
-		for p := range keep {
-			// What a sequence holds stays stored: its host goes on, and others may share it.
-			keep[p] = f.out.pools.op(p, 0).Blocks
-		}
-		f.send(protocol.Forget{All: true, Keep: keep})
-	case forgetForgetting:
-		f.forgotten()
-	case forgetFollowing:
-		f.out.followed()
-		f.kernel.reply()
-	}
 }
 
 // forgotten stops the sequences that the selector names from storing; then pools
@@ -211,8 +195,13 @@ func (f *forget) forgotten() {
 	f.out.reset()
 	f.out.saves.lose(f.record.Unsaved)
 	f.out.route(f.record.Effects)
-	f.stage = forgetFollowing
+	f.wait(f, "following", (*forget).end)
 	f.out.followUp()
+}
+
+func (f *forget) end() {
+	f.out.followed()
+	f.kernel.reply()
 }
 
 // silence stops a sequence from storing what the selector names: a session or a salt

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -29,8 +28,8 @@ const MaxForks = 1 << 16
 // all their pages.
 type fork struct {
 	*shared
+	stages[fork]
 	request *messages.Fork
-	stage   string
 	items   []forkItem
 	taken   []int // by pool, pages of the steps decided about before
 }
@@ -45,17 +44,9 @@ type forkItem struct {
 	query    int   // index of its question in the Move
 }
 
-// The stages. From forkClaiming on the new sequences are complete.
-const (
-	forkTaking   = "taking"   // pools take working pages
-	forkCopying  = "copying"  // the offloader copies the state into them
-	forkApplying = "applying" // the tree learns of victims
-	forkClaiming = "claiming" // pools add the references of the new sequences
-)
-
 // start makes the forks of the steps that are right.
 func (f *fork) start(request any) {
-	f.request, f.stage = request.(*messages.Fork), ""
+	f.request = request.(*messages.Fork)
 	m := f.request
 	for len(m.Results) < len(m.Steps) {
 		m.Results = append(m.Results, messages.ForkResult{})
@@ -93,7 +84,7 @@ func (f *fork) start(request any) {
 	case f.states.empty():
 		f.claim()
 	default:
-		f.stage = forkTaking
+		f.wait(f, "fork: taking", (*fork).copy)
 		f.out.pools.send()
 	}
 }
@@ -161,7 +152,7 @@ func (f *fork) copy() {
 			q.Write = append(q.Write, written)
 		}
 	}
-	f.stage = forkCopying
+	f.wait(f, "fork: copying", (*fork).copied)
 	f.out.move.send()
 }
 
@@ -184,7 +175,7 @@ func (f *fork) copied() {
 		}
 	}
 	// The usual case: free pages were there, and the tree has nothing to learn.
-	if f.stage = forkApplying; !f.out.applyIfNeeded() {
+	if f.wait(f, "fork: applying", (*fork).applied); !f.out.applyIfNeeded() {
 		f.claim()
 	}
 }
@@ -201,7 +192,7 @@ func (f *fork) claim() {
 		}
 		f.forkOne(it)
 	}
-	f.stage = forkClaiming
+	f.wait(f, "fork: claiming", (*fork).end)
 	f.out.followUp()
 }
 
@@ -260,21 +251,14 @@ func validateFork(s *sequence.Sequence, n, made int) error {
 	return nil
 }
 
-// resume does the stage that follows.
-func (f *fork) resume() {
-	switch f.stage {
-	case forkTaking:
-		f.copy()
-	case forkCopying:
-		f.copied()
-	case forkApplying:
-		f.out.applied()
-		f.claim()
-	case forkClaiming:
-		f.out.followed()
-		f.kernel.reply()
-	}
+// applied goes on when the tree knows the victims.
+func (f *fork) applied() {
+	f.out.applied()
+	f.claim()
 }
 
-// String names the stage.
-func (f *fork) String() string { return fmt.Sprintf("fork: %v", f.stage) }
+// end answers.
+func (f *fork) end() {
+	f.out.followed()
+	f.kernel.reply()
+}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -32,15 +31,14 @@ import (
 // the tree was not asked, and onDevice then finds nothing.
 type importing struct {
 	*shared
+	stages[importing]
 	request  *protocol.BeginImport
-	stage    string
 	sequence *sequence.Sequence
 	carried  []protocol.PagePlace
 	match    *protocol.Match
 	inTree   *protocol.BlocksInTree
 	input    *protocol.BlocksInTree // of the encoder's input
 	pools    []importPool
-	refused  *messages.Refusal
 }
 
 // importPool is what an import does in one pool.
@@ -54,26 +52,15 @@ type importPool struct {
 	take    int               // the operation that takes them
 }
 
-// The stages.
-const (
-	importLocating  = "locating"  // the tree says which pages are there
-	importClaiming  = "claiming"  // pools claim those on the device
-	importRefusing  = "refusing"  // pools take the claims back
-	importTaking    = "taking"    // pools take the other pages and name victims
-	importMoving    = "moving"    // the offloader takes the victims
-	importApplying  = "applying"  // the tree learns of the victims
-	importFollowing = "following" // pools and host memory follow
-)
-
 // start makes the sequence and asks the tree for its blocks.
 //
 // The values are checked once more although the shell has checked them on its caller's
 // goroutine: from here on only a lack of pages can refuse the import, and what follows
 // relies on the lengths.
 func (m *importing) start(request any) {
-	m.request, m.stage = request.(*protocol.BeginImport), ""
+	m.request = request.(*protocol.BeginImport)
 	r := m.request
-	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
+	r.Sequence, r.Missing, r.Err = 0, nil, nil
 	p := &r.Prompt
 	if r.OwnWeights {
 		p.Namespace.Weights = m.config.identity
@@ -118,37 +105,8 @@ func (m *importing) start(request any) {
 			Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(s.Input.Tokens()), InTree: m.input, Checkpoint: protocol.NoBlock,
 		})
 	}
-	m.stage = importLocating
+	m.wait(m, "import: locating", (*importing).claim)
 	m.kernel.toTree(m.match)
-}
-
-// resume does the stage that follows.
-func (m *importing) resume() {
-	switch m.stage {
-	case importLocating:
-		m.claim()
-	case importClaiming:
-		m.out.pools.received()
-		m.take()
-	case importRefusing:
-		m.out.pools.received()
-		m.finish()
-	case importTaking:
-		m.taken()
-	case importMoving:
-		m.out.resetChange()
-		m.out.moved()
-		if m.stage = importApplying; !m.out.applyIfNeeded() {
-			m.finish()
-		}
-	case importApplying:
-		m.stage = importFollowing
-		m.out.applied()
-		m.out.followUp()
-	case importFollowing:
-		m.out.followed()
-		m.finish()
-	}
 }
 
 // claim shares the pages that are on the device.
@@ -165,7 +123,7 @@ func (m *importing) claim() {
 			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: t.table})
 		}
 	}
-	m.stage = importClaiming
+	m.wait(m, "import: claiming", (*importing).take)
 	m.out.pools.send()
 }
 
@@ -221,8 +179,9 @@ func (m *importing) onDevice(p, b int) messages.PageID {
 
 // take takes the other pages, all or none.
 func (m *importing) take() {
-	if m.refused = m.checkCapacity(); m.refused != nil {
-		m.refuse()
+	m.out.pools.received()
+	if refusal := m.checkCapacity(); refusal != nil {
+		m.refuse(refusal)
 		return
 	}
 	m.out.pools.reset()
@@ -231,7 +190,7 @@ func (m *importing) take() {
 			t.take = m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: len(t.fresh), Tenant: m.sequence.Tenant})
 		}
 	}
-	m.stage = importTaking
+	m.wait(m, "import: taking", (*importing).taken)
 	m.out.pools.send()
 }
 
@@ -252,15 +211,16 @@ func (m *importing) checkCapacity() *messages.Refusal {
 }
 
 // refuse takes the claims back.
-func (m *importing) refuse() {
-	m.pressure.noteRefusal(m.refused)
+func (m *importing) refuse(refusal *messages.Refusal) {
+	m.request.Err = refusal
+	m.pressure.noteRefusal(refusal)
 	m.out.pools.reset()
 	for p := range m.all.end {
 		if t := &m.pools[p]; t.claimed > 0 {
 			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: t.table})
 		}
 	}
-	m.stage = importRefusing
+	m.wait(m, "import: refusing", (*importing).endRefused)
 	m.out.pools.send()
 }
 
@@ -280,24 +240,41 @@ func (m *importing) taken() {
 		}
 		m.sequence.SetTable(p, append(m.sequence.Table(p)[:0], t.table...))
 	}
-	m.stage = importMoving
+	m.wait(m, "import: moving", (*importing).moved)
 	m.out.move.send()
 }
 
-// finish completes the sequence, or ends that of an import that is refused.
+// moved tells the tree of the victims.
+func (m *importing) moved() {
+	m.out.resetChange()
+	m.out.moved()
+	if m.wait(m, "import: applying", (*importing).applied); !m.out.applyIfNeeded() {
+		m.finish()
+	}
+}
+
+// applied makes pools and host memory follow the tree.
+func (m *importing) applied() {
+	m.wait(m, "import: following", (*importing).finish)
+	m.out.applied()
+	m.out.followUp()
+}
+
+// endRefused ends the sequence of an import that is refused.
+func (m *importing) endRefused() {
+	m.out.pools.received()
+	m.out.end(m.sequence)
+	m.kernel.reply()
+}
+
+// finish completes the sequence.
 //
 // Missing answers, for each carried page, whether its contents have to be written: it is
 // in the order of CarriedPages, which both ends of the stream compute from the geometry
 // alone, so the stream needs no list of pages.
 func (m *importing) finish() {
+	m.out.followed()
 	r, s := m.request, m.sequence
-	m.stage = ""
-	if m.refused != nil {
-		m.out.end(s)
-		r.Err = m.refused
-		m.kernel.reply()
-		return
-	}
 	if r.NoStore {
 		s.StopStoring()
 	}
@@ -326,9 +303,6 @@ func (m *importing) finish() {
 	r.Sequence = s.ID()
 	m.kernel.reply()
 }
-
-// String names the stage.
-func (m *importing) String() string { return fmt.Sprintf("import: %v", m.stage) }
 
 // ValidateImport checks the values of an import alone. It reads nothing of the
 // configuration that changes, so callers may use it outside of the coordinator's goroutine.

@@ -80,6 +80,27 @@ type task interface {
 	String() string
 }
 
+// stages is embedded by tasks of type T: the stage that the task is in, and the method that
+// follows it.
+type stages[T any] struct {
+	stage string
+	task  *T
+	next  func(*T)
+}
+
+// wait begins a stage. It is called before the messages of the stage are sent, since their
+// receivers may answer at once. The method is given as an expression, (*T).method: a value,
+// task.method, would be allocated.
+func (s *stages[T]) wait(task *T, stage string, next func(*T)) {
+	s.task, s.stage, s.next = task, stage, next
+}
+
+// resume does the stage that follows when all answers have come.
+func (s *stages[T]) resume() { s.next(s.task) }
+
+// String is the stage, which begins with the name of the task.
+func (s *stages[T]) String() string { return s.stage }
+
 // transaction serves one kind of request. There is one of each kind, used again for
 // every request of its kind. One that needs answers of other actors is a task, too; one that
 // changes more than the sequences that it opens is an undoer, or changes them where it ends.

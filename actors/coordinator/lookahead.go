@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -24,8 +23,8 @@ import (
 // It is no request: it has no stamp, leaves no use and changes no answer.
 type lookAhead struct {
 	*shared
+	stages[lookAhead]
 	offer protocol.OffloadAhead
-	stage string
 
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
@@ -35,12 +34,6 @@ type lookAhead struct {
 	peak     []int  // by pool: the most that was taken so, fading
 	open     []bool // of one pool at a time, by page: those that may be written to
 }
-
-// The stages.
-const (
-	lookAheadPeeking = "peeking" // pools name what they would evict next
-	lookAheadCopying = "copying" // the offloader copies what it can
-)
 
 // The pages of a pool that a look considers. An eighth is the least, before demand is
 // known: as many as there are spare pages when host memory is full. Half is the most,
@@ -117,21 +110,9 @@ func (a *lookAhead) begin() bool {
 	// A task without a round: requests that come now queue until the offloader has answered,
 	// which it does without waiting for its copies.
 	a.kernel.active = a
-	a.stage = lookAheadPeeking
+	a.wait(a, "look ahead: peeking", (*lookAhead).offerCandidates)
 	a.out.pools.send()
 	return true
-}
-
-// resume does the stage that follows.
-func (a *lookAhead) resume() {
-	switch a.stage {
-	case lookAheadPeeking:
-		a.offerCandidates()
-	case lookAheadCopying:
-		a.copied()
-		a.stage = ""
-		a.kernel.active = nil
-	}
 }
 
 // offerCandidates offers what the pools have named to the offloader.
@@ -149,7 +130,7 @@ func (a *lookAhead) offerCandidates() {
 		}
 		o.Pools = append(o.Pools, candidates)
 	}
-	a.stage = lookAheadCopying
+	a.wait(a, "look ahead: copying", (*lookAhead).copied)
 	a.kernel.toOffloader(o)
 }
 
@@ -188,7 +169,5 @@ func (a *lookAhead) copied() {
 		a.stats.copiedAhead(p, n)
 		a.out.move.ordered = a.out.move.ordered || n > 0
 	}
+	a.kernel.active = nil
 }
-
-// String names the stage.
-func (a *lookAhead) String() string { return fmt.Sprintf("look ahead: %v", a.stage) }

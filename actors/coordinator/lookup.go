@@ -16,23 +16,17 @@ import (
 // Its sequence has the tokens and tables as long as the request is served. No host gets its id.
 type lookup struct {
 	*shared
+	stages[lookup]
 	batch   *promptBatch
 	request *messages.Lookup
-	stage   string
 	// counted: Found has what is stored; if the prompt is looked at once more, it has been
 	// matched again with less.
 	counted bool
 }
 
-// The stages.
-const (
-	lookupClaiming   = "claiming"   // the prefix is being matched and claimed
-	lookupUnclaiming = "unclaiming" // pools take all claims back
-)
-
 // start matches the prefix as an admission would.
 func (l *lookup) start(request any) {
-	l.request, l.stage = request.(*messages.Lookup), ""
+	l.request = request.(*messages.Lookup)
 	r := l.request
 	r.Err, r.Found, r.MissReason, l.counted = nil, messages.Found{}, messages.ReasonDisabled, false
 	// The same batch as an admission's: a lookup that used a match of its own would one day say
@@ -43,23 +37,17 @@ func (l *lookup) start(request any) {
 		l.kernel.reply()
 		return
 	}
-	l.stage = lookupClaiming
+	l.wait(l, "claiming", (*lookup).claiming)
 	// Without block reuse nothing is stored, so nothing is found.
 	if l.batch.send(); l.batch.stage == batchReady {
 		l.end()
 	}
 }
 
-// resume does the stage that follows.
-func (l *lookup) resume() {
-	switch l.stage {
-	case lookupClaiming:
-		if l.batch.resume() {
-			l.decide()
-		}
-	case lookupUnclaiming:
-		l.out.pools.received()
-		l.end()
+// claiming goes on until the batch is matched and claimed.
+func (l *lookup) claiming() {
+	if l.batch.proceed() {
+		l.decide()
 	}
 }
 
@@ -92,8 +80,13 @@ func (l *lookup) decide() {
 	// Unclaim and not drop: it leaves no use, as if the lookup had never been.
 	l.out.pools.reset()
 	b.unclaim(it, it.pools)
-	l.stage = lookupUnclaiming
+	l.wait(l, "unclaiming", (*lookup).unclaimed)
 	l.out.pools.send()
+}
+
+func (l *lookup) unclaimed() {
+	l.out.pools.received()
+	l.end()
 }
 
 // count counts tokens by tier: secondary if any pool that would claim the block has
@@ -149,7 +142,7 @@ func (l *lookup) end() {
 
 // String names the stage.
 func (l *lookup) String() string {
-	if l.stage == lookupClaiming {
+	if l.stage == "claiming" {
 		return fmt.Sprintf("lookup: claiming: %v", l.batch.stage)
 	}
 	return fmt.Sprintf("lookup: %v", l.stage)

@@ -17,6 +17,7 @@ import (
 // All are asked between two rounds, so they describe the same moment.
 type overview struct {
 	*shared
+	stages[overview]
 	request *inspect.ReadOverview
 
 	// New records for each request: an overview is rare, and its lists go to the host.
@@ -42,6 +43,7 @@ func (v *overview) start(request any) {
 		return
 	}
 	v.tree, v.host, v.pools = nil, nil, nil
+	v.wait(v, "overview: asking", (*overview).end)
 	header := protocol.Header{Epoch: v.kernel.epoch}
 	if n.Nodes > 0 {
 		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
@@ -62,8 +64,8 @@ func (v *overview) start(request any) {
 	}
 }
 
-// resume answers what all have said.
-func (v *overview) resume() {
+// end answers what all have said.
+func (v *overview) end() {
 	o := &v.request.Overview
 	if v.tree != nil {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
@@ -113,6 +115,3 @@ func (v *overview) age(u protocol.Use) uint64 {
 	}
 	return v.uses.last.Moment() - u.Moment()
 }
-
-// String names the stage.
-func (v *overview) String() string { return "overview: asking" }

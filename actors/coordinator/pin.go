@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -20,22 +18,15 @@ import (
 // the pools ends it.
 type pin struct {
 	*shared
+	stages[pin]
 	batch   *promptBatch // for its sequence and its match
 	request *messages.PinPrefix
-	stage   string
 	blocks  [][]protocol.BlockID // by pool, what is pinned
 }
 
-// The stages.
-const (
-	pinMatching   = "matching"   // the tree finds the prefix
-	pinInspecting = "inspecting" // pools say which of its pages are held
-	pinPinning    = "pinning"    // pools and host memory add the pins
-)
-
 // start matches the prefix.
 func (n *pin) start(request any) {
-	n.request, n.stage = request.(*messages.PinPrefix), ""
+	n.request = request.(*messages.PinPrefix)
 	r := n.request
 	r.Err, r.Pinned = nil, messages.Pinned{}
 	// A pin holds what an admission of exactly this prefix would claim whole, to its last
@@ -47,21 +38,8 @@ func (n *pin) start(request any) {
 		n.kernel.reply()
 		return
 	}
-	n.stage = pinMatching
+	n.wait(n, "pin: matching", (*pin).matched)
 	n.batch.send()
-}
-
-// resume does the stage that follows.
-func (n *pin) resume() {
-	switch n.stage {
-	case pinMatching:
-		n.matched()
-	case pinInspecting:
-		n.inspected()
-	case pinPinning:
-		n.out.followed()
-		n.openPin()
-	}
 }
 
 // matched adds the pins, or asks about the pages first where prompts in chunks have
@@ -84,7 +62,7 @@ func (n *pin) matched() {
 		n.addPins()
 		return
 	}
-	n.stage = pinInspecting
+	n.wait(n, "pin: inspecting", (*pin).inspected)
 	n.out.pools.send()
 }
 
@@ -163,12 +141,13 @@ func (n *pin) addPins() {
 			}
 		}
 	}
-	n.stage = pinPinning
+	n.wait(n, "pin: pinning", (*pin).openPin)
 	n.out.followUp()
 }
 
 // openPin opens the pin and answers.
 func (n *pin) openPin() {
+	n.out.followed()
 	tokens := n.found() * n.config.TokensPerBlock
 	// The last block of an encoder's input may end with padding, which is no token of the host.
 	if s := n.batch.items[0].sequence; s.Input.Given() {
@@ -179,9 +158,6 @@ func (n *pin) openPin() {
 	n.kernel.reply()
 }
 
-// String names the stage.
-func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
-
 // unpin serves UnpinPrefix: a pin ends. Where its blocks are now the tree says.
 //
 //	start ─▶ locating ─▶ unpinning ─▶ answer
@@ -189,20 +165,14 @@ func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
 // The pin is in force until the answer: a failure before that rebuilds the pools with it.
 type unpin struct {
 	*shared
+	stages[unpin]
 	request *messages.UnpinPrefix
 	locate  protocol.Locate
-	stage   string
 }
-
-// The stages.
-const (
-	unpinLocating  = "locating"  // the tree says where the blocks of the pin are
-	unpinUnpinning = "unpinning" // pools and host memory take the pins away
-)
 
 // start asks where the blocks of the pin are.
 func (n *unpin) start(request any) {
-	n.request, n.stage = request.(*messages.UnpinPrefix), ""
+	n.request = request.(*messages.UnpinPrefix)
 	r := n.request
 	r.Err = nil
 	// Pins know blocks, not pages: blocks have moved since.
@@ -219,20 +189,8 @@ func (n *unpin) start(request any) {
 		n.locate.Blocks = append(n.locate.Blocks, list...)
 	}
 	n.locate.Epoch = n.kernel.epoch
-	n.stage = unpinLocating
+	n.wait(n, "unpin: locating", (*unpin).endPins)
 	n.kernel.toTree(&n.locate)
-}
-
-// resume does the stage that follows.
-func (n *unpin) resume() {
-	switch n.stage {
-	case unpinLocating:
-		n.endPins()
-	case unpinUnpinning:
-		n.out.followed()
-		n.pins.end(n.request.Pin)
-		n.kernel.reply()
-	}
 }
 
 // endPins takes one pin from each page.
@@ -261,9 +219,13 @@ func (n *unpin) endPins() {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
 		}
 	}
-	n.stage = unpinUnpinning
+	n.wait(n, "unpin: unpinning", (*unpin).end)
 	n.out.followUp()
 }
 
-// String names the stage.
-func (n *unpin) String() string { return fmt.Sprintf("unpin: %v", n.stage) }
+// end ends the pin and answers.
+func (n *unpin) end() {
+	n.out.followed()
+	n.pins.end(n.request.Pin)
+	n.kernel.reply()
+}

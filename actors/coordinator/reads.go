@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -106,6 +104,7 @@ func (t *unknown) start(request any) {
 // The tree lists everything in one message, so the list is of one moment.
 type readTree struct {
 	*shared
+	stages[readTree]
 	contents *protocol.ReadContents // nil: a snapshot
 
 	snapshot protocol.Snapshot
@@ -119,31 +118,23 @@ func (t *readTree) start(request any) {
 	if t.contents != nil {
 		// A new record for each request, since its lists go to the host with the answer.
 		t.blocks = protocol.Contents{Header: header}
+		t.wait(t, "read contents: reading", (*readTree).readContents)
 		t.kernel.toTree(&t.blocks)
 		return
 	}
 	t.snapshot = protocol.Snapshot{Header: header}
+	t.wait(t, "read snapshot: reading", (*readTree).readSnapshot)
 	t.kernel.toTree(&t.snapshot)
 }
 
-// resume passes on what the tree has answered.
-func (t *readTree) resume() {
-	if t.contents != nil {
-		t.contents.Err, t.contents.Blocks = nil, t.blocks.Blocks
-		t.kernel.reply()
-		return
-	}
-	t.kernel.deliver(toEvents(t.snapshot.Keys))
+// readContents answers the blocks.
+func (t *readTree) readContents() {
+	t.contents.Err, t.contents.Blocks = nil, t.blocks.Blocks
+	t.kernel.reply()
 }
 
-// String names request and stage.
-func (t *readTree) String() string {
-	name := "snapshot"
-	if t.contents != nil {
-		name = "contents"
-	}
-	return "read " + name + ": reading"
-}
+// readSnapshot passes the keys on.
+func (t *readTree) readSnapshot() { t.kernel.deliver(toEvents(t.snapshot.Keys)) }
 
 // expiry ends retention whose time has come, before the pools choose what goes. It
 // goes before the transaction of a round. Behind a round it makes the tree forget the symbols of
@@ -154,14 +145,8 @@ func (t *readTree) String() string {
 // Only the tree knows when priorities end. Pools and offloader follow its effects.
 type expiry struct {
 	*shared
-	stage string
+	stages[expiry]
 }
-
-// The stages.
-const (
-	expiryApplying  = "applying"  // the tree ends the retention whose time has come
-	expiryFollowing = "following" // pools and host memory follow
-)
 
 // due tells whether a timer of the tree has ended.
 // nextExpiry is 0 after a recovery, because the tree's last answer may have been lost, so
@@ -170,7 +155,7 @@ func (e *expiry) due() bool { return e.kernel.now >= e.out.nextExpiry }
 
 // start sends the tree the time.
 func (e *expiry) start() {
-	e.stage = expiryApplying
+	e.wait(e, "expiry: applying", (*expiry).applied)
 	e.kernel.active = e
 	// A change without parts: the tree does what time alone has brought.
 	e.out.resetChange()
@@ -179,22 +164,16 @@ func (e *expiry) start() {
 	e.out.apply()
 }
 
-// resume does the stage that follows.
-func (e *expiry) resume() {
-	switch e.stage {
-	case expiryApplying:
-		e.stage = expiryFollowing
-		e.out.applied()
-		e.out.followUp()
-	case expiryFollowing:
-		e.out.followed()
-		e.stage = ""
-		// The transaction of the round has not begun: it sees the priorities as they are now.
-		if e.kernel.active = nil; e.kernel.round.request != nil {
-			e.kernel.serve()
-		}
-	}
+func (e *expiry) applied() {
+	e.wait(e, "expiry: following", (*expiry).followed)
+	e.out.applied()
+	e.out.followUp()
 }
 
-// String names the stage.
-func (e *expiry) String() string { return fmt.Sprintf("expiry: %v", e.stage) }
+// followed starts the transaction of the round, which sees the priorities as they are now.
+func (e *expiry) followed() {
+	e.out.followed()
+	if e.kernel.active = nil; e.kernel.round.request != nil {
+		e.kernel.serve()
+	}
+}

@@ -27,16 +27,16 @@ import (
 // count in both are asked as well, so that every pool answers its counts.
 type rebalance struct {
 	*shared
+	stages[rebalance]
 	auto    *autoRebalance
 	request *messages.Rebalance
-	stage   string
 
 	pages  []int // by pool, the new counts
 	before []int // by pool, the old counts
 	resize []protocol.ResizePool
-	back   []protocol.ResizePool // after the device has refused
-	device *protocol.ResizeDevice
-	waits  []messages.Ticket // that must have passed before memory may shrink
+	back   []protocol.ResizePool  // after the device has refused
+	device *protocol.ResizeDevice // nil before the device is asked
+	waits  []messages.Ticket      // that must have passed before memory may shrink
 	// renumbered: the tables have the new numbers. Before that a failure takes the
 	// round back to the old counts; after it the host is told of the new numbers.
 	renumbered bool
@@ -45,20 +45,9 @@ type rebalance struct {
 	failed bool
 }
 
-// The stages.
-const (
-	rebalanceResizing   = "resizing"    // pools take their new counts, and name victims and moves
-	rebalanceMoving     = "moving"      // the offloader takes victims and copies moved pages
-	rebalanceReturning  = "returning"   // a copy has failed: pools get their old counts again
-	rebalanceApplying   = "applying"    // the tree learns where blocks are
-	rebalanceFollowing  = "following"   // pools and host memory follow
-	rebalanceDevice     = "device"      // the device gives the pools their memory
-	rebalanceTakingBack = "taking back" // the device has refused: pools that grew shrink again
-)
-
 // start refuses what cannot be, and resizes the pools.
 func (r *rebalance) start(request any) {
-	r.request, r.stage, r.renumbered, r.failed = request.(*messages.Rebalance), "", false, false
+	r.request, r.device, r.renumbered, r.failed = request.(*messages.Rebalance), nil, false, false
 	r.before = r.before[:0]
 	m := r.request
 	m.Err, m.Rebalanced = nil, messages.Rebalanced{}
@@ -84,7 +73,7 @@ func (r *rebalance) start(request any) {
 	for p, n := range pages {
 		r.resize = append(r.resize, r.resizeTo(p, n))
 	}
-	r.stage = rebalanceResizing
+	r.wait(r, "rebalance: resizing", (*rebalance).resized)
 	for p := range r.resize {
 		r.kernel.resizePool(&r.resize[p])
 	}
@@ -94,33 +83,6 @@ func (r *rebalance) start(request any) {
 func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
 	return protocol.ResizePool{
 		Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: pages, Now: r.kernel.now,
-	}
-}
-
-// resume does the stage that follows.
-func (r *rebalance) resume() {
-	switch r.stage {
-	case rebalanceResizing:
-		r.resized()
-	case rebalanceMoving:
-		r.moved()
-	case rebalanceReturning:
-		r.tookBack()
-		r.apply()
-	case rebalanceApplying:
-		r.out.applied()
-		r.stage = rebalanceFollowing
-		r.out.followUp()
-	case rebalanceFollowing:
-		r.out.followed()
-		r.resizeDevice()
-	case rebalanceDevice:
-		if r.device.Err == nil || !r.takeBack() {
-			r.end()
-		}
-	case rebalanceTakingBack:
-		r.tookBack()
-		r.end()
 	}
 }
 
@@ -156,7 +118,7 @@ func (r *rebalance) resized() {
 	// its source, and the new owner of a page after what reads it.
 	r.sequences.Each(r.markTables)
 	r.out.move.ordered = true
-	r.stage = rebalanceMoving
+	r.wait(r, "rebalance: moving", (*rebalance).moved)
 	r.out.move.send()
 }
 
@@ -221,8 +183,14 @@ func (r *rebalance) moved() {
 
 // apply tells the tree.
 func (r *rebalance) apply() {
-	r.stage = rebalanceApplying
+	r.wait(r, "rebalance: applying", (*rebalance).applied)
 	r.out.apply()
+}
+
+func (r *rebalance) applied() {
+	r.wait(r, "rebalance: following", (*rebalance).resizeDevice)
+	r.out.applied()
+	r.out.followUp()
 }
 
 // giveBack gives all pools their old counts, and the pages that could not be moved their old
@@ -238,24 +206,34 @@ func (r *rebalance) giveBack(back [][]messages.PageMove) {
 		z.Back = back[p]
 		r.back = append(r.back, z)
 	}
-	r.stage = rebalanceReturning
+	r.wait(r, "rebalance: returning", (*rebalance).returned)
 	for p := range r.back {
 		r.kernel.resizePool(&r.back[p])
 	}
 }
 
+func (r *rebalance) returned() {
+	r.tookBack()
+	r.apply()
+}
+
 // resizeDevice moves the memory itself. The tables are right whatever it answers: with a
 // refusal pools that grew give back what they were to get.
 func (r *rebalance) resizeDevice() {
+	r.out.followed()
 	// A new record: after a failure the offloader may still have the last one.
 	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: r.waits}
-	r.stage = rebalanceDevice
+	r.wait(r, "rebalance: device", (*rebalance).resizedDevice)
 	r.kernel.toOffloader(r.device)
 }
 
-// takeBack gives the pools that grew their old counts, since the device has refused
-// the memory. What they got is free still. It tells whether there are any.
-func (r *rebalance) takeBack() bool {
+// resizedDevice gives the pools that grew their old counts if the device has refused
+// the memory. What they got is free still.
+func (r *rebalance) resizedDevice() {
+	if r.device.Err == nil {
+		r.end()
+		return
+	}
 	r.back = make([]protocol.ResizePool, 0, len(r.before))
 	for p, n := range r.before {
 		// Pools that shrank stay small: their memory may have been given back, and what they have
@@ -265,11 +243,15 @@ func (r *rebalance) takeBack() bool {
 			r.back = append(r.back, r.resizeTo(p, n))
 		}
 	}
-	r.stage = rebalanceTakingBack
+	r.wait(r, "rebalance: taking back", (*rebalance).tookBackGrown)
 	for i := range r.back {
 		r.kernel.resizePool(&r.back[i])
 	}
-	return len(r.back) > 0
+}
+
+func (r *rebalance) tookBackGrown() {
+	r.tookBack()
+	r.end()
 }
 
 // tookBack takes over the counts.
@@ -328,7 +310,7 @@ func (r *rebalance) tellMoves() {
 // device was asked, it may have taken the memory of pools that shrink, which stay small.
 func (r *rebalance) undo() {
 	for p, n := range r.before {
-		if r.stage == rebalanceDevice || r.stage == rebalanceTakingBack {
+		if r.device != nil {
 			n = min(n, r.pages[p])
 		}
 		r.pages[p], r.counts.device[p].Total = n, n
@@ -337,6 +319,3 @@ func (r *rebalance) undo() {
 		r.tellMoves()
 	}
 }
-
-// String names the stage.
-func (r *rebalance) String() string { return fmt.Sprintf("rebalance: %v", r.stage) }

@@ -37,7 +37,7 @@ func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
 // in the middle of a recovery starts it from quiescing.
 type recovery struct {
 	*shared
-	stage    string
+	stages[recovery]
 	failures []Failure
 	cause    error             // of the end of the round
 	waits    []messages.Ticket // that must pass before pages are relied on or memory shrinks
@@ -54,15 +54,6 @@ type recovery struct {
 	// the offloader may have submitted all of its copies, or none.
 	moveUnanswered bool
 }
-
-// The stages.
-const (
-	recoveryQuiescing  = "quiescing"  // the offloader waits until all copies and kernels have passed
-	recoveryListing    = "listing"    // the tree lists where each pool keeps each block
-	recoveryTelling    = "telling"    // the tree is told of moves that it may have missed
-	recoveryForgetting = "forgetting" // the tree forgets what cannot be trusted
-	recoveryRebuilding = "rebuilding" // pools and host memory are made again
-)
 
 // writtenPage is a device page that a copy may have been written to.
 type writtenPage struct {
@@ -142,7 +133,7 @@ func (r *recovery) noteDoubts() {
 // been told of those kernels: they must have passed, too.
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
-	r.stage = recoveryQuiescing
+	r.wait(r, "recovery: quiescing", (*recovery).quiesced)
 	// The offloader may have been told of these kernels, or its failure may have come first.
 	// A resize to the same counts does nothing but wait. The device has other counts only after
 	// a rebalance that broke off.
@@ -151,30 +142,34 @@ func (r *recovery) quiesceDevice() {
 	r.kernel.toOffloader(r.quiesce)
 }
 
-// resume does the stage that follows.
-func (r *recovery) resume() {
-	switch r.stage {
-	case recoveryQuiescing:
-		// The tree starts empty, so what only it knew is forgotten here as well.
-		// Here and not in begin: should another actor fail while the device comes to rest, the tree
-		// is emptied all the same, once the next recovery asks it.
-		if r.treeBroken() {
-			r.forgetTree()
-		}
-		r.listBlocks()
-	case recoveryListing:
-		r.sequences.ForgetSymbols(r.list.Held)
-		// Moves are told first: what is doubtful is looked for in the tree's list, which must be
-		// complete then.
-		if !r.tell() && !r.forgetDoubtful() {
-			r.rebuild()
-		}
-	case recoveryTelling, recoveryForgetting:
-		r.out.saves.lose(r.change.Unsaved)
-		r.listBlocks()
-	case recoveryRebuilding:
-		r.end()
+// quiesced asks the tree what it has.
+func (r *recovery) quiesced() {
+	// The tree starts empty, so what only it knew is forgotten here as well. Moves that it has
+	// missed need not be told: where no block is, none is on another page than the coordinator
+	// thinks.
+	// Here and not in begin: should another actor fail while the device comes to rest, the tree
+	// is emptied all the same, once the next recovery asks it.
+	if r.treeBroken() {
+		r.pins.clear()
+		r.sequences.Each((*sequence.Sequence).ForgetTree)
 	}
+	r.listBlocks()
+}
+
+// listed goes on with what the tree must be told, if there is anything.
+func (r *recovery) listed() {
+	r.sequences.ForgetSymbols(r.list.Held)
+	// Moves are told first: what is doubtful is looked for in the tree's list, which must be
+	// complete then.
+	if !r.tell() && !r.forgetDoubtful() {
+		r.rebuild()
+	}
+}
+
+// told asks the tree once more.
+func (r *recovery) told() {
+	r.out.saves.lose(r.change.Unsaved)
+	r.listBlocks()
 }
 
 // treeBroken tells whether the tree failed in the middle of a change. It starts
@@ -183,17 +178,10 @@ func (r *recovery) treeBroken() bool {
 	return slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
 }
 
-// forgetTree forgets what only the tree knew. Moves that it has missed need not be told: where
-// no block is, none is on another page than the coordinator thinks.
-func (r *recovery) forgetTree() {
-	r.pins.clear()
-	r.sequences.Each((*sequence.Sequence).ForgetTree)
-}
-
 // listBlocks asks the tree where each pool keeps each block.
 func (r *recovery) listBlocks() {
 	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch}, EmptyTree: r.treeBroken(), Held: r.sequences.HeldSymbols()}
-	r.stage = recoveryListing
+	r.wait(r, "recovery: listing", (*recovery).listed)
 	r.kernel.toTree(r.list)
 }
 
@@ -205,7 +193,7 @@ func (r *recovery) tell() bool {
 		r.unacked = nil
 		return false
 	}
-	r.sendMoves(recoveryTelling, r.unacked)
+	r.sendMoves("recovery: telling", r.unacked)
 	return true
 }
 
@@ -214,7 +202,7 @@ func (r *recovery) sendMoves(stage string, moves []protocol.BlockMove) {
 	r.change = &protocol.Apply{
 		Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves, SavePriority: r.out.saves.priority(),
 	}
-	r.stage = stage
+	r.wait(r, stage, (*recovery).told)
 	r.kernel.toTree(r.change)
 }
 
@@ -263,7 +251,7 @@ func (r *recovery) forgetDoubtful() bool {
 	if len(moves) == 0 {
 		return false
 	}
-	r.sendMoves(recoveryForgetting, moves)
+	r.sendMoves("recovery: forgetting", moves)
 	return true
 }
 
@@ -326,7 +314,7 @@ func (r *recovery) rebuild() {
 			})
 		}
 	}
-	r.stage = recoveryRebuilding
+	r.wait(r, "recovery: rebuilding", (*recovery).end)
 	// The offloader keeps what the tree says of host memory; clean copies are dropped, which
 	// costs a copy at the next eviction and nothing else.
 	for p := range r.pools {
@@ -409,6 +397,3 @@ func (r *recovery) check() error {
 	}
 	return nil
 }
-
-// String names the stage.
-func (r *recovery) String() string { return fmt.Sprintf("recovery: %v", r.stage) }

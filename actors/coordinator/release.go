@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -30,20 +29,13 @@ import (
 // can repeat the request.
 type release struct {
 	*shared
+	stages[release]
 	request *messages.Release
-	stage   string
 	items   []releaseItem
 	from    int          // items before it belong to earlier waves
 	to      int          // items before it belong to this wave or earlier ones
 	facts   requestFacts // of this wave
 }
-
-// The stages, of one wave.
-const (
-	releaseInspecting = "inspecting" // pools say which pages cache a block
-	releaseStoring    = "storing"    // the tree stores what is offered
-	releaseFollowing  = "following"  // pools and host memory follow, pages are dropped
-)
 
 // releaseItem is one sequence that is released. When nothing was looked at, offered is nil and
 // the table itself is offered.
@@ -65,7 +57,7 @@ type releaseItem struct {
 
 // start enters the sequences that run, and those that are lost: these say so now.
 func (r *release) start(request any) {
-	r.request, r.stage = request.(*messages.Release), ""
+	r.request = request.(*messages.Release)
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.items, r.from, r.to = r.items[:0], 0, 0
@@ -141,26 +133,6 @@ func (r *release) enterLost(request *messages.ReleaseStep) {
 	}
 }
 
-// resume does the stage that follows.
-func (r *release) resume() {
-	switch r.stage {
-	case releaseInspecting:
-		r.inspected()
-		r.store()
-	case releaseStoring:
-		r.countHandedOver()
-		r.out.applied()
-		r.dropPages()
-	case releaseFollowing:
-		r.out.followed()
-		if r.to < len(r.items) {
-			r.wave()
-			return
-		}
-		r.end()
-	}
-}
-
 // current is the items of the wave that is under way.
 func (r *release) current() []releaseItem { return r.items[r.from:r.to] }
 
@@ -190,7 +162,7 @@ func (r *release) wave() {
 		r.store()
 		return
 	}
-	r.stage = releaseInspecting
+	r.wait(r, "release: inspecting", (*release).inspected)
 	r.out.pools.send()
 }
 
@@ -218,6 +190,7 @@ func (r *release) inspected() {
 			}
 		}
 	}
+	r.store()
 }
 
 // store offers what is computed.
@@ -246,11 +219,17 @@ func (r *release) store() {
 		}
 	}
 	if r.out.changeNeeded() {
-		r.stage = releaseStoring
+		r.wait(r, "release: storing", (*release).stored)
 		r.out.apply()
 		return
 	}
 	r.out.reset()
+	r.dropPages()
+}
+
+func (r *release) stored() {
+	r.countHandedOver()
+	r.out.applied()
 	r.dropPages()
 }
 
@@ -323,8 +302,17 @@ func (r *release) dropPages() {
 		}
 	}
 	// The sequences still have their tables: they end with the last wave.
-	r.stage = releaseFollowing
+	r.wait(r, "release: following", (*release).followed)
 	r.out.followUp()
+}
+
+func (r *release) followed() {
+	r.out.followed()
+	if r.to < len(r.items) {
+		r.wave()
+		return
+	}
+	r.end()
 }
 
 // dropLeaving drops the pages of a table that leave the window with what the item commits,
@@ -374,6 +362,3 @@ func (r *release) undo() {
 		}
 	}
 }
-
-// String names the stage.
-func (r *release) String() string { return fmt.Sprintf("release: %v", r.stage) }

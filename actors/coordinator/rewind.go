@@ -15,6 +15,7 @@ import (
 // The sequences change with the answer, so a failure leaves them as they were.
 type rewind struct {
 	*shared
+	stages[rewind]
 	request *messages.Rewind
 	items   []rewindItem
 }
@@ -51,6 +52,7 @@ func (r *rewind) start(request any) {
 		r.kernel.reply()
 		return
 	}
+	r.wait(r, "rewind: dropping", (*rewind).end)
 	r.out.followUp()
 }
 
@@ -93,14 +95,11 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	return nil
 }
 
-// resume rewinds the sequences and answers when the pages are dropped.
-func (r *rewind) resume() {
+// end rewinds the sequences and answers when the pages are dropped.
+func (r *rewind) end() {
 	r.out.followed()
 	for _, it := range r.items {
 		it.sequence.Rewind(it.n)
 	}
 	r.kernel.reply()
 }
-
-// String names the stage.
-func (r *rewind) String() string { return "rewind: dropping" }

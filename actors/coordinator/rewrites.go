@@ -63,6 +63,7 @@ func (e *extension) inspected() {
 			}
 		}
 	}
+	e.take()
 }
 
 // findRewrites lists the pages of a step that others hold.

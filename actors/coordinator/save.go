@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -324,17 +323,11 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 // not saved is missing in the store, and nothing else depends on it.
 type saving struct {
 	*shared
-	stage  string
+	stages[saving]
 	pools  []messages.PoolID // of the pages that are looked for; locate has their blocks
 	locate protocol.Locate
 	record protocol.SavePages
 }
-
-// The stages.
-const (
-	savingLocating = "locating" // the tree says where the pages are
-	savingOrdering = "ordering" // the offloader orders the copies
-)
 
 // begin asks the tree for the places and priorities of pages that there is room for, or of all
 // to count them if the store takes none. It returns false if there are none.
@@ -355,20 +348,10 @@ func (s *saving) begin() bool {
 	}
 	// The details are the lengths and priorities, by which choose decides.
 	s.locate.Epoch, s.locate.Details = s.kernel.epoch, true
-	s.stage, s.kernel.active = savingLocating, s
+	s.kernel.active = s
+	s.wait(s, "saving: locating", (*saving).choose)
 	s.kernel.toTree(&s.locate)
 	return true
-}
-
-// resume does the stage that follows.
-func (s *saving) resume() {
-	switch s.stage {
-	case savingLocating:
-		s.choose()
-	case savingOrdering:
-		s.out.saves.forget(s.record.Lost)
-		s.end()
-	}
 }
 
 // choose asks the offloader for the bytes of the pages that are to be saved.
@@ -392,12 +375,12 @@ func (s *saving) choose() {
 		}
 	}
 	if len(s.record.Items) == 0 {
-		s.end()
+		s.kernel.active = nil
 		return
 	}
 	// The copies read device pages, so who writes to those next has to ask what they wait for.
 	s.out.move.ordered = true
-	s.stage = savingOrdering
+	s.wait(s, "saving: ordering", (*saving).end)
 	s.kernel.toOffloader(&s.record)
 }
 
@@ -409,10 +392,10 @@ func (s *saving) worth(p, i int) bool {
 	return whole && s.locate.Priorities[i] >= s.out.saves.config.MinPriority
 }
 
-func (s *saving) end() { s.stage, s.kernel.active = "", nil }
-
-// String names the stage.
-func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
+func (s *saving) end() {
+	s.out.saves.forget(s.record.Lost)
+	s.kernel.active = nil
+}
 
 // flush serves Flush, whose answer is that of the store's actor: everything that was to be
 // saved and had room has been ordered before, since saving goes before the next request. Only

@@ -17,6 +17,7 @@ import (
 // hand-over a rebalance may give the pages other numbers.
 type transfer struct {
 	*shared
+	stages[transfer]
 	request *protocol.TransferPages
 	copies  *protocol.CopyPages
 }
@@ -45,20 +46,18 @@ func (t *transfer) start(request any) {
 	}
 	// From now on pages may not be ready at once.
 	t.out.move.ordered = true
+	t.wait(t, "transfer: copying", (*transfer).end)
 	t.kernel.toOffloader(t.copies)
 }
 
-// resume answers with the ticket.
-func (t *transfer) resume() {
+// end answers with the ticket.
+func (t *transfer) end() {
 	t.request.Ticket = t.copies.Ticket
 	if t.copies.Failed {
 		t.request.Err = refusals.New(messages.ErrInternal, "a copy of the hand-over of sequence %v failed", t.request.Sequence)
 	}
 	t.kernel.reply()
 }
-
-// String names the stage.
-func (t *transfer) String() string { return "transfer: copying" }
 
 // CarriedPages lists the pages that a hand-over of a sequence with so many computed tokens
 // carries: those that the sequence holds and that have computed tokens, block by block,
