@@ -15,13 +15,12 @@ import (
 //	storing ─▶ following ─▶ copying ─▶ attaching ─┐
 //	the tree   state pools  working    the tree   │
 //	finds the  take pages   page to    learns of  │
-//	block         ▲         the other  them       │
-//	              └───────────────────────────────┘ next wave, then next chunks
+//	block         ▲         the other  it         │
+//	              └───────────────────────────────┘ next step, then next chunks
 //
-// Checkpoints are made in the order of the steps, each on the state that those before
-// it have left: a page for one may be that of another's checkpoint, of a block that a
-// later step ends in. As long as free pages are there no step changes what a later one
-// finds, and all of them are one wave; after that each step is a wave of its own.
+// Checkpoints are made in the order of the steps, one step after the other, each on the state
+// that those before it have left: a page for one may be that of another's checkpoint, of a block
+// that a later step ends in.
 //
 // A commit never fails for want of a checkpoint. Where there is no page none is made.
 
@@ -29,20 +28,18 @@ import (
 // are many more in a step of a large batch, and are passed over each time.
 type checkpointMaking struct {
 	steps []checkpointStep // in the order of the steps
-	// from and to are the wave in steps that is under way; steps before from are done.
-	from, to int
+	at    int              // the step whose checkpoint is made next; those before it are done
 }
 
 // checkpointStep is a step that makes a checkpoint. end.Lacks are the pools that have no
-// checkpoint of the block yet; each wave asks the tree again for the steps behind it. Only
-// those have an operation in pages.
+// checkpoint of the block yet. Only those have an operation in pages.
 type checkpointStep struct {
 	step   int
 	end    protocol.StoredEnd // the block that its offer ends with
 	pages  []checkpointPage   // by pool
 	made   []messages.PageID  // by pool: the pages that hold the checkpoint
 	lacked []messages.PoolID  // array for an answer that is not needed
-	offer  int                // to the tree, in the change of the wave; −1: none
+	offer  int                // to the tree, in the change that attaches the checkpoint; −1: none
 }
 
 // checkpointPage is the page of a checkpoint, taken by an operation; −1: none. page is the
@@ -53,7 +50,7 @@ type checkpointPage struct {
 }
 
 func (m *checkpointMaking) reset() {
-	m.steps, m.from, m.to = m.steps[:0], 0, 0
+	m.steps, m.at = m.steps[:0], 0
 }
 
 // want notes that step i makes a checkpoint of the block that its offer ends with. The
@@ -69,88 +66,50 @@ func (m *checkpointMaking) want(i, pools int, offer *protocol.StoreItem) {
 	offer.FindEnd, offer.End.Lacks = true, w.end.Lacks[:0]
 }
 
-// pending tells whether steps are left that no wave has had.
-func (m *checkpointMaking) pending() bool { return m.to < len(m.steps) }
-
-// taken tells whether a wave is under way.
-func (m *checkpointMaking) taken() bool { return m.from < m.to }
-
-// wave are the steps of the wave that is under way.
-func (m *checkpointMaking) wave() []checkpointStep { return m.steps[m.from:m.to] }
-
-// takeCheckpoints takes pages for the checkpoints of a wave. A pool without a page that may be
-// taken leaves the operation empty; that is no refusal.
-func (c *commitStages) takeCheckpoints() {
-	m := &c.checkpoints
-	m.from = m.to
-	// The first step of a wave is always taken: with no free page it is the only one, and
-	// what it evicts is known before the next step is looked at.
-	for m.to < len(m.steps) && (m.to == m.from || c.roomInWave(&m.steps[m.to])) {
-		it := &m.steps[m.to]
-		m.to++
-		for _, p := range it.end.Lacks {
-			pages := &it.pages[p]
-			pages.op = c.out.pools.add(int(p), protocol.PoolOp{
-				Kind: protocol.TakeForCheckpoint, Pages: pages.page[:0], Priority: it.end.Priority, Tenant: c.batch.items[it.step].sequence.Tenant,
-			})
-		}
+// takeCheckpoint takes pages for the checkpoint of the step that is next. A pool without a page
+// that may be taken leaves the operation empty; that is no refusal.
+func (c *commitStages) takeCheckpoint() {
+	it := &c.checkpoints.steps[c.checkpoints.at]
+	for _, p := range it.end.Lacks {
+		pages := &it.pages[p]
+		pages.op = c.out.pools.add(int(p), protocol.PoolOp{
+			Kind: protocol.TakeForCheckpoint, Pages: pages.page[:0], Priority: it.end.Priority, Tenant: c.batch.items[it.step].sequence.Tenant,
+		})
 	}
+	c.wait(c, "following", (*commitStages).copyCheckpoint)
+	c.out.followUp()
 }
 
-// roomInWave tells whether a step may join the wave: with it all pages of the wave are
-// free ones, and no step before it makes the same checkpoint.
-func (c *commitStages) roomInWave(it *checkpointStep) bool {
-	// The block was not stored, for an invalidation or a fork has its page: no checkpoint.
-	if len(it.end.Lacks) == 0 && it.end.Block == protocol.NoBlock {
-		return true
-	}
-	for k := range c.checkpoints.wave() {
-		if other := &c.checkpoints.wave()[k]; c.endAlike(other, it) {
-			return false
-		}
-	}
-	// Operations that take nothing are counted, too. The wave may be smaller for it than it
-	// could be, which changes no decision.
-	for p := c.states.first; p < c.states.end; p++ {
-		if len(c.out.pools.ops(p)) >= c.counts.device[p].Free {
-			return false
-		}
-	}
-	return true
-}
-
-// copyCheckpoints orders the copies of the wave, and asks when the working pages may be
-// written to again.
-func (c *commitStages) copyCheckpoints() {
+// copyCheckpoint orders the copies, and asks when the working pages may be written to again.
+func (c *commitStages) copyCheckpoint() {
+	c.out.followed()
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
-	for k := range c.checkpoints.wave() {
-		w := &c.checkpoints.wave()[k]
-		it := &c.batch.items[w.step]
-		copies := false
-		for _, p := range w.end.Lacks {
-			pages := &w.pages[p]
-			op := c.out.pools.op(int(p), pages.op)
-			// No page was free, and none caches what is worth less.
-			if len(op.Pages) == 0 {
-				c.stats.pool(int(p)).CheckpointsSkipped++
-				pages.op = -1
-				continue
-			}
-			// The offloader has been told of the kernel that writes the working page with the
-			// message before, so the copy waits for it.
-			copies = true
-			c.stats.allocated(int(p), 1)
-			c.out.move.copy(int(p), protocol.PageCopy{
-				From: protocol.OnDevice(it.sequence.StateAfter(int(p), sequence.TokenCount(it.computed))), Block: protocol.NoBlock,
-				To: op.Pages[0], Tokens: c.config.TokensPerBlock,
-			})
+	w := &c.checkpoints.steps[c.checkpoints.at]
+	it := &c.batch.items[w.step]
+	copies := false
+	for _, p := range w.end.Lacks {
+		pages := &w.pages[p]
+		op := c.out.pools.op(int(p), pages.op)
+		// No page was free, and none caches what is worth less.
+		if len(op.Pages) == 0 {
+			c.stats.pool(int(p)).CheckpointsSkipped++
+			pages.op = -1
+			continue
 		}
-		if copies {
-			c.askWorkingPages(it)
-		}
+		// The offloader has been told of the kernel that writes the working page with the
+		// message before, so the copy waits for it.
+		copies = true
+		c.stats.allocated(int(p), 1)
+		c.out.move.copy(int(p), protocol.PageCopy{
+			From: protocol.OnDevice(it.sequence.StateAfter(int(p), sequence.TokenCount(it.computed))), Block: protocol.NoBlock,
+			To: op.Pages[0], Tokens: c.config.TokensPerBlock,
+		})
 	}
-	c.wait(c, "copying", (*commitStages).attachCheckpoints)
+	if copies {
+		c.askWorkingPages(it)
+	}
+	c.wait(c, "copying", (*commitStages).attachCheckpoint)
 	c.out.move.send()
 }
 
@@ -168,33 +127,26 @@ func (c *commitStages) askWorkingPages(it *step) {
 	}
 }
 
-// attachCheckpoints tells the tree of the checkpoints of the wave, and of the victims
-// that their pages had. The tree learns of both in one change, moves first: a victim has left
-// its page when that becomes a checkpoint.
-func (c *commitStages) attachCheckpoints() {
+// attachCheckpoint tells the tree of the checkpoint, and of the victims that its pages had. The
+// tree learns of both in one change, moves first: a victim has left its page when that becomes a
+// checkpoint. Blocks may have got or lost checkpoints since the tree was asked where the next
+// step ends, so it is asked again.
+func (c *commitStages) attachCheckpoint() {
 	// The answers to the stores have been noted: the change is used again.
 	c.out.resetChange()
 	c.out.moved()
 	c.batch.copyTickets()
-	for k := range c.checkpoints.wave() {
-		it := &c.checkpoints.wave()[k]
-		if step := &c.batch.items[it.step]; c.handOver(it) {
-			c.thrash.noteState(&step.sequence.Namespace, step.sequence.Tokens(0)[:step.computed])
-		}
+	m := &c.checkpoints
+	if step := &c.batch.items[m.steps[m.at].step]; c.handOver(&m.steps[m.at]) {
+		c.thrash.noteState(&step.sequence.Namespace, step.sequence.Tokens(0)[:step.computed])
 	}
-	// No page was to be had: nothing has changed.
-	if !c.out.changeNeeded() {
-		c.out.reset()
-		c.finishWave()
-		return
-	}
-	// Blocks have got checkpoints, and others have lost theirs to eviction.
-	for k := c.checkpoints.to; k < len(c.checkpoints.steps); k++ {
-		it := &c.checkpoints.steps[k]
+	if m.at++; m.at < len(m.steps) {
+		it := &m.steps[m.at]
 		c.offerEnd(it).End.Lacks = it.end.Lacks[:0]
 	}
-	c.wait(c, "attaching", (*commitStages).attached)
-	c.out.apply()
+	if c.wait(c, "attaching", (*commitStages).attached); !c.out.applyIfNeeded() {
+		c.takeNext()
+	}
 }
 
 // handOver gives the pages of a step that hold its checkpoint to the tree, and tells whether all
@@ -239,36 +191,23 @@ func (c *commitStages) offerEnd(it *checkpointStep) *protocol.StoreItem {
 	return offer
 }
 
-// noteEnds notes what the tree has answered to the offers of a wave, and of the steps behind it.
-func (c *commitStages) noteEnds() {
+// attached notes what the tree has answered of the step and of the next one, and goes on with
+// that.
+func (c *commitStages) attached() {
+	c.out.applied()
 	m := &c.checkpoints
-	for k := m.from; k < len(m.steps); k++ {
+	for k := m.at - 1; k <= m.at && k < len(m.steps); k++ {
 		it := &m.steps[k]
 		if it.offer < 0 {
 			continue
 		}
 		offer := &c.out.change.Stores[it.offer]
 		c.batch.items[it.step].stored.Cursor = offer.Cursor
-		if k < m.to {
+		if k < m.at {
 			it.lacked = offer.End.Lacks
 		} else {
 			it.end = offer.End
 		}
-	}
-}
-
-func (c *commitStages) attached() {
-	c.out.applied()
-	c.noteEnds()
-	c.finishWave()
-}
-
-// finishWave ends the wave and goes on with what is next.
-func (c *commitStages) finishWave() {
-	m := &c.checkpoints
-	m.from = m.to
-	if !m.pending() {
-		c.dropCheckpoints()
 	}
 	c.takeNext()
 }
@@ -278,20 +217,9 @@ func (c *commitStages) copyFailed(p int, page messages.PageID) bool {
 	return slices.ContainsFunc(c.out.move.pool(p).Copies, func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
 }
 
-// endAlike tells whether two steps end in one block. Where no block is there yet, without pools
-// of tokens, the tokens say it.
-func (c *commitStages) endAlike(a, b *checkpointStep) bool {
-	if a.end.Block != protocol.NoBlock || b.end.Block != protocol.NoBlock {
-		return a.end.Block == b.end.Block
-	}
-	one, other := &c.batch.items[a.step], &c.batch.items[b.step]
-	return one.computed == other.computed && one.sequence.Namespace == other.sequence.Namespace &&
-		slices.Equal(one.sequence.Tokens(0)[:one.computed], other.sequence.Tokens(0)[:one.computed])
-}
-
-// dropCheckpoints gives up the references with which the pages of all waves were taken:
-// from now on they are cached, last used by the request that has made them. Until the
-// last wave they are held, for a request evicts no checkpoint that it has made itself.
+// dropCheckpoints gives up the references with which the pages of all checkpoints were taken:
+// from now on they are cached, last used by the request that has made them. Until the last is
+// made they are held, for a request evicts no checkpoint that it has made itself.
 func (c *commitStages) dropCheckpoints() {
 	for k := range c.checkpoints.steps {
 		it := &c.checkpoints.steps[k]

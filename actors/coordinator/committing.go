@@ -154,16 +154,16 @@ func (c *commitStages) markKernel(it *step) {
 	}
 }
 
-// takeNext takes the pages of the next checkpoints, or, when all of them are made, those
-// of the next chunks.
+// takeNext takes the pages of the next checkpoint, or, when all of them are made, those of the
+// next chunks.
 func (c *commitStages) takeNext() {
-	c.wait(c, "following", (*commitStages).followed)
 	// A next chunk may evict, in an attention pool, the block that a checkpoint is made for.
-	if c.checkpoints.pending() {
-		c.takeCheckpoints()
-		c.out.followUp()
+	if c.checkpoints.at < len(c.checkpoints.steps) {
+		c.takeCheckpoint()
 		return
 	}
+	c.dropCheckpoints()
+	c.wait(c, "following", (*commitStages).moveVictims)
 	for i := range c.batch.items {
 		// After all drops, so that a next chunk can have what other sequences of the commit
 		// have dropped, wherever they stand in the request.
@@ -295,16 +295,6 @@ func (c *commitStages) stored() {
 	c.follow()
 }
 
-// followed is passed for each wave of checkpoints, and a last time for the next chunks.
-func (c *commitStages) followed() {
-	c.out.followed()
-	if c.checkpoints.taken() {
-		c.copyCheckpoints()
-	} else {
-		c.moveVictims()
-	}
-}
-
 // moved tells the tree of the victims of next chunks.
 func (c *commitStages) moved() {
 	c.out.resetChange()
@@ -349,6 +339,7 @@ func (c *commitStages) noteStored() {
 // moveVictims brings the pages that next chunks took in order. Without any the sequences are
 // committed at once.
 func (c *commitStages) moveVictims() {
+	c.out.followed()
 	took := false
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
