@@ -224,7 +224,6 @@ func (a *admission) taken() {
 // moved tells the tree what moved and what was claimed. A prompt whose transfer
 // failed claims nothing.
 func (a *admission) moved() {
-	a.out.resetChange()
 	a.out.moved()
 	for p := range a.config.Pools {
 		a.lost = a.taking.transferred(p, a.lost)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -96,59 +95,41 @@ func (e *extension) take() {
 // none. It tells whether the tables of the sequence change.
 func (e *extension) takeStep(it *step) bool {
 	s := it.sequence
-	blocks := e.config.blocks(int(s.Length()) + len(it.request.Tokens))
 	takes := false
-	for p := range e.self.end {
+	for p := range e.decoder.end {
 		e.findRewrites(it, p)
 		// What the step takes in this pool: a page for each copy, and one for each block that
 		// its tokens begin.
 		// Pages that the copies drop do not count: they are dropped after the new ones are taken.
-		need := len(it.pools[p].copies) + blocks - len(s.Table(p))
-		if need == 0 {
-			continue
-		}
-		takes = true
-		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
-			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, need+pagesIn(s.Table(p))))
+		need := len(it.pools[p].copies) + e.entries(it, p) - len(s.Table(p))
+		takes = takes || need > 0
+		if refusal := e.counts.lack(p, need, e.counts.available(p)-e.batch.taken[p], need+pagesIn(s.Table(p))); refusal != nil {
+			e.refuse(it, refusal)
 			return false
 		}
 	}
-	drafts := e.draftsToTake(it)
-	if drafts < 0 {
-		return false
-	}
-	takes = takes || drafts > 0
 	if !takes { // pages that others might have held are the sequence's own now
 		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
 	// All pools have the pages; only now is anything taken. Copies come first, so that what
 	// they drop can be evicted for the new blocks of this very step.
-	for p := range e.self.end {
+	for p := range e.decoder.end {
 		e.takeRewrites(it, p)
-		if n := blocks - len(s.Table(p)); n > 0 {
+		if n := e.entries(it, p) - len(s.Table(p)); n > 0 {
 			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: s.Table(p)})
 			e.batch.taken[p] += n
 		}
 	}
-	for p := e.states.first; p < e.states.end && drafts > 0; p++ {
-		it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: drafts, Tenant: s.Tenant, Pages: s.Table(p)})
-		e.batch.taken[p] += drafts
-	}
 	return true
 }
 
-// draftsToTake is how many pages a step takes in each state pool for the states of drafts beyond
-// those that its sequence has. It refuses the step if there are too few, and is −1 then.
-func (e *extension) draftsToTake(it *step) int {
-	need := 0
-	for p := e.states.first; p < e.states.end; p++ {
-		need = max(0, 1+it.request.DraftStates-len(it.sequence.Table(p)))
-		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
-			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, 1+it.request.DraftStates))
-			return -1
-		}
+// entries is the length of a table of a sequence of one beam after its step. In a state pool that
+// is the working page and those of drafts; what a step asks for less goes with its commit.
+func (e *extension) entries(it *step, p int) int {
+	if e.states.has(p) {
+		return max(len(it.sequence.Table(p)), 1+it.request.DraftStates)
 	}
-	return need
+	return e.config.blocks(int(it.sequence.Length()) + len(it.request.Tokens))
 }
 
 // refuse leaves a sequence as it was. The copies that it has noted are forgotten, since
@@ -169,7 +150,6 @@ func (e *extension) refuse(it *step, err error) {
 // taken writes the pages into the tables and orders the copies.
 func (e *extension) taken() {
 	e.out.pools.received()
-	e.out.move.reset()
 	e.out.move.victims(&e.out.pools)
 	// Before the sequences get their tokens: the marks are of what they had until now.
 	e.markEarlier()
@@ -247,7 +227,7 @@ func (e *extension) addTokens() {
 func (e *extension) fillTables(it *step) {
 	s := it.sequence
 	took := false
-	for p := range e.self.end {
+	for p := range e.decoder.end {
 		pages := &it.pools[p]
 		if s.Width() > 1 {
 			took = e.fillBeams(it, p) || took
@@ -264,16 +244,11 @@ func (e *extension) fillTables(it *step) {
 			}
 			s.SetTable(p, table)
 			it.noteNew(p, 0, pages.before, table[pages.before:])
-			e.stats.appended(p, len(table)-pages.before)
-			took = true
-		}
-	}
-	for p := e.states.first; p < e.states.end; p++ {
-		if pages := &it.pools[p]; pages.fresh >= 0 {
-			table := e.out.pools.op(p, pages.fresh).Pages
-			s.SetTable(p, table)
-			it.noteNew(p, 0, pages.before, table[pages.before:])
-			e.stats.allocated(p, len(table)-pages.before)
+			if e.states.has(p) {
+				e.stats.allocated(p, len(table)-pages.before)
+			} else {
+				e.stats.appended(p, len(table)-pages.before)
+			}
 			took = true
 		}
 	}
@@ -294,9 +269,13 @@ func (e *extension) askWrites(it *step) {
 	var q *protocol.WaitQuery
 	q, it.query = e.out.move.query()
 	s := it.sequence
-	for p := range e.self.end {
+	for p := range e.decoder.end {
 		if s.Width() == 1 {
-			q.Write = append(q.Write, s.Table(p)[it.first:])
+			first := it.first
+			if e.states.has(p) {
+				first = it.pools[p].before
+			}
+			q.Write = append(q.Write, s.Table(p)[first:])
 			continue
 		}
 		var pages []messages.PageID
@@ -305,14 +284,10 @@ func (e *extension) askWrites(it *step) {
 		}
 		q.Write = append(q.Write, pages)
 	}
-	for p := e.states.first; p < e.states.end; p++ {
-		q.Write = append(q.Write, s.Table(p)[it.pools[p].before:])
-	}
 }
 
 // moved follows victims and copies, then commits.
 func (e *extension) moved() {
-	e.out.resetChange()
 	// The victims' moves go to the tree with what the steps store: one message for both.
 	e.out.moved()
 	e.batch.copyTickets()

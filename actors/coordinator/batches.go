@@ -172,9 +172,11 @@ func (m *moveBatch) query() (*protocol.WaitQuery, int) {
 // tickets are the answer to a question.
 func (m *moveBatch) tickets(query int) []messages.Ticket { return m.record.Queries[query].Tickets }
 
-// victims passes what the pools have evicted on to the offloader. Where there is no
+// victims begins a batch with what the pools have evicted, before any copy: the pages that victims
+// leave are what copies write to. Where there is no
 // host memory nothing is copied, and victims alone are no reason to send anything.
 func (m *moveBatch) victims(b *poolBatches) {
+	m.reset()
 	for p := range b.work {
 		w := &b.work[p]
 		if len(w.Ops) > 0 {

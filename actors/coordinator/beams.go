@@ -58,8 +58,8 @@ func (e *extension) takeBeams(it *step) bool {
 		// Every beam writes its own token, so each needs a page of its own for a block that
 		// begins, and a copy of a block that it shares with another beam.
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
-		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
-			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, need))
+		if refusal := e.counts.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed[p], need); refusal != nil {
+			e.refuse(it, refusal)
 			return false
 		}
 	}

@@ -83,7 +83,6 @@ func (c *commitStages) takeCheckpoint() {
 // copyCheckpoint orders the copies, and asks when the working pages may be written to again.
 func (c *commitStages) copyCheckpoint() {
 	c.out.followed()
-	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
 	w := &c.checkpoints.steps[c.checkpoints.at]
 	it := &c.batch.items[w.step]
@@ -133,7 +132,6 @@ func (c *commitStages) askWorkingPages(it *step) {
 // step ends, so it is asked again.
 func (c *commitStages) attachCheckpoint() {
 	// The answers to the stores have been noted: the change is used again.
-	c.out.resetChange()
 	c.out.moved()
 	c.batch.copyTickets()
 	m := &c.checkpoints

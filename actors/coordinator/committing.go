@@ -297,7 +297,6 @@ func (c *commitStages) stored() {
 
 // moved tells the tree of the victims of next chunks.
 func (c *commitStages) moved() {
-	c.out.resetChange()
 	c.out.moved()
 	c.batch.copyTickets()
 	if c.wait(c, "applying", (*commitStages).applied); !c.out.applyIfNeeded() {
@@ -350,7 +349,6 @@ func (c *commitStages) moveVictims() {
 		c.commitAll()
 		return
 	}
-	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
 	// Where nothing was ever ordered on the device every page may be written to at once.
 	if c.out.move.ordered {

@@ -239,7 +239,7 @@ func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
 // Check verifies every relation that the coordinator holds, and joins what is wrong. It reads
 // the coordinator's own state only; audit compares that with what the other actors have.
 func (c *Coordinator) Check() error {
-	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}
+	problems := []error{c.sequences.Check(), c.counts.check(), c.pins.check(), c.recovery.check()}
 	// In a round the queue may be one batch short, or about to be tried.
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())
@@ -255,7 +255,7 @@ func (c *Coordinator) Check() error {
 // both at the same count, or the pool would use memory that the device has not.
 func (c *Coordinator) checkTotals() error {
 	var problems []error
-	for p, name := range c.config.poolNames() {
+	for p, name := range c.counts.names {
 		if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
 			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d", name, n, want))
 		}
@@ -271,8 +271,8 @@ func (c *Coordinator) String() string {
 	w.WriteString(c.waiting.String())
 	// What pools and host memory said last, not what they hold now: in the middle of a round
 	// the two differ.
-	for p, name := range c.config.poolNames() {
-		w.WriteString(c.counts.draw(p, name))
+	for p := range c.config.Pools {
+		w.WriteString(c.counts.draw(p))
 	}
 	w.WriteString(c.sequences.String())
 	return w.String()

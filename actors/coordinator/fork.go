@@ -94,8 +94,7 @@ func (f *fork) start(request any) {
 // writes to them, so only the step that writes can lack one.
 func (f *fork) checkCapacity(n int) error {
 	for p := f.states.first; p < f.states.end; p++ {
-		if available := max(0, f.counts.available(p)-f.taken[p]); n > available {
-			refusal := refusals.WithTotal(refusals.OutOfPages(f.config.Pools[p].Name, n, available), f.counts.device[p].Total, n)
+		if refusal := f.counts.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
 			f.pressure.noteRefusal(refusal)
 			return refusal
 		}
@@ -122,8 +121,6 @@ func (f *fork) take(it *forkItem) {
 // copy copies the state of each sequence into the working pages of its forks.
 func (f *fork) copy() {
 	f.out.pools.received()
-	f.out.move.reset()
-	// Victims first: a page that is taken may still have contents to be copied out.
 	f.out.move.victims(&f.out.pools)
 	for i := range f.items {
 		it := &f.items[i]
@@ -159,7 +156,6 @@ func (f *fork) copy() {
 // copied tells the tree of victims, and refuses the steps of which a copy failed. Copies of the
 // other steps are good, so each step is refused by itself.
 func (f *fork) copied() {
-	f.out.resetChange()
 	f.out.moved()
 	for i := range f.items {
 		it := &f.items[i]

@@ -199,12 +199,12 @@ func (m *importing) take() {
 func (m *importing) checkCapacity() *messages.Refusal {
 	for p := range m.all.end {
 		t := &m.pools[p]
-		need, available := len(t.fresh), max(0, m.counts.available(p))
+		available := m.counts.available(p)
 		if m.waiting.len() > 0 {
 			available = 0
 		}
-		if need > available {
-			return refusals.WithTotal(refusals.OutOfPages(m.config.Pools[p].Name, need, available), m.counts.device[p].Total, need+t.claimed)
+		if refusal := m.counts.lack(p, len(t.fresh), available, len(t.fresh)+t.claimed); refusal != nil {
+			return refusal
 		}
 	}
 	return nil
@@ -227,7 +227,6 @@ func (m *importing) refuse(refusal *messages.Refusal) {
 // taken fills the tables, and offers the victims to host memory.
 func (m *importing) taken() {
 	m.out.pools.received()
-	m.out.move.reset()
 	m.out.move.victims(&m.out.pools)
 	for p := range m.all.end {
 		t := &m.pools[p]
@@ -246,7 +245,6 @@ func (m *importing) taken() {
 
 // moved tells the tree of the victims.
 func (m *importing) moved() {
-	m.out.resetChange()
 	m.out.moved()
 	if m.wait(m, "import: applying", (*importing).applied); !m.out.applyIfNeeded() {
 		m.finish()

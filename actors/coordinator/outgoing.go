@@ -180,8 +180,9 @@ func (o *outgoing) dropBlock(pool int, block protocol.BlockID) {
 }
 
 // moved takes over the answer of the offloader, counts what became of the victims
-// and tells the tree.
+// and begins a change of the tree with it.
 func (o *outgoing) moved() {
+	o.resetChange()
 	o.move.received()
 	for p := range o.move.record.Pools {
 		q := o.move.pool(p)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
@@ -16,11 +18,12 @@ type pageCounts struct {
 	device    []protocol.PoolPages
 	host      []inspect.TierPages
 	sequences *sequence.Arena // for the reserves
+	names     []string        // of the pools
 }
 
 func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	n := len(config.Pools)
-	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n), sequences: sequences}
+	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n), sequences: sequences, names: config.poolNames()}
 	// As every pool and the offloader say it themselves before the first message.
 	for p, count := range config.Counts {
 		c.device[p].TierPages = inspect.TierPages{Total: count.Primary, Free: count.Primary}
@@ -37,6 +40,15 @@ func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 // result is below 0 when others claim what a prompt in chunks has taken itself.
 func (c *pageCounts) available(p int) int {
 	return c.device[p].Total - c.device[p].Held - c.reserved(p)
+}
+
+// lack is the refusal of a request for pages, of which the pool has fewer available; nil if it has
+// enough. In all the request would hold so many pages.
+func (c *pageCounts) lack(p, need, available, all int) *messages.Refusal {
+	if available = max(0, available); need <= available {
+		return nil
+	}
+	return refusals.WithTotal(refusals.OutOfPages(c.names[p], need, available), c.device[p].Total, all)
 }
 
 // reserved is the pages that prompts in chunks have reserved in a pool.
@@ -66,27 +78,27 @@ func (c *pageCounts) anyOnHost() bool {
 }
 
 // check verifies that the states of the pages of each pool add up.
-func (c *pageCounts) check(names []string) error {
+func (c *pageCounts) check() error {
 	var problems []error
 	for p, n := range c.device {
 		if n.Used+n.Cached+n.Free != n.Total {
-			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages", names[p], n.Used, n.Cached, n.Free, n.Total))
+			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages", c.names[p], n.Used, n.Cached, n.Free, n.Total))
 		}
 		// Covered pages are used and not held, never the other way round.
 		if n.Held > n.Used {
-			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", names[p], n.Held, n.Used))
+			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.names[p], n.Held, n.Used))
 		}
 		if h := c.host[p]; h.Used+h.Cached+h.Free != h.Total {
-			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages", names[p], h.Used, h.Cached, h.Free, h.Total))
+			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages", c.names[p], h.Used, h.Cached, h.Free, h.Total))
 		}
 	}
 	return errors.Join(problems...)
 }
 
 // draw gives the counts of one pool on a line.
-func (c *pageCounts) draw(p int, name string) string {
+func (c *pageCounts) draw(p int) string {
 	n, h := c.device[p], c.host[p]
-	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", name, n.Used, n.Cached, n.Free, n.Held, c.reserved(p))
+	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.names[p], n.Used, n.Cached, n.Free, n.Held, c.reserved(p))
 	if h.Total > 0 {
 		s += fmt.Sprintf("; host: %d used, %d cached, %d free", h.Used, h.Cached, h.Free)
 	}

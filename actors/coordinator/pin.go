@@ -101,8 +101,8 @@ func (n *pin) inspected() {
 				}
 			}
 		}
-		if available := max(0, n.counts.available(p)); need > available {
-			n.request.Err = refusals.WithTotal(refusals.OutOfPages(n.config.Pools[p].Name, need, available), n.counts.device[p].Total, need)
+		if refusal := n.counts.lack(p, need, n.counts.available(p), need); refusal != nil {
+			n.request.Err = refusal
 			// The sequence has only carried the tokens.
 			n.batch.end()
 			n.kernel.reply()

@@ -193,20 +193,23 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		// The first pool that lacks pages is named, in the order of pools, so that a refusal is the
 		// same in every run.
-		name := b.config.Pools[p].Name
 		// available has the claims of all prompts of the batch taken off already, those behind this
 		// one included: they were made before any prompt was decided about.
 		available := b.claims.left(b.counts, p)
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
-		switch need := b.need(it, p); {
-		case crowded || need > max(0, available):
-			return refusals.WithTotal(refusals.OutOfPages(name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed)
-		case available < 0 && !b.storedOnly:
-			// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
-			// its claims back: where it needs no page, it lacks none.
-			return refusals.WithTotal(refusals.OutOfPages(name, -available, 0), b.counts.device[p].Total, 0)
+		need := b.need(it, p)
+		if crowded {
+			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed)
+		}
+		if refusal := b.counts.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
+			return refusal
+		}
+		// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
+		// its claims back: where it needs no page, it lacks none.
+		if available < 0 && !b.storedOnly {
+			return b.counts.lack(p, -available, 0, 0)
 		}
 	}
 	return nil
@@ -217,10 +220,10 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
-			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, 0), b.counts.device[p].Total, need+it.plans[p].claimed)
+			return b.counts.lack(p, need, 0, need+it.plans[p].claimed)
 		}
 	}
-	return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[0].Name, 1, 0), b.counts.device[0].Total, 1)
+	return b.counts.lack(0, 1, 0, 1)
 }
 
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch

@@ -144,7 +144,6 @@ func (r *rebalance) markTables(s *sequence.Sequence) {
 // moved renumbers the pages in the tables and tells the tree where the blocks are
 // now. A page that could not be moved keeps its old number: its bytes are there still.
 func (r *rebalance) moved() {
-	r.out.resetChange()
 	r.out.moved()
 	// The record of the Move is reused by the next message, and the device is resized after
 	// that.

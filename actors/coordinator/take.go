@@ -146,8 +146,6 @@ func (b promptTaking) takePages(it *prompt) {
 // once and go in one message.
 func (b promptTaking) taken() {
 	b.batch.out.pools.received()
-	b.batch.out.move.reset()
-	// Victims before transfers: the pages that they leave are what the transfers write to.
 	b.batch.out.move.victims(&b.batch.out.pools)
 	for i := range b.batch.items {
 		if b.batch.items[i].refused == nil {
