@@ -42,7 +42,8 @@ type promptBatch struct {
 	// at is the one under way.
 	rejecting bool
 
-	sources []sourcePages // by pool
+	sources []sourcePages            // by pool
+	counted map[messages.PageID]bool // of recountSources
 	claims  pageClaims
 	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
 }
@@ -52,7 +53,11 @@ const batchReady = "ready"
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
-	return &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n), waits: make(hostWaits, n)}
+	b := &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n), waits: make(hostWaits, n), counted: map[messages.PageID]bool{}}
+	for p := range b.sources {
+		b.sources[p].pages = map[messages.PageID]bool{}
+	}
+	return b
 }
 
 // reset empties the batch. Prompts and match items keep their arrays.
@@ -68,7 +73,8 @@ func (b *promptBatch) forgetDecisions() {
 	b.claims.clear()
 	b.waits.clear()
 	for p := range b.sources {
-		b.sources[p].clear()
+		clear(b.sources[p].pages)
+		b.sources[p].cached = 0
 	}
 }
 
@@ -193,11 +199,11 @@ func tableOf(table []messages.PageID, locations []protocol.Location) (_ []messag
 // prompt is decided about.
 func (b *promptBatch) claimed() {
 	b.out.pools.received()
-	b.recount(b.states)
 	for i := range b.items {
 		attentionProbe{b}.note(i)
 		b.decideReuse(i)
 	}
+	b.recountSources()
 	// Takeovers that are not allowed are found here, before any prompt is decided about: the
 	// claims of a prompt that goes without its source may take pages that others count on.
 	b.at, b.rejecting = 0, true
@@ -225,14 +231,6 @@ func (b *promptBatch) rejectSources() {
 // further back.
 func (b *promptBatch) withdrawSource(i, limit int) {
 	b.at, b.limit = i, limit
-	// The page that the prompt would have taken over is there for others again.
-	if it := &b.items[i]; it.reuse == messages.PartialTakeover {
-		for p := range b.self.end {
-			if it.plans[p].inspect >= 0 {
-				b.claims.takeovers[p]--
-			}
-		}
-	}
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
 	b.wait(b, "withdrawing", (*promptBatch).matchAgain)
@@ -243,8 +241,6 @@ func (b *promptBatch) withdrawSource(i, limit int) {
 // the sources among its whole blocks. The inspections are added behind the ends of the claims,
 // so that they answer for the state without them.
 func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
-	b.releaseSource(it)
-	b.releaseCheckpoint(it)
 	b.unclaim(it, pools)
 	b.inspectClaims(it)
 }

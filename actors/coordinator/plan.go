@@ -37,9 +37,8 @@ var noPlan = poolPlan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 // for those after them. Claims on the device are not among them: the pools have counted those
 // when they answered.
 type pageClaims struct {
-	reserved  []int // by pool: pages of admitted prompts that have not been taken yet
-	copies    []int // by pool: of these, pages for partial copies
-	takeovers []int // by pool: source pages to be taken over that no one holds so far
+	reserved []int // by pool: pages of admitted prompts that have not been taken yet
+	copies   []int // by pool: of these, pages for partial copies
 	// onboarders says, by pool, which prompt brings a block from host memory. The
 	// first that wants it does; the others share its page.
 	onboarders []map[protocol.BlockID]int
@@ -47,7 +46,7 @@ type pageClaims struct {
 
 func newPageClaims(pools int) pageClaims {
 	c := pageClaims{
-		reserved: make([]int, pools), copies: make([]int, pools), takeovers: make([]int, pools),
+		reserved: make([]int, pools), copies: make([]int, pools),
 		onboarders: make([]map[protocol.BlockID]int, pools),
 	}
 	for p := range c.onboarders {
@@ -59,7 +58,6 @@ func newPageClaims(pools int) pageClaims {
 func (c *pageClaims) clear() {
 	clear(c.reserved)
 	clear(c.copies)
-	clear(c.takeovers)
 	for p := range c.onboarders {
 		if len(c.onboarders[p]) > 0 {
 			clear(c.onboarders[p])
@@ -97,7 +95,6 @@ func (b *promptBatch) plan(i int) {
 			pl.reserve = int(s.ChunkReserve(p, s.ReusedBlocks()))
 		}
 	}
-	b.coverTakeover(it)
 }
 
 // planState says what prompt i needs in a state pool: the working page, or, of a
@@ -109,19 +106,6 @@ func (b *promptBatch) planState(i, p int) {
 	if b.storedOnly {
 		pl.reused, pl.blocks = pl.whole, pl.whole
 		pl.onboarded = b.countOnboards(i, p)
-	}
-}
-
-// coverTakeover makes the reserve of a prompt stand for the pages that it takes
-// over; until now they counted like others.
-func (b *promptBatch) coverTakeover(it *prompt) {
-	if it.reuse != messages.PartialTakeover {
-		return
-	}
-	for p := range b.self.end {
-		if it.plans[p].inspect >= 0 && it.sequence.Covered(p) {
-			b.claims.takeovers[p]--
-		}
 	}
 }
 
@@ -195,7 +179,7 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 		// same in every run.
 		// available has the claims of all prompts of the batch taken off already, those behind this
 		// one included: they were made before any prompt was decided about.
-		available := b.claims.left(b.counts, p)
+		available := b.left(p)
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
@@ -228,8 +212,8 @@ func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch
 // has claimed what a prompt in chunks has reserved.
-func (c *pageClaims) left(counts *pageCounts, p int) int {
-	return counts.available(p) - c.reserved[p] - c.takeovers[p]
+func (b *promptBatch) left(p int) int {
+	return b.counts.available(p) - b.claims.reserved[p] - b.takeovers(p)
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a
@@ -279,14 +263,6 @@ func (b *promptBatch) reserve(i int) {
 func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
 	// The claims of the prompts behind it stay: they were made on the same state.
 	it.refused = refusal
-	// The pages that it would have taken over are others' to evict again.
-	if it.reuse == messages.PartialTakeover {
-		for p := range b.self.end {
-			if it.plans[p].inspect >= 0 && !it.sequence.Covered(p) {
-				b.claims.takeovers[p]--
-			}
-		}
-	}
 	b.out.pools.reset()
 	b.withdraw(it, it.pools)
 }
@@ -316,7 +292,7 @@ func (b *promptBatch) claimedPages(p int) int {
 func (b *promptBatch) fitsAlone(it *prompt) bool {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		// The claims of the prompts behind it are made before it takes a page.
-		if b.need(it, p)+b.claimedPages(p)+b.claims.takeovers[p] > b.counts.device[p].Total {
+		if b.need(it, p)+b.claimedPages(p)+b.takeovers(p) > b.counts.device[p].Total {
 			return false
 		}
 	}

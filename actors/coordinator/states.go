@@ -125,7 +125,7 @@ func (a attentionProbe) held(i int) bool {
 			}
 			continue
 		}
-		if share := a.batch.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
+		if !unheld(a.batch.out.pools.op(p, op).Shares[0]) {
 			return true
 		}
 	}
@@ -154,19 +154,7 @@ func (b *promptBatch) inspectCheckpoint(i int) {
 		if page, tier, _ := m.CheckpointPages[p].Page(); tier == messages.Primary {
 			pl.source[0] = page
 			pl.inspect = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pl.source[:]})
-			b.sources[p].add(page)
-		}
-	}
-}
-
-// releaseCheckpoint takes a prompt from those that copy their checkpoint. inspect becomes −1,
-// so that it is released once.
-func (b *promptBatch) releaseCheckpoint(it *prompt) {
-	for p := b.states.first; p < b.states.end; p++ {
-		// A prefetch inspects nothing.
-		if it.plans[p].inspect >= 0 {
-			b.sources[p].remove(it.plans[p].source[0])
-			it.plans[p].inspect = -1
+			b.sources[p].pages[page] = false // see recountSources
 		}
 	}
 }
@@ -184,7 +172,7 @@ func (b *promptBatch) checkpointUnusable(i int) bool {
 	}
 	unusable := false
 	for p := b.states.first; p < b.states.end; p++ {
-		if b.claims.left(b.counts, p) < 1 {
+		if b.left(p) < 1 {
 			return false
 		}
 		unusable = unusable || b.copyRoom(p) < 1
