@@ -203,13 +203,11 @@ func (a *admission) park(refusal *messages.Refusal) {
 	a.parked = true
 	a.pressure.noteRefusal(refusal)
 	a.out.pools.reset()
-	for i := range a.batch.items {
-		if it := &a.batch.items[i]; it.refused == nil {
-			// Their sequences end like those of refused prompts; the results are not seen, for the
-			// request is not answered.
-			it.refused = refusal
-			a.batch.unclaim(it, it.pools)
-		}
+	for _, it := range a.batch.open() {
+		// Their sequences end like those of refused prompts; the results are not seen, for the
+		// request is not answered.
+		it.refused = refusal
+		a.batch.unclaim(it, it.pools)
 	}
 	a.wait(a, "parking", (*admission).unclaimed)
 	a.out.pools.send()

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -78,6 +79,17 @@ func (b *promptBatch) forgetDecisions() {
 	}
 }
 
+// open gives the prompts that have not been refused, each with its index.
+func (b *promptBatch) open() iter.Seq2[int, *prompt] {
+	return func(yield func(int, *prompt) bool) {
+		for i := range b.items {
+			if it := &b.items[i]; it.refused == nil && !yield(i, it) {
+				return
+			}
+		}
+	}
+}
+
 // matchFor is what the tree has found for a prompt in a pool. The caller asks for pools of the
 // prompt's range only, because a part that the prompt does not have has no match.
 func (b *promptBatch) matchFor(i, p int) *protocol.MatchItem {
@@ -134,22 +146,16 @@ func (b *promptBatch) proceed() bool {
 func (b *promptBatch) claimAll() {
 	dropPartialInputs(&b.match)
 	b.out.pools.reset()
-	for i := range b.items {
-		if b.items[i].refused == nil {
-			attentionProbe{b}.ask(i)
-		}
+	for i := range b.open() {
+		attentionProbe{b}.ask(i)
 	}
-	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil {
-			b.claim(i, it.pools)
-		}
+	for i, it := range b.open() {
+		b.claim(i, it.pools)
 	}
 	// A second walk: the inspections come behind all claims of all prompts.
-	for i := range b.items {
-		if b.items[i].refused == nil {
-			b.inspectSource(i)
-			b.inspectCheckpoint(i)
-		}
+	for i := range b.open() {
+		b.inspectSource(i)
+		b.inspectCheckpoint(i)
 	}
 	b.wait(b, "claiming", (*promptBatch).claimed)
 	b.out.pools.send()

@@ -276,11 +276,9 @@ func (b *promptBatch) claimedPages(p int) int {
 	// Entered once, so that entries without a page need no case of their own; it is taken off
 	// the count at the end.
 	pages := map[messages.PageID]struct{}{messages.NoPage: {}}
-	for i := range b.items {
-		if b.items[i].refused == nil {
-			for _, page := range b.items[i].sequence.Table(p) {
-				pages[page] = struct{}{}
-			}
+	for i := range b.open() {
+		for _, page := range b.items[i].sequence.Table(p) {
+			pages[page] = struct{}{}
 		}
 	}
 	return len(pages) - 1

@@ -195,28 +195,6 @@ func (b *promptBatch) withdrawUnusable(i int) bool {
 	return true
 }
 
-// holdCheckpoint claims the checkpoint of prompt i until the working page is taken. Without the
-// claim a working page that is taken for another prompt of the batch could be this checkpoint.
-func (b promptTaking) holdCheckpoint(i int) {
-	it := &b.batch.items[i]
-	for p := b.batch.states.first; p < b.batch.states.end; p++ {
-		if it.plans[p].inspect >= 0 {
-			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: it.plans[p].source[:]})
-		}
-	}
-}
-
-// dropCheckpoint gives up the checkpoint of prompt i: from now on it may be a victim. The use
-// is the early half of the prompt's, as of every page that was only read.
-func (b promptTaking) dropCheckpoint(i int) {
-	it := &b.batch.items[i]
-	for p := b.batch.states.first; p < b.batch.states.end; p++ {
-		if it.plans[p].inspect >= 0 {
-			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Usage.Use().Early()})
-		}
-	}
-}
-
 // fillStates plans what the working pages of the batch begin with. All copies come
 // before all zeros: a page that is taken for a prompt without reuse may have been the
 // checkpoint that another one copies, and copies of one Move take effect in order.
@@ -224,34 +202,17 @@ func (b promptTaking) fillStates() {
 	if b.batch.storedOnly {
 		return
 	}
-	for i := range b.batch.items {
-		if b.batch.items[i].refused == nil && b.batch.copiesCheckpoint(i) {
-			b.copyCheckpoint(i)
+	for i, it := range b.batch.open() {
+		for p := b.batch.states.first; p < b.batch.states.end && b.batch.copiesCheckpoint(i); p++ {
+			m := &b.batch.match.Items[it.self]
+			b.copyInto(it, p, 0, protocol.PageCopy{From: m.CheckpointPages[p], Block: m.Checkpoint, Tokens: b.batch.config.TokensPerBlock})
 		}
 	}
-	for i := range b.batch.items {
-		if it := &b.batch.items[i]; it.refused == nil && !b.batch.copiesCheckpoint(i) {
+	for i, it := range b.batch.open() {
+		if !b.batch.copiesCheckpoint(i) {
 			for p := b.batch.states.first; p < b.batch.states.end; p++ {
 				b.batch.out.move.copy(p, protocol.PageCopy{To: it.sequence.Table(p)[0], Zero: true})
 			}
-		}
-	}
-}
-
-// copyCheckpoint plans the copy of the checkpoint into the working pages of prompt i. The
-// working page was taken while the checkpoint was held, so the two are different pages.
-func (b promptTaking) copyCheckpoint(i int) {
-	it, m := &b.batch.items[i], &b.batch.match.Items[b.batch.items[i].self]
-	for p := b.batch.states.first; p < b.batch.states.end; p++ {
-		page := b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
-		it.sequence.Table(p)[0] = page
-		b.batch.stats.allocated(p, 1)
-		from := m.CheckpointPages[p]
-		b.batch.out.move.copy(p, protocol.PageCopy{From: from, Block: m.Checkpoint, To: page, Tokens: b.batch.config.TokensPerBlock})
-		// The copy is a use, like that of a checkpoint on the device.
-		if _, tier, _ := from.Page(); tier == messages.Secondary {
-			q := b.batch.out.move.pool(p)
-			q.Touches = append(q.Touches, protocol.Touch{Block: m.Checkpoint, Use: it.sequence.Usage.Use().Early()})
 		}
 	}
 }

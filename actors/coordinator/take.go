@@ -21,59 +21,45 @@ type promptTaking struct{ batch *promptBatch }
 
 // take asks the pools for the pages of all admitted prompts.
 func (b promptTaking) take() {
-	for i := range b.batch.items {
-		if it := &b.batch.items[i]; it.refused == nil {
-			// Uses are given in the order of the batch: a later prompt's pages are used later.
-			it.sequence.Usage.SetUse(b.batch.uses.next())
-			b.holdSource(i)
-			b.holdCheckpoint(i)
-		}
+	for _, it := range b.batch.open() {
+		// Uses are given in the order of the batch: a later prompt's pages are used later.
+		it.sequence.Usage.SetUse(b.batch.uses.next())
+		b.holdSources(it)
 	}
-	for i := range b.batch.items {
-		if b.batch.items[i].refused == nil {
-			b.takeCopyPages(i)
-		}
+	for i := range b.batch.open() {
+		b.takeCopyPages(i)
 	}
-	for i := range b.batch.items {
-		if b.batch.items[i].refused == nil {
-			b.dropSource(i)
-			b.dropCheckpoint(i)
-		}
+	for _, it := range b.batch.open() {
+		b.dropSources(it)
 	}
-	for i := range b.batch.items {
-		if it := &b.batch.items[i]; it.refused == nil {
-			b.takePages(it)
-		}
+	for _, it := range b.batch.open() {
+		b.takePages(it)
 	}
 	b.batch.out.pools.send()
 }
 
-// holdSource claims the source of partial reuse: for good by a takeover, else until
-// the copies have their pages.
-func (b promptTaking) holdSource(i int) {
-	// A source may have been withdrawn, or the copy of one have failed before: then reuse says
-	// that there is none.
-	it, source := &b.batch.items[i], b.batch.source(i)
-	if it.reuse == messages.PartialNone {
-		return
-	}
-	for p := range b.batch.self.end {
-		page, tier, _ := source.Pages[p].Page()
-		// A source in host memory is no page that could be evicted: the offloader holds it back
-		// while it copies from it.
-		if tier != messages.Primary {
-			continue
-		}
+// copiesFrom tells whether a prompt copies from a page of a pool: a source of partial reuse or a
+// checkpoint. One in host memory is no page that could be evicted: the offloader holds it back
+// while it copies from it.
+func (b promptTaking) copiesFrom(it *prompt, p int) bool {
+	return it.plans[p].inspect >= 0 && (b.batch.states.has(p) || it.reuse == messages.PartialCopy)
+}
+
+// holdSources claims what a prompt copies from until the copies have their pages: a page that is
+// taken for another prompt of the batch could be it. What is taken over is claimed for good.
+func (b promptTaking) holdSources(it *prompt) {
+	for p := range b.batch.decoder.end {
 		pages := it.plans[p].source[:]
-		if it.reuse == messages.PartialCopy {
+		switch {
+		case b.copiesFrom(it, p):
 			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
-			continue
-		}
 		// The page is the prompt's own from here on. So it counts under the reserve of a prompt
 		// in chunks, and the table has it directly behind the whole blocks; takePages takes
 		// what follows.
-		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
-		it.sequence.SetTable(p, append(it.sequence.Table(p), page))
+		case it.reuse == messages.PartialTakeover && it.plans[p].inspect >= 0:
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
+			it.sequence.SetTable(p, append(it.sequence.Table(p), pages[0]))
+		}
 	}
 }
 
@@ -105,16 +91,12 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 	}
 }
 
-// dropSource gives up the source of a copy: from now on it may be a victim. The use that it
+// dropSources gives up what a prompt copies from: from now on it may be a victim. The use that it
 // leaves is the early half of the prompt's: of two pages at one depth the one that the prompt
 // has only read is evicted before the one that it holds.
-func (b promptTaking) dropSource(i int) {
-	it, source := &b.batch.items[i], b.batch.source(i)
-	if it.reuse != messages.PartialCopy {
-		return
-	}
-	for p := range b.batch.self.end {
-		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
+func (b promptTaking) dropSources(it *prompt) {
+	for p := range b.batch.decoder.end {
+		if b.copiesFrom(it, p) {
 			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Usage.Use().Early()})
 		}
 	}
@@ -147,19 +129,15 @@ func (b promptTaking) takePages(it *prompt) {
 func (b promptTaking) taken() {
 	b.batch.out.pools.received()
 	b.batch.out.move.victims(&b.batch.out.pools)
-	for i := range b.batch.items {
-		if b.batch.items[i].refused == nil {
-			b.fillTables(i)
-		}
+	for i := range b.batch.open() {
+		b.fillTables(i)
 	}
 	b.fillStates()
 	b.batch.waits.tell(&b.batch.out.move, &b.batch.out.pools)
 	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
 	if b.batch.out.move.ordered {
-		for i := range b.batch.items {
-			if it := &b.batch.items[i]; it.refused == nil {
-				b.askReady(it)
-			}
+		for _, it := range b.batch.open() {
+			b.askReady(it)
 		}
 	}
 	b.batch.out.move.send()
@@ -191,10 +169,9 @@ func (b promptTaking) fillTables(i int) {
 		}
 		switch it.reuse {
 		case messages.PartialCopy:
-			b.fillCopy(i, p)
-			b.batch.stats.allocated(p, 1)
+			b.copyInto(it, p, m.Blocks, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, Tokens: m.Source.Tokens})
 		case messages.PartialTakeover:
-			// On the device the page is in the table since holdSource. From host memory the
+			// On the device the page is in the table since holdSources. From host memory the
 			// contents go to the first fresh page, and the host page is free afterwards: the
 			// tree forgets the block, so no copy of it is of any use.
 			if pl.inspect < 0 { // from host memory
@@ -235,17 +212,17 @@ func (b promptTaking) fillOnboards(i, p int) {
 	b.batch.out.move.ordered = true
 }
 
-// fillCopy plans the partial copy of prompt i.
-func (b promptTaking) fillCopy(i, p int) {
-	it, m := &b.batch.items[i], b.batch.matchFor(i, p)
-	page := b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
-	// The place that takeCopyPage has left empty.
-	it.sequence.Table(p)[m.Blocks] = page
-	b.batch.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
-	// The copy is a use of the source, like that of a source on the device.
-	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
+// copyInto plans a copy into the page that takeCopyPage has taken in a pool, and fills the place
+// in the table that it has left empty.
+func (b promptTaking) copyInto(it *prompt, p, entry int, c protocol.PageCopy) {
+	c.To = b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+	it.sequence.Table(p)[entry] = c.To
+	b.batch.stats.allocated(p, 1)
+	b.batch.out.move.copy(p, c)
+	// The copy is a use of its source, like that of one on the device.
+	if _, tier, _ := c.From.Page(); tier == messages.Secondary {
 		q := b.batch.out.move.pool(p)
-		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.Usage.Use().Early()})
+		q.Touches = append(q.Touches, protocol.Touch{Block: c.Block, Use: it.sequence.Usage.Use().Early()})
 	}
 }
 
