@@ -26,46 +26,28 @@ func (e *extension) takeBackFailed() bool {
 	if !failed {
 		return false
 	}
-	// Pages go from step to step within one request: an old page that was dropped may have been
-	// taken as a new one.
-	taken := e.takenPages()
-	var undo []*step
+	// All are found before any is taken back: taking one back changes the tables in which the next
+	// is looked for.
+	var undo, lost []*step
 	for i := range e.batch.items {
-		if it := &e.batch.items[i]; !it.refused && e.copyFailed(it) {
-			// All are found before any is taken back: taking one back changes the tables in which
-			// the next is looked for.
+		it := &e.batch.items[i]
+		switch {
+		case it.refused || !e.copyFailed(it):
+		case it.sequence.Width() > 1 || e.passedOn(it):
+			lost = append(lost, it)
+		default:
 			undo = append(undo, it)
 		}
 	}
 	e.out.reset()
 	// Pages are claimed again before lost sequences drop theirs: a page that both hold would be free in between.
-	lost := undo[:0]
 	for _, it := range undo {
-		if !e.takeBack(it, taken) {
-			lost = append(lost, it)
-		}
+		e.takeBack(it)
 	}
 	for _, it := range lost {
 		e.dropLost(it)
 	}
 	return true
-}
-
-// takenPages are, by pool, all pages that the steps have taken. The results have them all,
-// those of copies and those of new blocks alike.
-func (e *extension) takenPages() []map[messages.PageID]bool {
-	taken := make([]map[messages.PageID]bool, len(e.config.Pools))
-	for p := range taken {
-		taken[p] = map[messages.PageID]bool{}
-		for i := range e.batch.items {
-			if it := &e.batch.items[i]; !it.refused {
-				for _, page := range it.result.NewPages[p] {
-					taken[p][page] = true
-				}
-			}
-		}
-	}
-	return taken
 }
 
 // copyFailed tells whether a copy on write of a step failed. Copies are known by the page that
@@ -83,69 +65,69 @@ func (e *extension) copyFailed(it *step) bool {
 	return false
 }
 
-// takeBack takes one step back, or returns false: the sequence is lost if its old page has gone to
-// another step meanwhile, or is written to by another one that holds it alone now,
-// or if its beams have followed their parents.
-func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) bool {
-	s := it.sequence
-	// Refused from here on, so the commit that follows leaves it out.
-	it.refused, it.computed = true, 0
-	it.result.Err = refusals.New(messages.ErrInternal, "a copy on write failed")
-	lost := s.Width() > 1
+// passedOn tells whether an old page of a step has gone to another step meanwhile, or is written to
+// by another one that holds it alone now. Then its bytes are not this sequence's any more. Pages
+// before the other step's first one are only read by it, and have the bytes that they had.
+func (e *extension) passedOn(it *step) bool {
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
-			// A page that was dropped for a copy may have been taken, or kept and written to, by
-			// another step of the same request. Then its bytes are not this sequence's any more.
-			lost = lost || taken[p][w.from] || e.writtenByOthers(it, p, w.from)
-		}
-	}
-	if lost {
-		return false
-	}
-	e.stats.RefusedSteps.Note(it.result.Err)
-	for p := range it.pools {
-		// Also the pages of copies that succeeded: a step is taken back as a whole.
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
-		it.result.NewPages[p] = it.result.NewPages[p][:0]
-	}
-	it.result.Placed = it.result.Placed[:0]
-	// Tokens before tables: both are as before the step when the next stage looks at them.
-	s.Text.Shorten(len(it.request.Tokens))
-	for p := range it.pools {
-		var old []messages.PageID
-		table := s.Table(p)[:it.pools[p].before]
-		for _, w := range it.pools[p].copies {
-			table[w.block] = w.from
-			old = append(old, w.from)
-		}
-		s.SetTable(p, table)
-		// The step has dropped its references to the old pages, and no step has taken one of
-		// them since: they can be claimed like any cached or shared page.
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
-	}
-	// Whether the old pages are shared was decided when they were dropped; the next step
-	// asks again.
-	s.ShareAll()
-	s.Usage.SetUse(it.use)
-	return true
-}
-
-// writtenByOthers tells whether another step holds the page alone since this one
-// dropped it, and will write to it. Pages before the other step's first one are only read by
-// it, and have the bytes that they had.
-func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool {
-	for i := range e.batch.items {
-		other := &e.batch.items[i]
-		if other == it || other.refused {
-			continue
-		}
-		for _, table := range other.sequence.Tables(p) {
-			if slices.Contains(table[min(other.first, len(table)):], page) {
-				return true
+			for i := range e.batch.items {
+				other := &e.batch.items[i]
+				if other.refused {
+					continue
+				}
+				// Also this step itself may have taken it for a block that begins.
+				if slices.Contains(other.result.NewPages[p], w.from) {
+					return true
+				}
+				// One that is taken back, too, writes nothing.
+				if other != it && !e.copyFailed(other) && slices.ContainsFunc(other.sequence.Tables(p), func(table []messages.PageID) bool {
+					return slices.Contains(table[min(other.first, len(table)):], w.from)
+				}) {
+					return true
+				}
 			}
 		}
 	}
 	return false
+}
+
+// giveUp refuses a step that is not served, so that the commit that follows leaves it out.
+func (e *extension) giveUp(it *step, err error) {
+	it.refused, it.computed = true, 0
+	it.result.Err = err
+	e.stats.RefusedSteps.Note(err)
+	it.result.Placed = it.result.Placed[:0]
+}
+
+// takeBack takes one step back, as a whole: also the pages of copies that succeeded.
+func (e *extension) takeBack(it *step) {
+	s := it.sequence
+	e.giveUp(it, refusals.New(messages.ErrInternal, "a copy on write failed"))
+	for p := range it.pools {
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
+		// The step has dropped its references to the old pages, and no step has taken one of
+		// them since: they can be claimed like any cached or shared page.
+		var old []messages.PageID
+		for _, w := range it.pools[p].copies {
+			old = append(old, w.from)
+		}
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
+	}
+	e.restore(it)
+}
+
+// restore gives a sequence the tokens and tables that it had before its step.
+func (e *extension) restore(it *step) {
+	s := it.sequence
+	for p := range it.pools {
+		s.SetTables(p, it.oldTables(p))
+	}
+	s.Text.Shorten(len(it.request.Tokens))
+	// The step may have noted pages as the sequence's own, which others hold as before.
+	s.ShareAll()
+	s.Usage.SetUse(it.use)
 }
 
 // dropLost gives a sequence up whose step cannot be taken back: it holds nothing
@@ -155,9 +137,7 @@ func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool 
 func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
-	it.result.Err = refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
-	e.stats.RefusedSteps.Note(it.result.Err)
-	it.result.Placed = it.result.Placed[:0]
+	e.giveUp(it, refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy))
 	// The old tables are kept first: what they are made from is cleared below.
 	for p := range it.pools {
 		it.pools[p].old = it.oldTables(p)
@@ -208,18 +188,14 @@ func (e *extension) undoTables() {
 		}
 		// Beams have followed their parents; or an old page may hold another step's
 		// bytes.
-		lost := s.IsLost() || s.Width() > 1 || e.copiedOver(it)
-		for p := range it.pools {
-			s.SetTables(p, it.oldTables(p))
-		}
-		if lost {
+		if s.IsLost() || s.Width() > 1 || e.copiedOver(it) {
+			for p := range it.pools {
+				s.SetTables(p, it.oldTables(p))
+			}
 			s.MarkLost(sequence.LostActor)
 			continue
 		}
-		s.Text.Shorten(len(it.request.Tokens))
-		// The step may have noted pages as the sequence's own, which others hold as before.
-		s.ShareAll()
-		s.Usage.SetUse(it.use)
+		e.restore(it)
 	}
 }
 
