@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -83,72 +84,70 @@ func (c *commit) committed() {
 // fork that had computed less of it was released and left it as a partial block.
 // A page caches at most one block, so such pages are not offered.
 
-// sharedRange is the range of blocks that a step stores and others may hold. Only
-// forks have any. From SharedBlocks on the pages are the sequence's own. The ends are block
-// indexes, [from, to).
-func (c *commit) sharedRange(it *step) (from, to int) {
-	s := it.sequence
-	// Only pages that another sequence held, or holds, can cache something: a page of the
-	// sequence's own caches nothing before the sequence stores it.
-	if !s.Forked() || it.computed <= int(s.Computed()) {
-		return 0, 0
-	}
-	tpb := c.config.TokensPerBlock
-	return int(s.Computed()) / tpb, min(int(s.SharedBlocks()), it.computed/tpb)
+// offer is what a sequence offers to the tree. Some of its pages may cache a block already.
+type offer struct {
+	from, to int                 // blocks whose pages are asked about; none if from ≥ to
+	op       int                 // the operation that asks, the same in all pools
+	tables   [][]messages.PageID // by pool, without pages that cache a block; nil: those of the sequence
 }
 
-// inspectForks asks the pools about the pages that forks commit. State pools are left out,
-// because each fork has its own working page; so are cross pools, because a sequence is forked
-// only when its prompt is computed, and its input with it.
-func (c *commit) inspectForks() bool {
+// asks tells whether the pools have to be asked.
+func (f *offer) asks() bool { return f.from < f.to }
+
+// ask asks the pools of blocks what the pages cache. State pools are left out, because each fork
+// has its own working page; so are cross pools, because a sequence is forked only when its prompt
+// is computed, and its input with it.
+func (f *offer) ask(s *sequence.Sequence, pools *poolBatches, blocks poolRange) {
+	for p := range blocks.end {
+		f.op = pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: s.Table(p)[f.from:f.to]})
+	}
+}
+
+// answered leaves out what lies in pages that cache a block already. A block that is left out in
+// one pool may still be offered in another.
+func (f *offer) answered(s *sequence.Sequence, pools *poolBatches, blocks poolRange) {
+	// A copy of the tables: what is left out of an offer stays in the sequence's table.
+	f.tables = make([][]messages.PageID, len(pools.work))
+	for p := range blocks.end {
+		f.tables[p] = slices.Clone(s.Table(p))
+		for b, share := range pools.op(p, f.op).Shares {
+			if share.Stored {
+				f.tables[p][f.from+b] = messages.NoPage
+			}
+		}
+	}
+}
+
+// inspectForks asks the pools about the pages that forks commit, and tells whether there are any.
+// From SharedBlocks on the pages are the sequence's own, and cache nothing before the sequence
+// stores it.
+func (c *commit) inspectForks() (asked bool) {
 	c.out.pools.reset()
-	asked := false
+	tpb := c.config.TokensPerBlock
 	for i := range c.batch.items {
 		it := &c.batch.items[i]
-		from, to := c.sharedRange(it)
-		if from >= to {
+		s := it.sequence
+		if !s.Forked() || it.computed <= int(s.Computed()) {
 			continue
 		}
-		asked = true
-		for p := range c.self.end {
-			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.sequence.Table(p)[from:to]})
+		it.offer.from, it.offer.to = int(s.Computed())/tpb, min(int(s.SharedBlocks()), it.computed/tpb)
+		if it.offer.asks() {
+			it.offer.ask(s, &c.out.pools, c.self)
+			asked = true
 		}
 	}
 	return asked
 }
 
-// forksInspected leaves out what lies in pages that cache a block already. A block that is left
-// out in one pool may still be offered in another.
+// forksInspected takes over the answers.
 func (c *commit) forksInspected() {
 	c.out.pools.received()
-	// A step has one operation in each pool, at the same index in all of them.
-	next := 0
 	for i := range c.batch.items {
-		it := &c.batch.items[i]
-		from, to := c.sharedRange(it)
-		if from >= to {
-			continue
+		if it := &c.batch.items[i]; it.offer.asks() {
+			it.offer.answered(it.sequence, &c.out.pools, c.self)
 		}
-		// A copy of the tables: what is left out of an offer stays in the sequence's table.
-		it.offered = make([][]messages.PageID, len(c.config.Pools))
-		for p := range c.self.end {
-			it.offered[p] = slices.Clone(it.sequence.Table(p))
-			copy(it.offered[p][from:to], unstored(c.out.pools.op(p, next)))
-		}
-		next++
 	}
 	c.commit()
-}
-
-// unstored are the inspected pages, NoPage for those that cache something.
-func unstored(op *protocol.PoolOp) []messages.PageID {
-	pages := slices.Clone(op.Pages)
-	for b := range pages {
-		if op.Shares[b].Stored {
-			pages[b] = messages.NoPage
-		}
-	}
-	return pages
 }
 
 // undo leaves what was offered to the tree shared. What the tree has stored without an answer

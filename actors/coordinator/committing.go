@@ -52,8 +52,8 @@ func (c *commitStages) begin() {
 		if it.store >= 0 {
 			c.keepOnHost(it, to)
 			// A fork leaves out the pages that cache a block already, see inspectForks.
-			if it.offered != nil {
-				c.out.change.Stores[it.store].Tables = it.offered
+			if it.offer.tables != nil {
+				c.out.change.Stores[it.store].Tables = it.offer.tables
 			}
 			// Only where something is offered: the checkpoint belongs to the block that the
 			// offer ends with.

@@ -37,12 +37,10 @@ type release struct {
 	facts   requestFacts // of this wave
 }
 
-// releaseItem is one sequence that is released. When nothing was looked at, offered is nil and
-// the table itself is offered.
+// releaseItem is one sequence that is released.
 type releaseItem struct {
 	sequence *sequence.Sequence
 	request  *messages.ReleaseStep
-	inspect  bool // its trailing partial block
 	lost     bool // it offers nothing
 	computed int  // tokens that are computed when it ends
 	to       int  // tokens to offer
@@ -50,9 +48,7 @@ type releaseItem struct {
 	// committed is the use of pages that leave their windows when computed tokens are: a commit
 	// before the release would have dropped them with it.
 	committed protocol.Use
-	// offered, if anything was looked at, are by pool the pages that cache nothing
-	// yet: all that the sequence offers.
-	offered [][]messages.PageID
+	offer     offer
 }
 
 // start enters the sequences that run, and those that are lost: these say so now.
@@ -104,12 +100,15 @@ func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
 	if !r.config.Partial {
 		it.to = r.config.wholeTokens(it.to)
 	}
-	tpb := r.config.TokensPerBlock
+	whole := it.to / r.config.TokensPerBlock
+	it.offer.from, it.offer.to = whole, whole
+	if s.Forked() {
+		it.offer.from = 0
+	}
 	// The page of a trailing block that no one else ever held caches nothing.
 	// A block of which others hold the page may have been stored by one of them.
-	it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
-	if s.Forked() || it.inspect {
-		it.offered = make([][]messages.PageID, len(r.config.Pools))
+	if it.to%r.config.TokensPerBlock != 0 && whole < int(s.SharedBlocks()) {
+		it.offer.to++
 	}
 	r.add(it)
 }
@@ -142,19 +141,10 @@ func (r *release) wave() {
 	r.out.pools.reset()
 	asked := false
 	// All pools are asked about all sequences of the wave at once.
-	for ; r.to < len(r.items) && (r.to == r.from || r.items[r.to].offered == nil); r.to++ {
-		it := &r.items[r.to]
-		last := it.to / r.config.TokensPerBlock
-		for p := range r.self.end {
-			table := it.sequence.Table(p)
-			if it.sequence.Forked() && !it.lost {
-				r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[:last]})
-				asked = true
-			}
-			if it.inspect {
-				r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[last : last+1]})
-				asked = true
-			}
+	for ; r.to < len(r.items) && (r.to == r.from || !r.items[r.to].offer.asks()); r.to++ {
+		if it := &r.items[r.to]; it.offer.asks() {
+			it.offer.ask(it.sequence, &r.out.pools, r.self)
+			asked = true
 		}
 	}
 	// Most releases have nothing to ask: one wave, and two messages to each pool at most.
@@ -166,28 +156,12 @@ func (r *release) wave() {
 	r.out.pools.send()
 }
 
-// inspected leaves out, pool by pool, what lies in pages that cache a block already.
+// inspected takes over what the pages of the wave cache.
 func (r *release) inspected() {
 	r.out.pools.received()
-	// The operations of a pool are in the order in which wave has added them, and are counted
-	// off here.
-	next := make([]int, len(r.config.Pools))
 	for i := range r.current() {
-		it := &r.current()[i]
-		if it.offered == nil {
-			continue
-		}
-		last := it.to / r.config.TokensPerBlock
-		for p := range r.self.end {
-			it.offered[p] = slices.Clone(it.sequence.Table(p))
-			if it.sequence.Forked() {
-				copy(it.offered[p], unstored(r.out.pools.op(p, next[p])))
-				next[p]++
-			}
-			if it.inspect {
-				copy(it.offered[p][last:], unstored(r.out.pools.op(p, next[p])))
-				next[p]++
-			}
+		if it := &r.current()[i]; it.offer.asks() {
+			it.offer.answered(it.sequence, &r.out.pools, r.self)
 		}
 	}
 	r.store()
@@ -205,8 +179,8 @@ func (r *release) store() {
 		if !it.request.Discard && !it.lost && !r.settled(it) {
 			if k := r.out.store(s, 0, it.to); k >= 0 {
 				offer := &r.out.change.Stores[k]
-				if it.offered != nil {
-					offer.Tables = it.offered
+				if it.offer.tables != nil {
+					offer.Tables = it.offer.tables
 				}
 				// The working page is the state after exactly the computed tokens. No other block can
 				// have it.

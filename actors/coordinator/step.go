@@ -46,9 +46,7 @@ type step struct {
 	stored      sequence.Stored
 	inputCursor protocol.Cursor
 	pools       []stepPages
-	// offered, of a fork whose pages others hold, are by pool the pages that it
-	// offers to the tree: those that cache nothing yet.
-	offered [][]messages.PageID
+	offer       offer // of a fork whose pages others hold
 }
 
 // stepPages is what a step takes in one pool. The tables of all beams have the length before:
