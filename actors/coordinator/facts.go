@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -45,40 +43,18 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 	return r
 }
 
-// signatureSamples is how many tokens a signature depends on beside those of the signature before and the last token. A signature
-// only tells a policy which prefixes it has seen before, so two prefixes that differ in other tokens alone may have the
-// same one; reading all tokens would cost as much as the match of a prompt. Most prompts that differ at one place do
-// so behind it too, since what is inserted shifts all else.
-const signatureSamples = 2
-
-// appendSignatures appends the signatures of a request: a hash each over the namespace and samples of all tokens
-// up to the end of its last block. None is 0.
-//
-// The samples of a signature are multiplied each by a number of its own, so that a processor does
-// it for many at once, and only their sum waits for the signature before.
+// appendSignatures appends the signatures of a request: a hash each over the namespace and all
+// tokens up to an end. The weights are left out, since hosts ask for the same prefixes with the
+// next ones.
 func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
-	span, blocks := protocol.SpanOf(tokensPerBlock), len(tokens)/tokensPerBlock
-	n := span.Signatures(blocks)
-	list = slices.Grow(list, n)
-	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
-	begin := 0
-	for k := range n {
-		end := (span.Block(k) + 1) * tokensPerBlock
-		h = mix(h ^ sampled(tokens[begin:end]))
-		list = append(list, h|1)
-		begin = end
+	named := *space
+	named.Weights = ""
+	span, signer := protocol.SpanOf(tokensPerBlock), signer{hash: signatureOf(&named)}
+	for k := range span.Signatures(len(tokens) / tokensPerBlock) {
+		signer.sign(tokens[:(span.Block(k)+1)*tokensPerBlock])
+		list = append(list, signer.hash)
 	}
 	return list
-}
-
-// sampled is a sum of samples of tokens.
-func sampled(tokens []messages.Token) uint64 {
-	sum, factor := uint64(uint32(tokens[len(tokens)-1])), uint64(0x94d049bb133111eb)
-	for i := 0; i < len(tokens); i += max(1, len(tokens)/signatureSamples) {
-		sum += uint64(uint32(tokens[i])) * factor
-		factor += 0xd6e8feb86659fd92 // even, so the factor stays odd
-	}
-	return sum
 }
 
 func hashString(h uint64, s string) uint64 {

@@ -66,7 +66,7 @@ func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 }
 
 // TestSignaturesNamePrefixes: equal prefixes have equal signatures, and prefixes that
-// differ in a sampled token, in their namespace or in what comes before have not.
+// differ in a token, in their namespace or in what comes before have not.
 func TestSignaturesNamePrefixes(t *testing.T) {
 	tokens := make([]messages.Token, 70)
 	for i := range tokens {
@@ -86,7 +86,7 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 		assert.NotEqual(t, all[i], salted[i])
 	}
 	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
-	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 2, "blocks shorter than the samples")
+	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 2, "short blocks")
 
 	long := slices.Concat(tokens, tokens, tokens, make([]messages.Token, 1000))
 	const span = 256

@@ -185,8 +185,7 @@ func (t *thrash) find(signature uint64) *prefix {
 	return oldest
 }
 
-// signer makes the signatures of a prompt, each a hash of all tokens up to an end. Those of
-// requestFacts read some tokens only: here two prompts that differ in a date must differ.
+// signer makes the signatures of a prompt, each a hash of all tokens up to an end.
 type signer struct {
 	hash uint64
 	read int // tokens
