@@ -228,8 +228,6 @@ func (k *kernel) toOffloader(message any) {
 	k.port.Offloader(message)
 }
 
-func (k *kernel) resizePool(m *protocol.ResizePool) { k.toPool(m.Pool, m) }
-
 // String draws the round and the queue.
 func (k *kernel) String() string {
 	state := "idle"

@@ -23,8 +23,8 @@ import (
 //	         before the tables have the new numbers │ after it the pools get their old counts, or
 //	         a failure takes everything back        │ those after a refusal if the device was asked
 //
-// From start to the answer pages and before have an entry for each pool. Pools with the same
-// count in both are asked as well, so that every pool answers its counts.
+// From start to the answer pages and before have an entry for each pool. Pools whose count stays
+// are asked as well, so that every pool answers its counts.
 type rebalance struct {
 	*shared
 	stages[rebalance]
@@ -66,23 +66,22 @@ func (r *rebalance) start(request any) {
 	for p := range r.counts.device {
 		r.before = append(r.before, r.counts.device[p].Total)
 	}
-	// The records are new ones: a failure may leave the last ones with the pools.
-	r.resize = make([]protocol.ResizePool, 0, len(pages))
-	// All records are made before the first is sent: the pools may answer while the others are
-	// still being sent to, and the slice must not be moved under a record that is lent.
-	for p, n := range pages {
-		r.resize = append(r.resize, r.resizeTo(p, n))
-	}
 	r.wait(r, "rebalance: resizing", (*rebalance).resized)
-	for p := range r.resize {
-		r.kernel.resizePool(&r.resize[p])
-	}
+	r.resizePools(&r.resize, make([][]messages.PageMove, len(pages)))
 }
 
-// resizeTo is the message that gives a pool a number of pages.
-func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
-	return protocol.ResizePool{
-		Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: pages, Now: r.kernel.now,
+// resizePools sends the pools their counts, with the numbers that they give back. The records are
+// new ones: a failure may leave the last ones with the pools. All are made before the first is
+// sent, because the list must not be moved under a record that is lent.
+func (r *rebalance) resizePools(list *[]protocol.ResizePool, back [][]messages.PageMove) {
+	*list = make([]protocol.ResizePool, len(r.pages))
+	for p, n := range r.pages {
+		(*list)[p] = protocol.ResizePool{
+			Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: n, Now: r.kernel.now, Back: back[p],
+		}
+	}
+	for p := range *list {
+		r.kernel.toPool(messages.PoolID(p), &(*list)[p])
 	}
 }
 
@@ -199,21 +198,8 @@ func (r *rebalance) giveBack(back [][]messages.PageMove) {
 	r.out.unackedMoves = r.out.change.Moves
 	// A new list: the one before may be lent.
 	r.pages = slices.Clone(r.before)
-	r.back = make([]protocol.ResizePool, 0, len(r.before))
-	for p, n := range r.before {
-		z := r.resizeTo(p, n)
-		z.Back = back[p]
-		r.back = append(r.back, z)
-	}
-	r.wait(r, "rebalance: returning", (*rebalance).returned)
-	for p := range r.back {
-		r.kernel.resizePool(&r.back[p])
-	}
-}
-
-func (r *rebalance) returned() {
-	r.tookBack()
-	r.apply()
+	r.wait(r, "rebalance: returning", (*rebalance).tookBack)
+	r.resizePools(&r.back, back)
 }
 
 // resizeDevice moves the memory itself. The tables are right whatever it answers: with a
@@ -233,35 +219,29 @@ func (r *rebalance) resizedDevice() {
 		r.end()
 		return
 	}
-	r.back = make([]protocol.ResizePool, 0, len(r.before))
 	for p, n := range r.before {
 		// Pools that shrank stay small: their memory may have been given back, and what they have
 		// evicted is not brought back.
-		if r.pages[p] > n {
-			r.pages[p] = n
-			r.back = append(r.back, r.resizeTo(p, n))
-		}
+		r.pages[p] = min(r.pages[p], n)
 	}
-	r.wait(r, "rebalance: taking back", (*rebalance).tookBackGrown)
-	for i := range r.back {
-		r.kernel.resizePool(&r.back[i])
-	}
-}
-
-func (r *rebalance) tookBackGrown() {
-	r.tookBack()
-	r.end()
+	r.wait(r, "rebalance: taking back", (*rebalance).tookBack)
+	r.resizePools(&r.back, make([][]messages.PageMove, len(r.pages)))
 }
 
 // tookBack takes over the counts.
 func (r *rebalance) tookBack() {
-	for i := range r.back {
-		z := &r.back[i]
+	for p := range r.back {
+		z := &r.back[p]
 		// Nothing takes a page in this round, so what a pool has grown by is free.
 		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf("coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
+			panic(fmt.Sprintf("coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them", r.config.Pools[p].Name, len(z.Victims)+len(z.Moves)))
 		}
-		r.counts.device[z.Pool] = z.Counts
+		r.counts.device[p] = z.Counts
+	}
+	if r.device == nil {
+		r.apply()
+	} else {
+		r.end()
 	}
 }
 
