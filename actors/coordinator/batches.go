@@ -11,15 +11,14 @@ import (
 // poolBatches are the operations that go to the pools, one message for each pool
 // that has some. The records are reused from round to round.
 type poolBatches struct {
-	kernel *kernel
-	counts *pageCounts
-	work   []protocol.PoolWork // by pool
+	*shared
+	work []protocol.PoolWork // by pool
 	// observe is called with each answer of a pool, before the counts change.
 	observe func(p int, work *protocol.PoolWork)
 }
 
-func newPoolBatches(kernel *kernel, counts *pageCounts) poolBatches {
-	b := poolBatches{kernel: kernel, counts: counts, work: make([]protocol.PoolWork, len(counts.device))}
+func newPoolBatches(parts *shared) poolBatches {
+	b := poolBatches{shared: parts, work: make([]protocol.PoolWork, len(parts.config.Pools))}
 	for p := range b.work {
 		b.work[p].Pool = messages.PoolID(p)
 	}
@@ -118,8 +117,7 @@ func (b *poolBatches) claimBeams(p int, pages []messages.PageID, beams int) {
 // Victims are lent from the records of the pools, which are not sent again before the offloader
 // has answered.
 type moveBatch struct {
-	kernel *kernel
-	counts *pageCounts
+	*shared
 	record protocol.Move
 	// sent: the record is on its way. A failure then leaves it open which of its
 	// copies were made.

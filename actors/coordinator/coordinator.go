@@ -324,18 +324,14 @@ func newShared(config *Config, port Port) *shared {
 	p.all, p.decoder = poolRange{0, n}, poolRange{0, self}
 	p.self, p.states, p.cross = poolRange{0, tokens}, poolRange{tokens, self}, poolRange{self, n}
 	// In the order in which the parts need each other: the counts ask the sequences for their
-	// reserves, the queue and the pressure compare with the counts, and outgoing has the hook
-	// of the queue.
+	// reserves, the queue and the pressure compare with the counts.
 	p.counts = newPageCounts(config, p.sequences)
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
 	p.thrash = newThrash(config)
 	p.out = &outgoing{
-		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats,
-		pressure: p.pressure, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored,
-		nextExpiry: protocol.NoExpiry,
-		pools:      newPoolBatches(p.kernel, p.counts),
-		move:       moveBatch{kernel: p.kernel, counts: p.counts, record: protocol.Move{Pools: make([]protocol.PoolMove, n)}},
+		shared: p, saves: newSaves(config), nextExpiry: protocol.NoExpiry, pools: newPoolBatches(p),
+		move: moveBatch{shared: p, record: protocol.Move{Pools: make([]protocol.PoolMove, n)}},
 	}
 	return p
 }

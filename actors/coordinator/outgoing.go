@@ -24,20 +24,11 @@ import (
 // The change is lent to the tree from apply until its answer, the batches to pools and
 // offloader from followUp until theirs. Nothing is added to a record that is lent.
 type outgoing struct {
-	kernel    *kernel
-	sequences *sequence.Arena
-	counts    *pageCounts
-	pools     poolBatches
-	move      moveBatch
-	change    protocol.Apply // for the tree
-	pins      *pins
-	stats     *statistics
-	pressure  *poolPressure
-	saves     *saves // what is to be saved to a store
-	reuse     bool   // enable_block_reuse
-	// stored is called with what a change has stored.
-	stored func([]protocol.StoreItem)
-
+	*shared
+	pools  poolBatches
+	move   moveBatch
+	change protocol.Apply // for the tree
+	saves  *saves         // what is to be saved to a store
 	// unackedMoves are the moves of blocks that have happened and of which the tree
 	// has not said that it knows them.
 	unackedMoves []protocol.BlockMove
@@ -104,7 +95,7 @@ func (o *outgoing) applied() {
 	o.unackedMoves = nil
 	o.saves.lose(o.change.Unsaved)
 	// Blocks that were stored may be what a waiting batch needs.
-	o.stored(o.change.Stores)
+	o.waiting.noteStored(o.change.Stores)
 	o.reset()
 	o.route(o.change.Effects)
 }
@@ -237,7 +228,7 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 // storeInput offers the encoder's input of a sequence to the cross pools, up to a
 // block boundary. It returns the index of what is offered, −1 if there is nothing.
 func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
-	if !o.reuse || !s.Input.Stores() || from >= to {
+	if !o.config.Reuse || !s.Input.Stores() || from >= to {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
@@ -251,7 +242,7 @@ func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
 // store offers the tokens [from, to) of a sequence to the tree. It returns the index
 // of what is offered, −1 if there is nothing to offer.
 func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
-	if !o.reuse || !s.Stores() || from >= to {
+	if !o.config.Reuse || !s.Stores() || from >= to {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
