@@ -9,7 +9,7 @@ import (
 )
 
 // admission serves Admit: a batch of prompts becomes running sequences. It also serves
-// Prefetch, see prefetch.go.
+// Prefetch, see prefetch.go, and BeginImport, see import.go.
 //
 //	            ┌────────────────────────────────────────────────────────┐
 //	            ▼                                                        │ retry
@@ -80,6 +80,10 @@ func (a *admission) start(request any) {
 	a.lost, a.retrying, a.parked = a.lost[:0], false, false
 	if a.prefetch, _ = request.(*messages.Prefetch); a.prefetch != nil {
 		a.startPrefetch(a.prefetch)
+		return
+	}
+	if r, ok := request.(*protocol.BeginImport); ok {
+		a.startImport(r)
 		return
 	}
 	a.request = request.(*messages.Admit)
@@ -184,7 +188,7 @@ func (a *admission) withdrawn() {
 // lacks pages: nothing of the batch has been admitted, the prompt would fit if
 // no one else held a page, and the admission queue has a place.
 func (a *admission) mayPark(it *prompt) bool {
-	if a.waiting.limit == 0 || a.retrying || a.prefetch != nil {
+	if a.waiting.limit == 0 || a.retrying || a.prefetch != nil || a.batch.imported != nil {
 		return false
 	}
 	for i := range a.batch.items[:a.next] {
@@ -228,8 +232,8 @@ func (a *admission) moved() {
 	}
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
-		// A prefetch changes neither session nor retention of a block: it claims none.
-		if !it.served() || a.prefetch != nil {
+		// A prefetch and an import change neither session nor retention of a block: they claim none.
+		if !it.served() || a.prefetch != nil || a.batch.imported != nil {
 			continue
 		}
 		// Tickets belong to the record of this message, which the next message reuses.
@@ -369,6 +373,10 @@ func (a *admission) answer() {
 		a.end()
 		return
 	}
+	if a.batch.imported != nil {
+		a.endImport()
+		return
+	}
 	failed := false
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
@@ -426,6 +434,8 @@ func (a *admission) String() string {
 	name := "admission"
 	if a.prefetch != nil {
 		name = "prefetch"
+	} else if a.batch.imported != nil {
+		name = "import"
 	}
 	if a.stage == "claiming" {
 		return fmt.Sprintf("%s: claiming: %v", name, a.batch.stage)

@@ -34,6 +34,8 @@ type promptBatch struct {
 	items []prompt
 	// storedOnly: a prefetch, which takes no page but for what is stored.
 	storedOnly bool
+	// imported is the request if the prompt comes from another engine; nil: none.
+	imported *protocol.BeginImport
 
 	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
@@ -63,7 +65,7 @@ func newPromptBatch(parts *shared) *promptBatch {
 
 // reset empties the batch. Prompts and match items keep their arrays.
 func (b *promptBatch) reset(storedOnly bool) {
-	b.items, b.match.Items, b.storedOnly = b.items[:0], b.match.Items[:0], storedOnly
+	b.items, b.match.Items, b.storedOnly, b.imported = b.items[:0], b.match.Items[:0], storedOnly, nil
 	b.forgetDecisions()
 }
 
@@ -122,7 +124,7 @@ func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
 // nothing to ask: the batch is ready. The match items are empty answers then, as addMatch
 // leaves them.
 func (b *promptBatch) send() {
-	if !b.config.Reuse {
+	if !b.config.Reuse && b.imported == nil {
 		b.stage = batchReady
 		return
 	}
@@ -145,6 +147,9 @@ func (b *promptBatch) proceed() bool {
 // the holders with the claims.
 func (b *promptBatch) claimAll() {
 	dropPartialInputs(&b.match)
+	if b.imported != nil {
+		b.locateImport()
+	}
 	b.out.pools.reset()
 	for i := range b.open() {
 		attentionProbe{b}.ask(i)

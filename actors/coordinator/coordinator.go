@@ -92,7 +92,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*protocol.Close]():            &closing{parts},
 		reflect.TypeFor[*protocol.DescribeSequence](): &describe{shared: parts},
 		reflect.TypeFor[*protocol.TransferPages]():    &transfer{shared: parts},
-		reflect.TypeFor[*protocol.BeginImport]():      &importing{shared: parts},
+		reflect.TypeFor[*protocol.BeginImport]():      admitting,
 	}
 	// Check walks all transactions, so it cannot be made before them.
 	c.audit.own = c.Check

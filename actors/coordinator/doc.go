@@ -13,7 +13,7 @@
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next
-//	admission.go       Admit: from the request to the answer; prefetch.go
+//	admission.go       Admit: from the request to the answer; prefetch.go, import.go
 //	  batch.go           matching and claiming, which lookups and prefetches share; prompt.go
 //	  sources.go         partial reuse: who may copy from or take over which block
 //	  plan.go, take.go   what a prompt needs, and how it gets it
@@ -28,8 +28,8 @@
 //	forget.go          Invalidate, Reset
 //	fetch.go           Fetch: brings pages from a store to host memory; fetchlength.go
 //	save.go            which pages are saved to a store
-//	describe.go, transfer.go, import.go
-//	                   hand-overs: what a sequence has, copies of its pages, a new sequence
+//	describe.go, transfer.go
+//	                   hand-overs: what a sequence has, copies of its pages; import.go
 //	overview.go        ReadOverview: samples of the pages and the top of the tree
 //	encoder.go         what is particular to encoder–decoder models
 //	rebalance.go       Rebalance; split.go says how many pages each pool gets, and

@@ -71,7 +71,7 @@ func (b *promptBatch) plan(i int) {
 	s := it.sequence
 	// The counts of the sequence first: what is covered by a reserve, and how far the first
 	// chunk goes, follow from them.
-	if it.self >= 0 {
+	if it.self >= 0 && b.imported == nil {
 		m := &b.match.Items[it.self]
 		s.Plan(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched))
 	}
@@ -113,6 +113,9 @@ func (b *promptBatch) planState(i, p int) {
 // no earlier prompt brings. Each stands for one page to take, so a block that several prompts
 // want counts for the first of them only.
 func (b *promptBatch) countOnboards(i, p int) int {
+	if b.imported != nil {
+		return b.missing(p)
+	}
 	n := 0
 	// Nothing is in host memory: the blocks need not be looked at.
 	if pl := &b.items[i].plans[p]; pl.whole == pl.claimed {

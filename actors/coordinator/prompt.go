@@ -179,6 +179,7 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	// Everything that the tree answers is emptied here, because an answer says nothing about
 	// what it has not found.
 	it.Matched, it.Blocks, it.Reach, it.Lacking, it.Cursor = 0, 0, 0, false, protocol.Cursor{}
+	it.InTree = nil
 	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
 	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
 	it.AttentionSource = protocol.Source{Block: protocol.NoBlock, Pages: it.AttentionSource.Pages[:0]}

@@ -199,7 +199,7 @@ func (b *promptBatch) withdrawUnusable(i int) bool {
 // before all zeros: a page that is taken for a prompt without reuse may have been the
 // checkpoint that another one copies, and copies of one Move take effect in order.
 func (b promptTaking) fillStates() {
-	if b.batch.storedOnly {
+	if b.batch.storedOnly || b.batch.imported != nil {
 		return
 	}
 	for i, it := range b.batch.open() {

@@ -135,7 +135,7 @@ func (b promptTaking) taken() {
 	b.fillStates()
 	b.batch.waits.tell(&b.batch.out.move, &b.batch.out.pools)
 	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
-	if b.batch.out.move.ordered {
+	if b.batch.out.move.ordered && b.batch.imported == nil {
 		for _, it := range b.batch.open() {
 			b.askReady(it)
 		}
@@ -157,7 +157,11 @@ func (b promptTaking) fillTables(i int) {
 			b.batch.stats.allocated(p, op.N)
 		}
 		if pl.onboard >= 0 {
-			b.batch.stats.allocated(p, b.batch.out.pools.op(p, pl.onboard).N)
+			op := b.batch.out.pools.op(p, pl.onboard)
+			b.batch.stats.allocated(p, op.N)
+			if b.batch.imported != nil {
+				b.batch.fillImport(p, op.Pages)
+			}
 		}
 		if pl.whole > pl.claimed {
 			b.fillOnboards(i, p)
