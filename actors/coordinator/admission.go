@@ -273,23 +273,22 @@ func (a *admission) claimReused(i int) {
 	if it.refused != nil {
 		return
 	}
-	s, claims := it.sequence, &a.out.change.Claims
-	if m := &a.batch.match.Items[it.self]; m.Blocks > 0 {
-		a.out.saves.noteReuse(m.IDs[:m.Blocks])
-	}
-	if m := &a.batch.match.Items[it.self]; m.Blocks > 0 || source != protocol.NoBlock {
-		*claims = append(*claims, protocol.ClaimItem{
-			Blocks: m.IDs[:m.Blocks], Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt),
+	s := it.sequence
+	a.claimBlocks(it.self, protocol.ClaimItem{Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt)})
+	if it.cross >= 0 {
+		a.claimBlocks(it.cross, protocol.ClaimItem{
+			Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.Input.Length()),
 		})
 	}
-	if it.cross < 0 {
-		return
-	}
-	if m := &a.batch.match.Items[it.cross]; m.Blocks > 0 {
-		a.out.saves.noteReuse(m.IDs[:m.Blocks])
-		*claims = append(*claims, protocol.ClaimItem{
-			Blocks: m.IDs[:m.Blocks], Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.Input.Length()),
-		})
+}
+
+// claimBlocks tells the tree of the whole blocks of a match, and of the source of a claim.
+func (a *admission) claimBlocks(match int, claim protocol.ClaimItem) {
+	m := &a.batch.match.Items[match]
+	claim.Blocks = m.IDs[:m.Blocks]
+	a.out.saves.noteReuse(claim.Blocks)
+	if m.Blocks > 0 || claim.Source != protocol.NoBlock {
+		a.out.change.Claims = append(a.out.change.Claims, claim)
 	}
 }
 

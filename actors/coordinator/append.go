@@ -42,22 +42,14 @@ func (e *extension) start(request any) {
 	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
-		s, err := b.find(request.Sequence, result)
-		// The values are checked against the sequence before anything of it changes: a step
-		// that is refused leaves its sequence as it was, and the others of the step go on.
-		if err == nil {
-			err = e.validate(s, request)
-		}
-		if err != nil {
-			b.refuse(result, request.After, err)
+		it := b.enter(request.Sequence, request.After, result, func(s *sequence.Sequence) error { return e.validate(s, request) })
+		if it == nil {
 			continue
 		}
-		it := b.add(s, result)
-		it.request, it.computed, it.after = request, request.Computed, request.After
+		it.request, it.computed = request, request.Computed
 		// A use for each sequence, in the order of the request: what a step drops is older
 		// than what the steps behind it drop.
-		s.Usage.SetUse(e.uses.next())
-		s.Usage.SetAfter(it.after)
+		it.sequence.Usage.SetUse(e.uses.next())
 	}
 	if e.inspect() {
 		e.wait(e, "append: inspecting", (*extension).inspected)

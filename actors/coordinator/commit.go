@@ -38,19 +38,14 @@ func (c *commit) start(request any) {
 	r.Results = emptyResults(r.Results, len(r.Steps), len(c.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
-		s, err := b.find(request.Sequence, result)
-		if err == nil {
-			err = b.validateCommit(s, request.Computed, int(s.Length()))
-		}
-		if err != nil {
-			b.refuse(result, request.After, err)
+		it := b.enter(request.Sequence, request.After, result, func(s *sequence.Sequence) error {
+			return b.validateCommit(s, request.Computed, int(s.Length()))
+		})
+		if it == nil {
 			continue
 		}
-		// The item is complete before the sequence changes: should the coordinator fail in
-		// between, the recovery finds what the request has touched.
-		it := b.add(s, result)
-		it.computed, it.after = request.Computed, request.After
-		s.Usage.SetAfter(it.after)
+		it.computed = request.Computed
+		s := it.sequence
 		// By default a commit is a part of the request before it on its sequence: pages that it
 		// drops get that use. So it makes no difference to what is evicted first whether a host
 		// commits in one piece or in several.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -94,21 +95,15 @@ func (c *Config) reusable(prompt int) int { return prompt - 1 }
 // selfPools is the number of pools whose pages are matched by the decoder's tokens.
 // The pools after them are cross pools, matched by the input of the encoder.
 func (c *Config) selfPools() int {
-	n := len(c.Pools)
-	for n > 0 && c.Pools[n-1].Kind == windows.KindCross {
-		n--
-	}
-	return n
+	_, self := sequence.PoolKinds(c.Pools)
+	return self
 }
 
 // tokenPools is the number of pools whose pages hold blocks of the decoder's tokens. The
 // self pools after them are state pools.
 func (c *Config) tokenPools() int {
-	n := c.selfPools()
-	for n > 0 && c.Pools[n-1].Kind == windows.KindState {
-		n--
-	}
-	return n
+	tokens, _ := sequence.PoolKinds(c.Pools)
+	return tokens
 }
 
 // recurrent tells whether the model has recurrent layers, and so state pools.

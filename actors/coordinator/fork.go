@@ -72,8 +72,7 @@ func (f *fork) start(request any) {
 			// about when those before it have been counted.
 			made += step.Count
 			s.Stamps.Touch(f.kernel.stamp)
-			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
-			f.take(&f.items[len(f.items)-1])
+			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count, ops: f.take(s, step.Count)})
 		}
 	}
 	switch {
@@ -104,18 +103,16 @@ func (f *fork) checkCapacity(n int) error {
 
 // take takes the working pages of a step. The pages count in taken at once, and in the counts
 // of the pools when these answer.
-func (f *fork) take(it *forkItem) {
-	if f.states.empty() {
-		return
-	}
+func (f *fork) take(s *sequence.Sequence, n int) (ops []int) {
 	// One operation for all forks of the step: the pool answers their pages in one list.
-	it.ops = make([]int, f.states.end)
+	ops = make([]int, f.states.end)
 	for p := f.states.first; p < f.states.end; p++ {
-		it.ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: it.n, Tenant: it.sequence.Tenant})
+		ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant})
 		// The pools answer for all steps at once, so until then the steps count against each
 		// other here.
-		f.taken[p] += it.n
+		f.taken[p] += n
 	}
+	return ops
 }
 
 // copy copies the state of each sequence into the working pages of its forks.

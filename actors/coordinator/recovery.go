@@ -373,21 +373,15 @@ func (r *recovery) end() {
 	}
 	copy(r.counts.host, r.host.Counts)
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
-	r.report()
+	if r.config.OnRecovered != nil {
+		r.config.OnRecovered(Recovered{LostSequences: r.sequences.Counts().Lost, KeptPages: len(r.list.Blocks)})
+	}
 	cause := r.cause
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
 	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, "", nil
 	if r.kernel.active = nil; r.kernel.round.request != nil {
 		r.kernel.abort(cause)
 	}
-}
-
-// report tells what the recovery has lost and kept.
-func (r *recovery) report() {
-	if r.config.OnRecovered == nil {
-		return
-	}
-	r.config.OnRecovered(Recovered{LostSequences: r.sequences.Counts().Lost, KeptPages: len(r.list.Blocks)})
 }
 
 // check verifies that a recovery that waits has a reason.

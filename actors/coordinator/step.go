@@ -96,20 +96,29 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	return it
 }
 
-// find gives the sequence of a step; a step that names a sequence for the second time in
-// one request is refused.
-func (b *stepBatch) find(id messages.SequenceID, result *messages.StepResult) (*sequence.Sequence, error) {
-	result.Sequence = id
-	return b.sequences.FindOnce(id, b.kernel.stamp)
-}
-
-// refuse answers a step that cannot be served. The kernel that it names is noted all the
+// enter adds a step whose values are valid for its sequence; else it refuses the step and returns
+// nil. A step that names a sequence for the second time in one request is refused.
+//
+// The values are checked before anything of the sequence changes: a step that is refused leaves
+// its sequence as it was, and the others go on. The kernel that it names is noted all the
 // same: it runs on the pages that the sequence holds, lost or not, and the next owner of
 // those must wait for it.
-func (b *stepBatch) refuse(result *messages.StepResult, after messages.Ticket, err error) {
-	result.Err = err
-	b.stats.RefusedSteps.Note(err)
-	b.sequences.NoteKernel(result.Sequence, after)
+func (b *stepBatch) enter(id messages.SequenceID, after messages.Ticket, result *messages.StepResult, validate func(*sequence.Sequence) error) *step {
+	result.Sequence = id
+	s, err := b.sequences.FindOnce(id, b.kernel.stamp)
+	if err == nil {
+		err = validate(s)
+	}
+	if err != nil {
+		result.Err = err
+		b.stats.RefusedSteps.Note(err)
+		b.sequences.NoteKernel(id, after)
+		return nil
+	}
+	it := b.add(s, result)
+	it.after = after
+	s.Usage.SetAfter(after)
+	return it
 }
 
 // emptyResults gives n empty results and uses the arrays of the list again.

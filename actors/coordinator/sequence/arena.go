@@ -39,14 +39,7 @@ type Arena struct {
 // NewArena makes an arena without sequences. firstGeneration is the generation, less
 // one, of the first sequence in each slot.
 func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) *Arena {
-	self := len(pools)
-	for self > 0 && pools[self-1].Kind == windows.KindCross {
-		self--
-	}
-	token := self
-	for token > 0 && pools[token-1].Kind == windows.KindState {
-		token--
-	}
+	token, self := PoolKinds(pools)
 	shapes := make([]shape, len(pools))
 	for p := range pools {
 		shapes[p] = shapeOf(&pools[p])
@@ -55,6 +48,20 @@ func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) 
 		pools: pools, shapes: shapes, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
 		reserved: make([]PageCount, len(pools)),
 	}
+}
+
+// PoolKinds says where the pools of blocks of the decoder's tokens end, and where the state pools
+// behind them do. The pools after those are cross pools, matched by the input of the encoder.
+func PoolKinds(pools []windows.Pool) (tokenPools, selfPools int) {
+	self := len(pools)
+	for self > 0 && pools[self-1].Kind == windows.KindCross {
+		self--
+	}
+	token := self
+	for token > 0 && pools[token-1].Kind == windows.KindState {
+		token--
+	}
+	return token, self
 }
 
 // shape is what every decode step asks about each pool of each sequence. It is kept
