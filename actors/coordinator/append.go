@@ -94,7 +94,10 @@ func (e *extension) takeStep(it *step) bool {
 		// its tokens begin.
 		// Pages that the copies drop do not count: they are dropped after the new ones are taken.
 		need := len(it.pools[p].copies) + e.entries(it, p) - len(s.Table(p))
-		takes = takes || need > 0
+		if need == 0 {
+			continue
+		}
+		takes = true
 		if refusal := e.counts.lack(p, need, e.counts.available(p)-e.batch.taken[p], need+pagesIn(s.Table(p))); refusal != nil {
 			e.refuse(it, refusal)
 			return false
