@@ -261,24 +261,19 @@ func (e *extension) fillTables(it *step) {
 // askWrites asks what the pages that a step may write to wait for. Pages before the first that
 // may be written to are not in it: the step only reads them.
 func (e *extension) askWrites(it *step) {
-	var q *protocol.WaitQuery
-	q, it.query = e.out.move.query()
 	s := it.sequence
-	for p := range e.decoder.end {
-		if s.Width() == 1 {
-			first := it.first
-			if e.states.has(p) {
-				first = it.pools[p].before
-			}
-			q.Write = append(q.Write, s.Table(p)[first:])
-			continue
+	it.query = e.out.move.ask(e.decoder.end, func(p int) (_, write []messages.PageID) {
+		switch {
+		case e.states.has(p):
+			return nil, s.Table(p)[it.pools[p].before:]
+		case s.Width() == 1:
+			return nil, s.Table(p)[it.first:]
 		}
-		var pages []messages.PageID
 		for _, table := range s.Tables(p) {
-			pages = append(pages, table[it.first:]...)
+			write = append(write, table[it.first:]...)
 		}
-		q.Write = append(q.Write, pages)
-	}
+		return nil, write
+	})
 }
 
 // moved follows victims and copies, then commits.

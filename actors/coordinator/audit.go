@@ -124,15 +124,11 @@ func (a *audit) compareAttached(p int) error {
 	if len(a.pools[p].Attached) > 0 {
 		for _, at := range a.pools[p].Attached[0] {
 			known, ok := inTree[at.Page]
-			if !ok || known.Block != at.Block {
-				problems = append(problems, fmt.Errorf("pool %s: page %d caches block %d, the tree says %d", name, at.Page, at.Block, known.Block))
+			if known.Front == protocol.AnyPage {
+				known.Front = at.Front
 			}
-			if ok && known.Front != protocol.AnyPage && known.Front != at.Front {
-				problems = append(problems, fmt.Errorf("pool %s: the checkpoint of page %d follows that of page %d, the tree says %d", name, at.Page, at.Front, known.Front))
-			}
-			if ok && known.Useless != at.Useless {
-				problems = append(problems, fmt.Errorf("pool %s: page %d of block %d is useless: %v, the tree says %v",
-					name, at.Page, at.Block, at.Useless, known.Useless))
+			if !ok || known != at {
+				problems = append(problems, fmt.Errorf("pool %s: page %d has %+v, the tree says %+v", name, at.Page, at, known))
 			}
 			delete(inTree, at.Page)
 		}

@@ -167,6 +167,17 @@ func (m *moveBatch) query() (*protocol.WaitQuery, int) {
 	return q, n
 }
 
+// ask adds a question about the pages of the first pools, of which pages says what is read and what
+// is written, and gives its index.
+func (m *moveBatch) ask(pools int, pages func(p int) (read, write []messages.PageID)) int {
+	q, index := m.query()
+	for p := range pools {
+		read, write := pages(p)
+		q.Read, q.Write = append(q.Read, read), append(q.Write, write)
+	}
+	return index
+}
+
 // tickets are the answer to a question.
 func (m *moveBatch) tickets(query int) []messages.Ticket { return m.record.Queries[query].Tickets }
 

@@ -115,15 +115,12 @@ func (c *commitStages) copyCheckpoint() {
 // askWorkingPages asks what the working pages of a step wait for. The copy reads them until it
 // is over, and the next kernel of the sequence writes to them.
 func (c *commitStages) askWorkingPages(it *step) {
-	var q *protocol.WaitQuery
-	q, it.query = c.out.move.query()
-	for p := range c.states.end {
-		var pages []messages.PageID
+	it.query = c.out.move.ask(c.states.end, func(p int) (_, write []messages.PageID) {
 		if c.states.has(p) {
-			pages = it.sequence.Table(p)
+			write = it.sequence.Table(p)
 		}
-		q.Write = append(q.Write, pages)
-	}
+		return nil, write
+	})
 }
 
 // attachCheckpoint tells the tree of the checkpoint, and of the victims that its pages had. The

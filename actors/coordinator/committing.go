@@ -416,9 +416,5 @@ func (c *commitStages) commitOne(it *step) {
 // askWrites asks what the new pages of a step wait for. Pools in which the step took nothing
 // have an empty list, because lists are by pool.
 func (c *commitStages) askWrites(it *step) {
-	var q *protocol.WaitQuery
-	q, it.query = c.out.move.query()
-	for p := range c.config.Pools {
-		q.Write = append(q.Write, it.result.NewPages[p])
-	}
+	it.query = c.out.move.ask(c.all.end, func(p int) (_, write []messages.PageID) { return nil, it.result.NewPages[p] })
 }

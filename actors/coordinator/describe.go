@@ -96,10 +96,8 @@ func (d *describe) find(r *protocol.DescribeSequence) (*sequence.Sequence, error
 func (d *describe) ask() {
 	s := d.sequence
 	d.out.reset()
-	var q *protocol.WaitQuery
-	q, d.query = d.out.move.query()
 	whole := int(s.Computed()) / d.config.TokensPerBlock
-	for p := range d.all.end {
+	d.query = d.out.move.ask(d.all.end, func(p int) (read, write []messages.PageID) {
 		table := slices.Clone(s.Table(p))
 		first := min(whole, len(table))
 		if d.states.has(p) {
@@ -108,8 +106,8 @@ func (d *describe) ask() {
 		if d.cross.has(p) {
 			first = len(table) // the input is computed, and no kernel writes it again
 		}
-		q.Read, q.Write = append(q.Read, table[:first]), append(q.Write, table[first:])
-	}
+		return table[:first], table[first:]
+	})
 	d.wait(d, "describe: asking", (*describe).end)
 	d.out.move.send()
 }

@@ -122,13 +122,9 @@ func (f *fetch) located() {
 	}
 	// A page in either tier is not missing. With onboard_blocks off host memory keeps nothing,
 	// so nothing is worth reading.
-	missing := f.grid()
-	for p := f.pools.first; p < f.pools.end; p++ {
-		for b := range missing[p] {
-			missing[p][b] = f.at(p, b) == protocol.Nowhere && f.keeps(p) && f.config.Onboard
-		}
-	}
-	f.request.Missing = missing
+	f.request.Missing = f.grid(func(p, b int) bool {
+		return f.at(p, b) == protocol.Nowhere && f.keeps(p) && f.config.Onboard
+	})
 	f.finish()
 }
 
@@ -138,12 +134,15 @@ func (f *fetch) keeps(p int) bool {
 	return pool.Kind != windows.KindState || pool.Checkpoints
 }
 
-// grid has a place for each pool and block. Pools that the prefix does not concern have
-// places, too, so that callers index all grids by PoolID.
-func (f *fetch) grid() [][]bool {
+// grid says of each pool and block whether something holds. Pools that the prefix does not concern
+// have places, too, so that callers index all grids by PoolID.
+func (f *fetch) grid(holds func(p, b int) bool) [][]bool {
 	g := make([][]bool, len(f.config.Pools))
 	for p := range g {
 		g[p] = make([]bool, f.blocks())
+		for b := range g[p] {
+			g[p][b] = f.pools.has(p) && holds(p, b)
+		}
 	}
 	return g
 }

@@ -194,12 +194,8 @@ func (f *fetch) plan() (count int, unread bool) {
 // want answers what is to be read, without what is in the request already: the host sends
 // that again, and reads nothing twice.
 func (f *fetch) want() {
-	wanted := f.grid()
-	for p := f.pools.first; p < f.pools.end; p++ {
-		for b := range f.length {
-			wanted[p][b] = f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
-		}
-	}
-	f.request.Wanted = wanted
+	f.request.Wanted = f.grid(func(p, b int) bool {
+		return f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
+	})
 	f.finish()
 }

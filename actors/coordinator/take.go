@@ -267,16 +267,13 @@ func (b promptTaking) askReady(it *prompt) {
 // copy fills or that was taken over. In a state pool nothing counts as reused: the working page
 // is written to.
 func (b promptTaking) ask(it *prompt, pools poolRange) int {
-	q, index := b.batch.out.move.query()
-	for range pools.first { // lists are by PoolID
-		q.Read, q.Write = append(q.Read, nil), append(q.Write, nil)
-	}
-	for p := pools.first; p < pools.end; p++ {
+	return b.batch.out.move.ask(pools.end, func(p int) (read, write []messages.PageID) {
+		if !pools.has(p) { // lists are by PoolID
+			return nil, nil
+		}
 		table, reused := it.sequence.Table(p), it.plans[p].reused
-		q.Read = append(q.Read, table[:reused])
-		q.Write = append(q.Write, table[reused:])
-	}
-	return index
+		return table[:reused], table[reused:]
+	})
 }
 
 // transferred takes over what became of the transfers in a pool and tells the tree
