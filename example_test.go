@@ -73,7 +73,7 @@ func ExampleEngine_AdmitBatch() {
 	var refusal *kvactor.Refusal
 	fmt.Println(batch[0].Sequence.Len(), errors.As(batch[1].Err, &refusal), refusal.Never)
 	// Output:
-	// pool wfullh1 needs 10 pages, 6 available
+	// pool wfullh1 needs 10 pages and has 8
 	// 5 true true
 }
 

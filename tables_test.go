@@ -227,6 +227,29 @@ func TestTheAutomaticRebalanceMovesOnlyPagesOfItsAppend(t *testing.T) {
 	}
 }
 
+// A request that lacks pages which other pools have is not refused for ever where memory moves by
+// demand: the next move serves it.
+func TestTheAutomaticRebalanceServesWhatItRefused(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock, cache.MaxAttentionWindow = tokensPerBlock, []int{6, 256}
+	e, err := kvactor.Open(kvactor.Config{
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 40}, {Primary: 5}}, Device: device,
+	}, actors.WithAutoRebalance(1, nil))
+	require.NoError(t, err)
+	defer shut(t, e)
+	prompt := make([]kvactor.Token, 10*tokensPerBlock)
+	_, err = e.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
+	var refusal *kvactor.Refusal
+	require.ErrorAs(t, err, &refusal)
+	assert.Equal(t, []any{10, 5, false}, []any{refusal.Need, refusal.Total, refusal.Never})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
+	require.NoError(t, err)
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+}
+
 // A commit that accepts what an earlier kernel has computed leaves the tickets of the pages
 // that the next kernel writes.
 func TestTicketsStayUntilTheirTokensAreCommitted(t *testing.T) {

@@ -431,7 +431,7 @@ func TestRefusalsAreRefusals(t *testing.T) {
 	var refusal *messages.Refusal
 	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, messages.Refusal{
-		Code: messages.ErrOutOfPages, Message: "pool wfullh1 needs 25 pages, 8 available", Pool: "wfullh1", Need: 25, Available: 8, Total: 8, Never: true,
+		Code: messages.ErrOutOfPages, Message: "pool wfullh1 needs 25 pages and has 8", Pool: "wfullh1", Need: 25, Available: 8, Total: 8, Never: true,
 	}, *refusal)
 	assert.ErrorIs(t, r.RewindOne(context.Background(), 77, 1), messages.ErrUnknownSequence)
 	assert.ErrorIs(t, r.Unpin(context.Background(), 77), messages.ErrUnknownPin)

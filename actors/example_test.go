@@ -122,7 +122,7 @@ func ExampleEngine_Admit() {
 	// Output:
 	// 7 hit <nil>
 	// {Full:1 Partial:1 PartialReuse:copy Onboarded:0} [0 2]
-	// true pool wfullh1 needs 10 pages, 6 available
+	// true pool wfullh1 needs 10 pages and has 8
 }
 
 // All matches of a batch are claimed before any page is taken; each request is

@@ -33,10 +33,12 @@ type Refusal struct {
 	// were available.
 	Pool            string
 	Need, Available int
-	// Total is the number of pages of the pool. Never is set if that is less than
-	// the request needs, together with the pages that it would reuse: then waiting
-	// for other sequences does not help, only a Rebalance or a smaller request.
-	// Without Never the request may be sent again when pages have been released.
+	// Total is the number of pages of the pool. Never is set if that is less than the
+	// request needs, together with the pages that it holds or would reuse: then only a
+	// Rebalance or a smaller request helps. With WithAutoRebalance it is compared with
+	// the pages that the pool has when every other pool has one: then only a smaller
+	// request helps. Without Never the request may be sent again when pages have been
+	// released, or memory has moved.
 	Total int
 	Never bool
 	// Cause is what made the engine give a request up, or nil. errors.As finds a

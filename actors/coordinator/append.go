@@ -98,7 +98,7 @@ func (e *extension) takeStep(it *step) bool {
 			continue
 		}
 		takes = true
-		if refusal := e.counts.lack(p, need, e.counts.available(p)-e.batch.taken[p], need+pagesIn(s.Table(p))); refusal != nil {
+		if refusal := e.lack(p, need, e.counts.available(p)-e.batch.taken[p], need+pagesIn(s.Table(p))); refusal != nil {
 			e.refuse(it, refusal)
 			return false
 		}

@@ -58,7 +58,7 @@ func (e *extension) takeBeams(it *step) bool {
 		// Every beam writes its own token, so each needs a page of its own for a block that
 		// begins, and a copy of a block that it shares with another beam.
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
-		if refusal := e.counts.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed[p], need); refusal != nil {
+		if refusal := e.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed[p], need); refusal != nil {
 			e.refuse(it, refusal)
 			return false
 		}

@@ -93,7 +93,7 @@ func (f *fork) start(request any) {
 // writes to them, so only the step that writes can lack one.
 func (f *fork) checkCapacity(n int) error {
 	for p := f.states.first; p < f.states.end; p++ {
-		if refusal := f.counts.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
+		if refusal := f.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
 			f.pressure.noteRefusal(refusal)
 			return refusal
 		}

@@ -32,6 +32,30 @@ func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	return c
 }
 
+// shortage is what a request lacks of a pool: the pages that it takes and those that it holds,
+// or would reuse, besides, and those that are available.
+type shortage struct{ pool, need, held, available int }
+
+// outOfPages refuses a request that lacks pages: for ever if the pool cannot have what the request
+// needs in all.
+func (s *shared) outOfPages(l shortage) *messages.Refusal {
+	name, total, most := s.config.Pools[l.pool].Name, s.counts.device[l.pool].Total, s.pressure.most(l.pool)
+	r := refusals.OutOfPages(name, l.need, l.available)
+	r.Total, r.Never = total, l.need+l.held > most
+	if !r.Never {
+		return r
+	}
+	beside, limit := "", fmt.Sprintf("has %d", total)
+	if l.held > 0 {
+		beside = fmt.Sprintf(" beside the %d held,", l.held)
+	}
+	if most > total {
+		limit = fmt.Sprintf("can have %d", most)
+	}
+	r.Message = fmt.Sprintf("pool %s needs %d pages%s and %s", name, l.need, beside, limit)
+	return r
+}
+
 // available is the pages of a pool that may still be taken:
 //
 //	total − held by sequences and pins − reserved for chunks of prompts
@@ -44,11 +68,12 @@ func (c *pageCounts) available(p int) int {
 
 // lack is the refusal of a request for pages, of which the pool has fewer available; nil if it has
 // enough. In all the request would hold so many pages.
-func (c *pageCounts) lack(p, need, available, all int) *messages.Refusal {
+func (s *shared) lack(p, need, available, all int) *messages.Refusal {
 	if available = max(0, available); need <= available {
 		return nil
 	}
-	return refusals.WithTotal(refusals.OutOfPages(c.names[p], need, available), c.device[p].Total, all)
+	held := max(0, all-need)
+	return s.outOfPages(shortage{pool: p, need: need, held: held, available: available})
 }
 
 // reserved is the pages that prompts in chunks have reserved in a pool.

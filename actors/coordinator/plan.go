@@ -3,7 +3,6 @@ package coordinator
 import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -188,15 +187,17 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		need := b.need(it, p)
 		if crowded {
-			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed)
+			return b.outOfPages(shortage{
+				pool: p, need: need, held: it.plans[p].claimed, available: max(0, available),
+			})
 		}
-		if refusal := b.counts.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
+		if refusal := b.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
 			return refusal
 		}
 		// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 		// its claims back: where it needs no page, it lacks none.
 		if available < 0 && !b.storedOnly {
-			return b.counts.lack(p, -available, 0, 0)
+			return b.lack(p, -available, 0, 0)
 		}
 	}
 	return nil
@@ -207,10 +208,10 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
-			return b.counts.lack(p, need, 0, need+it.plans[p].claimed)
+			return b.lack(p, need, 0, need+it.plans[p].claimed)
 		}
 	}
-	return b.counts.lack(0, 1, 0, 1)
+	return b.lack(0, 1, 0, 1)
 }
 
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch

@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // poolPressure measures which pool's memory is worth most, so that a rebalance by
@@ -217,6 +218,23 @@ func (d *poolPressure) room(p int) int {
 		return math.MaxInt32
 	}
 	return d.config.MaxPages - d.held.device[p].Total
+}
+
+// most is how many pages a pool can have at most: those that it has, and where memory moves by
+// demand all of the budget but a page of each other pool.
+func (d *poolPressure) most(p int) int {
+	total := d.held.device[p].Total
+	if d.config.RebalanceEvery == 0 || p >= d.pools {
+		return total
+	}
+	bytes := d.budget
+	for other := range d.pools {
+		if other != p {
+			bytes -= d.config.Pools[other].PageBytes()
+		}
+	}
+	pages := int(min(bytes/d.config.Pools[p].PageBytes(), windows.MaxPages))
+	return max(total, min(pages, total+d.room(p)))
 }
 
 // total is the bytes of device memory that the self pools have now.

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,7 +54,7 @@ func TestForksInOneStep(t *gotesting.T) {
 	before := w.picture()
 	results = w.tryAppend(run(70, 1), s, fork)
 	for _, r := range results {
-		assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", refusal(t, r.Err).Error())
+		assert.Equal(t, "pool wfullh1 needs 1 pages beside the 2 held, and has 2", refusal(t, r.Err).Error())
 	}
 	assert.Equal(t, before, w.picture())
 	w.discard(fork) // released, it would store the page
@@ -336,12 +337,42 @@ func TestRefusalsThatLastForEver(t *gotesting.T) {
 		assert.Equal(t, 6, refusal.Total)
 		assert.Equal(t, c.never, refusal.Never, "a prompt of %d tokens", c.tokens)
 	}
-	_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(0, 28)})
+	_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(100, 25)})
+	assert.EqualError(t, err, "pool wfullh1 needs 7 pages and has 6")
+	_, _, err = w.tryAdmit(messages.AdmitRequest{Tokens: run(0, 28)})
 	var refusal *messages.Refusal
 	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, []int{3, 2}, []int{refusal.Need, refusal.Available})
 	assert.True(t, refusal.Never, "with the four pages that it would share")
+	assert.EqualError(t, err, "pool wfullh1 needs 3 pages beside the 4 held, and has 6")
 	require.ErrorAs(t, w.tryAppend(run(50, 9), s)[0].Err, &refusal)
 	assert.True(t, refusal.Never)
 	w.release(s)
+}
+
+// Where memory moves by demand, only what no split could serve is refused for ever.
+func TestRefusalsThatARebalanceMayEnd(t *gotesting.T) {
+	for name, c := range map[string]struct {
+		every, maxTokens, pages int // pages of full attention that the prompt needs
+		refusal                 string
+	}{
+		"the host moves memory":      {pages: 7, refusal: "pool wfullh1 needs 7 pages and has 6"},
+		"memory moves by demand":     {every: 9, pages: 11, refusal: "pool wfullh1 needs 11 pages, 6 available"},
+		"one page stays":             {every: 9, pages: 12, refusal: "pool wfullh1 needs 12 pages and can have 11"},
+		"as many as max_tokens has":  {every: 9, maxTokens: 36, pages: 9, refusal: "pool wfullh1 needs 9 pages, 6 available"},
+		"one more than max_tokens":   {every: 9, maxTokens: 36, pages: 10, refusal: "pool wfullh1 needs 10 pages and can have 9"},
+		"max_tokens below the pages": {every: 9, maxTokens: 16, pages: 7, refusal: "pool wfullh1 needs 7 pages and has 6"},
+	} {
+		t.Run(name, func(t *gotesting.T) {
+			w := newWorld(t, setup{
+				windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}}, every: c.every, maxTokens: c.maxTokens,
+			})
+			_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(0, c.pages*tpb), ChunkTokens: tpb})
+			var refusal *messages.Refusal
+			require.ErrorAs(t, err, &refusal)
+			assert.EqualError(t, err, c.refusal)
+			assert.Equal(t, !strings.Contains(c.refusal, "available"), refusal.Never)
+			assert.Equal(t, 6, refusal.Total)
+		})
+	}
 }

@@ -45,6 +45,8 @@ type setup struct {
 	states  bool // a recurrent layer behind the others
 	store   *coordinator.StoreConfig
 	every   int // rounds between rebalances by demand
+	// maxTokens limits attention pools; 0: nothing does
+	maxTokens int
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -131,7 +133,7 @@ func newWorld(t testing, s setup) *world {
 			return windows.Divide(own, model, c, bytes)
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
-		Store: s.store, RebalanceEvery: s.every, Forecast: cache.EvictionPolicy == windows.Forecast,
+		Store: s.store, RebalanceEvery: s.every, MaxPages: (s.maxTokens + tpb - 1) / tpb, Forecast: cache.EvictionPolicy == windows.Forecast,
 		OnRebalance: func(m messages.Rebalanced) {
 			if w.moved != nil {
 				w.moved(m)

@@ -19,10 +19,3 @@ func OutOfPages(pool string, need, available int) *messages.Refusal {
 	r.Pool, r.Need, r.Available = pool, need, available
 	return r
 }
-
-// WithTotal sets Total, and Never by comparing it with the pages that the request
-// needs in all. It returns r.
-func WithTotal(r *messages.Refusal, total, needed int) *messages.Refusal {
-	r.Total, r.Never = total, needed > total
-	return r
-}

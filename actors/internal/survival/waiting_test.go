@@ -159,12 +159,12 @@ func TestTheRoomHasABound(t *testing.T) {
 func TestWhatNeverFitsIsRefusedAtOnce(t *testing.T) {
 	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
 		_, err := r.Admit(ctx, prompt(0, 8*tpb+1))
-		require.EqualError(t, err, "pool wfullh1 needs 9 pages, 8 available")
+		require.EqualError(t, err, "pool wfullh1 needs 9 pages and has 8")
 		a := r.admit(prompt(0, 8*tpb))
 		waiting := r.later(ctx, prompt(1000, tpb))
 		pending(t, waiting)
 		_, err = r.Admit(ctx, prompt(2000, 8*tpb+1)) // behind another, too
-		require.EqualError(t, err, "pool wfullh1 needs 9 pages, 0 available")
+		require.EqualError(t, err, "pool wfullh1 needs 9 pages and has 8")
 		r.release(a.Sequence)
 		r.release(served(t, waiting).Sequence)
 	})
@@ -177,7 +177,7 @@ func TestWhatIsStoredDoesNotMakeItFit(t *testing.T) {
 		a := r.admit(prompt(0, 8*tpb))
 		r.compute(a.Sequence, 8*tpb)
 		_, err := r.Admit(ctx, prompt(0, 9*tpb))
-		require.EqualError(t, err, "pool wfullh1 needs 1 pages, 0 available")
+		require.EqualError(t, err, "pool wfullh1 needs 1 pages beside the 8 held, and has 8")
 		r.release(a.Sequence)
 	})
 }

@@ -74,7 +74,7 @@ func TestLinesRefuse(t *testing.T) {
 		{`{"tokens":[1],"new":-1}`, "bad_request", "new: -1 is negative"},
 		{`{"tokens":[1],"encoder":[2]}`, "bad_request", "encoder: the model has none"},
 		{`{"tokens":[1],"new":512}`, "too_long", "1 tokens and 512 new ones, the longest sequence has 512"},
-		{`{"tokens":[1],"new":100}`, "out_of_pages", "pool wfullh2 needs 1 pages, 0 available"},
+		{`{"tokens":[1],"new":100}`, "out_of_pages", "pool wfullh2 needs 1 pages beside the 10 held, and has 10"},
 	} {
 		all := ask(t, "llama_gqa", runner.Config{TokensPerBlock: 4, Pages: 10}, c.line, `{"tokens":[1],"new":1}`)
 		require.Len(t, all, 2, c.line)
