@@ -122,19 +122,12 @@ func Open(config Config, list ...Option) (*Engine, error) {
 
 // useless refuses what cannot do what it asks for.
 func (c *Config) useless() error {
-	cache := &c.Cache
-	switch {
-	case c.Device == nil:
+	if c.Device == nil {
 		return refusals.New(ErrConfigInvalid,
 			"Config.Device is nil: gpu/sim, gpu/host and gpu/cuda have devices")
-	case c.Pages != nil || cache.HostCacheSize == 0:
-		return nil
-	case !cache.EnableBlockReuse:
-		return refusals.New(ErrConfigInvalid, "host_cache_size %d without enable_block_reuse: "+
-			"nothing is stored, so nothing is offloaded", cache.HostCacheSize)
-	case !cache.OnboardBlocks:
-		return refusals.New(ErrConfigInvalid, "host_cache_size %d without onboard_blocks: "+
-			"nothing would come back, so nothing is offloaded", cache.HostCacheSize)
+	}
+	if reason := c.Cache.UnusedHostCache(); reason != "" && c.Pages == nil {
+		return refusals.New(ErrConfigInvalid, "%s", reason)
 	}
 	return nil
 }

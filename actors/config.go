@@ -74,8 +74,8 @@ func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 	return all, append(counts, count), err
 }
 
-// warn logs what a host should know about a memory split that it has left to the
-// engine: the number of sequences that fit, if it is small for the memory.
+// warn logs what a host should know about its configuration and a memory split that it has left
+// to the engine.
 func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.PageCounts) {
 	if c.Pages != nil || log == nil {
 		return
@@ -84,7 +84,7 @@ func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.P
 		pools, counts = pools[:last], counts[:last]
 	}
 	for _, w := range windows.Warnings(pools, c.Model, c.Cache, counts) {
-		log.Warn("memory split: " + w)
+		log.Warn(w)
 	}
 }
 

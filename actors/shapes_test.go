@@ -136,7 +136,7 @@ func TestWarningsOfTheSplitAreLogged(t *testing.T) {
 		_, err = engine.Close(t.Context())
 		require.NoError(t, err)
 	}
-	assert.Contains(t, log.String(), "level=WARN msg=\"memory split: pool w8h1 holds")
+	assert.Contains(t, log.String(), "level=WARN msg=\"pool w8h1 holds")
 	require.NoError(t, d.Close())
 }
 

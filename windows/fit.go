@@ -130,14 +130,14 @@ func (p Pool) bytesOf(tokens int) float64 {
 // look at beside the longest.
 const ShortSequence = 1024
 
-// Warnings lists what a host should know about a split that is valid: each
+// Warnings lists what a host should know about a configuration and a split that are valid: each
 // entry is a sentence with numbers.
 //
 // With expected_seq_len max_seq_len, which a script has by default, limited pools get few pages:
 // those of GPT-OSS-20B in 16 GiB get 24 of its window of 128, enough for four sequences of any
 // length, where a split for 1024 tokens would hold 531. Engines and plans take ForMixedLengths.
 func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
-	var ws []string
+	ws := c.optionWarnings(pools)
 	if w := promptWarning(pools, m, counts); w != "" {
 		ws = append(ws, w)
 	}
@@ -163,6 +163,39 @@ func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 			m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
 	}
 	return ws
+}
+
+// optionWarnings names options that do nothing, or that other servers have dropped.
+func (c Config) optionWarnings(pools []Pool) (ws []string) {
+	if w := c.UnusedHostCache(); w != "" {
+		ws = append(ws, w)
+	}
+	limited := slices.ContainsFunc(pools, func(p Pool) bool { return p.Window > 0 })
+	switch n := c.SinkTokenLength; {
+	case n > 0 && limited:
+		ws = append(ws, fmt.Sprintf("sink_token_length %d: TensorRT-LLM has dropped this option; "+
+			"here the tokens are kept beside those of the window", n))
+	case n > 0:
+		ws = append(ws, fmt.Sprintf("sink_token_length %d has no effect: no layer has a window", n))
+	}
+	return ws
+}
+
+// UnusedHostCache says which option makes host_cache_size useless. It is empty if none does, or
+// if there is no host memory.
+func (c Config) UnusedHostCache() string {
+	switch {
+	case c.HostCacheSize == 0:
+		return ""
+	case !c.EnableBlockReuse:
+		return fmt.Sprintf("host_cache_size %d without enable_block_reuse: "+
+			"nothing is stored, so nothing is offloaded", c.HostCacheSize)
+	case !c.OnboardBlocks:
+		return fmt.Sprintf("host_cache_size %d without onboard_blocks: "+
+			"nothing would come back, so nothing is offloaded", c.HostCacheSize)
+	default:
+		return ""
+	}
 }
 
 // promptWarning says that the longest prompt does not fit, and whether chunks help: a limited pool

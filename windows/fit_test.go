@@ -55,6 +55,44 @@ func TestNoWarnings(t *testing.T) {
 	assert.Empty(t, Warnings(pools, m, c, counts), "with one pool every length is served alike")
 }
 
+// Options that do nothing, and those that other servers have dropped, are named.
+func TestWarningsOfOptions(t *testing.T) {
+	m := Presets()["Llama-3.1-8B"].Model
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   []string
+	}{
+		"host memory":  {func(c *Config) { c.HostCacheSize = 1 << 30 }, nil},
+		"nothing kept": {func(c *Config) { c.EnableBlockReuse = false }, nil},
+		"without reuse": {
+			func(c *Config) { c.HostCacheSize, c.EnableBlockReuse = 1<<30, false },
+			[]string{"host_cache_size 1073741824 without enable_block_reuse: nothing is stored, so nothing is offloaded"},
+		},
+		"without a way back": {
+			func(c *Config) { c.HostCacheSize, c.OnboardBlocks = 1<<30, false },
+			[]string{"host_cache_size 1073741824 without onboard_blocks: nothing would come back, so nothing is offloaded"},
+		},
+		"sinks": {
+			func(c *Config) { c.SinkTokenLength, c.MaxAttentionWindow = 4, []int{65536} },
+			[]string{"sink_token_length 4: TensorRT-LLM has dropped this option; here the tokens are kept beside those of the window"},
+		},
+		"sinks without a window": {
+			func(c *Config) { c.SinkTokenLength = 4 },
+			[]string{"sink_token_length 4 has no effect: no layer has a window"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := DefaultConfig()
+			c.change(&config)
+			pools, err := Pools(m, config)
+			require.NoError(t, err)
+			counts, err := Split(pools, m, config, Budget{DeviceBytes: 64 * gib})
+			require.NoError(t, err)
+			assert.Equal(t, c.want, Warnings(pools, m, config, counts))
+		})
+	}
+}
+
 // TestFractionsServeEveryLength holds the bound that the comment of Fractions
 // states, up to a page of rounding in each pool.
 func TestFractionsServeEveryLength(t *testing.T) {
