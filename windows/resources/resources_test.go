@@ -350,6 +350,28 @@ func TestViews(t *testing.T) {
 	assert.Equal(t, View{Name: "rows_2", PageBytes: 256, Shape: []int{8, 5}, Strides: []int64{20, 4}}, view("rows_2"))
 }
 
+// Rows of NVFP4 have their scales beside them, in pages and in slots alike.
+func TestViewsOfScales(t *testing.T) {
+	kv := PagedKV{NumKVHeads: 2, HeadDim: 32, DType: windows.NVFP4}
+	other := kv
+	other.HeadDim, other.Layout = 64, windows.NHD
+	o := options(true)
+	o.Cache.TokensPerBlock, o.MaxSeqLen = 4, 8
+	plan, err := collect(t, added{"kv", 0, kv}, added{"kv", 1, other}).Plan(o)
+	require.NoError(t, err)
+	view := func(name string) View { v, _ := plan.View(name); return v }
+	// Keys and values of 2 heads × 4 tokens × 16 bytes each, then a byte for 16 elements.
+	assert.Equal(t, View{Name: "kv_0.key_scales", Managed: true, Pool: "wfullh2", PageBytes: 288, Offset: 256,
+		Shape: []int{2, 4, 2}, Strides: []int64{8, 2, 1}}, view("kv_0.key_scales"))
+	assert.EqualValues(t, 256+16, view("kv_0.value_scales").Offset)
+	// In the slot 8 tokens of 2 × 2 heads × 32 bytes.
+	assert.Equal(t, View{Name: "kv_1.key_scales", PageBytes: 1280, Offset: 1024,
+		Shape: []int{8, 2, 4}, Strides: []int64{16, 4, 1}}, view("kv_1.key_scales"))
+	assert.EqualValues(t, 1024+8, view("kv_1.value_scales").Offset)
+	_, ok := plan.View("kv_0.values")
+	assert.False(t, ok)
+}
+
 // The memory of the local resources is a page for each slot.
 func TestLocal(t *testing.T) {
 	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})

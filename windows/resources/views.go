@@ -22,8 +22,8 @@ type View struct {
 	// kv, heads, elements] in NHD; kv is 2, or 1 for a latent vector. Where values have another
 	// size, keys are [heads, tokens, elements] or [tokens, heads, elements], and the view of the
 	// name with ".values" has the values. That with ".side" has the side bytes. An element
-	// of a row of NVFP4 is a byte that holds two; windows.Pool.View locates the
-	// scales.
+	// of a row of NVFP4 is a byte that holds two; the views with ".key_scales" and
+	// ".value_scales" have its scales, a byte for 16 elements.
 	Shape   []int
 	Strides []int64
 }
@@ -78,11 +78,16 @@ func (p *Plan) locate() {
 }
 
 // Parts are the endings of the names of views beside those of keys: of values that have another size
-// than keys, and of side bytes.
+// than keys, of the scales of both, and of side bytes.
 const (
-	valuesPart = ".values"
-	sidePart   = ".side"
+	valuesPart      = ".values"
+	keyScalesPart   = ".key_scales"
+	valueScalesPart = ".value_scales"
+	sidePart        = ".side"
 )
+
+// parts are all endings.
+func parts() []string { return []string{"", valuesPart, keyScalesPart, valueScalesPart, sidePart} }
 
 // placeKV locates keys and values of one layer of a pool that begins at a byte.
 func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin int64) {
@@ -95,18 +100,21 @@ func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin i
 		v.Name, v.Offset, v.Shape, v.Strides = name+part, begin+at.Offset, shape, strides
 		p.views[v.Name] = v
 	}
+	// rows are those of one part alone.
+	rows := func(part string, at windows.View) {
+		row := int(at.RowBytes / element)
+		shape, strides := []int{heads, tokens, row}, []int64{at.HeadStride, at.TokenStride, element}
+		if kv.layout() == windows.NHD {
+			shape, strides = []int{tokens, heads, row}, []int64{at.TokenStride, at.HeadStride, element}
+		}
+		put(part, at, shape, strides)
+	}
 	keys, _ := pool.View(layer, windows.Keys)
 	// A latent vector has no values; the stride of a dimension of 1 is never used.
 	values, has := pool.View(layer, windows.Values)
 	if kv.split() {
-		for part, at := range map[string]windows.View{"": keys, valuesPart: values} {
-			row := int(at.RowBytes / element)
-			shape, strides := []int{heads, tokens, row}, []int64{at.HeadStride, at.TokenStride, element}
-			if kv.layout() == windows.NHD {
-				shape, strides = []int{tokens, heads, row}, []int64{at.TokenStride, at.HeadStride, element}
-			}
-			put(part, at, shape, strides)
-		}
+		rows("", keys)
+		rows(valuesPart, values)
 	} else {
 		behind, row := int64(0), int(keys.RowBytes/element)
 		if has {
@@ -119,6 +127,12 @@ func (p *Plan) placeKV(kv PagedKV, v View, pool windows.Pool, layer int, begin i
 			strides = []int64{keys.TokenStride, behind, keys.HeadStride, element}
 		}
 		put("", keys, shape, strides)
+	}
+	if scales, ok := pool.View(layer, windows.KeyScales); ok {
+		rows(keyScalesPart, scales)
+	}
+	if scales, ok := pool.View(layer, windows.ValueScales); ok {
+		rows(valueScalesPart, scales)
 	}
 	if side, ok := pool.View(layer, windows.Side); ok {
 		put(sidePart, side, []int{tokens, kv.SideBytes}, []int64{side.TokenStride, 1})
@@ -133,7 +147,7 @@ func (p *Plan) share(d *Decision, owner int) {
 			continue
 		}
 		d.Pool = of.Pool
-		for _, part := range []string{"", valuesPart, sidePart} {
+		for _, part := range parts() {
 			if v, ok := p.views[of.Name+part]; ok {
 				v.Name = d.Name + part
 				p.views[v.Name] = v
