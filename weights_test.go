@@ -32,3 +32,24 @@ func TestImportOfOtherWeights(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, in.Sequence.Release(ctx, kvactor.Ticket{}))
 }
+
+// A hand-over without a stream is refused.
+func TestHandOversWithoutAStream(t *testing.T) {
+	e := open(t, 12)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}})
+	require.NoError(t, err)
+	require.NoError(t, s.Commit(ctx, 3, kvactor.Ticket{}))
+	_, export := e.Export(ctx, s, nil)
+	_, send := e.Send(ctx, s, nil)
+	_, imported := e.Import(ctx, nil)
+	_, received := e.Receive(ctx, nil)
+	for want, err := range map[string]error{
+		"Export: the writer is nil": export, "Send: the connection is nil": send,
+		"Import: the reader is nil": imported, "Receive: the connection is nil": received,
+	} {
+		assert.EqualError(t, err, want)
+		assert.ErrorIs(t, err, kvactor.ErrBadRequest)
+	}
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+}

@@ -194,7 +194,7 @@ func fromActor(ctx actor.Context) any {
 	case !request && (ctx.Sender() == nil || library(m)):
 		return nil
 	case !request:
-		refusal = refusals.New(messages.ErrBadRequest, "%T is no request", m)
+		refusal = refusals.NoRequest(m)
 	default:
 		refusal = empty(m)
 	}

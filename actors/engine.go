@@ -346,7 +346,7 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 		return err
 	}
 	if done == nil {
-		return refusals.New(messages.ErrBadRequest, "Submit of %T: done is nil", request)
+		return refusals.New(messages.ErrBadRequest, "Submit: done is nil")
 	}
 	if err := e.gate.try(); err != nil {
 		return err
@@ -367,7 +367,7 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 // otherwise make an actor panic, which costs a recovery.
 func empty(request any) error {
 	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return refusals.New(messages.ErrBadRequest, "a nil %T is no request", request)
+		return refusals.NoRequest(request)
 	}
 	return nil
 }

@@ -48,6 +48,9 @@ func (x *Exported) Release(ctx context.Context) error {
 // had been forked, and a model with recurrent layers holds one further page in each state
 // pool: ErrOutOfPages names the pool that has none. With an error nothing is held.
 func (h Handovers) Export(ctx context.Context, id messages.SequenceID, w io.Writer) (*Exported, error) {
+	if w == nil {
+		return nil, noStream("Export", "writer")
+	}
 	s, err := h.engine.exchange.begin(ctx, writeDeadline(w), false)
 	if err != nil {
 		return nil, err
@@ -63,6 +66,9 @@ func (h Handovers) Export(ctx context.Context, id messages.SequenceID, w io.Writ
 // way: the host releases it, before or after. If the connection breaks after the last page,
 // the receiver may have the sequence although Send has failed.
 func (h Handovers) Send(ctx context.Context, id messages.SequenceID, connection io.ReadWriter) (*Exported, error) {
+	if connection == nil {
+		return nil, noStream("Send", "connection")
+	}
 	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), false)
 	if err != nil {
 		return nil, err

@@ -156,6 +156,11 @@ func bothDeadlines(c io.ReadWriter) deadline {
 	return nil
 }
 
+// noStream refuses a hand-over without a stream.
+func noStream(method, stream string) error {
+	return refusals.New(messages.ErrBadRequest, "%s: the %s is nil", method, stream)
+}
+
 // begin starts a session.
 //
 // What refuses every hand-over is checked here, before a byte goes over the connection.

@@ -45,6 +45,9 @@ type Imported struct {
 // which field the source differs from this engine, and ErrOutOfPages which pool has too
 // few pages. Import reads no byte beyond the end of the stream.
 func (h Handovers) Import(ctx context.Context, r io.Reader) (*Imported, error) {
+	if r == nil {
+		return nil, noStream("Import", "reader")
+	}
 	s, err := h.engine.exchange.begin(ctx, readDeadline(r), true)
 	if err != nil {
 		return nil, err
@@ -56,6 +59,9 @@ func (h Handovers) Import(ctx context.Context, r io.Reader) (*Imported, error) {
 // Receive is Import over a connection to Send: it says which pages are to come, and
 // acknowledges the sequence when it has all of it.
 func (h Handovers) Receive(ctx context.Context, connection io.ReadWriter) (*Imported, error) {
+	if connection == nil {
+		return nil, noStream("Receive", "connection")
+	}
 	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), true)
 	if err != nil {
 		return nil, err

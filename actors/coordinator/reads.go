@@ -93,7 +93,7 @@ func (t *closing) start(request any) {
 type unknown struct{ *shared }
 
 func (t *unknown) start(request any) {
-	t.kernel.abort(refusals.New(messages.ErrBadRequest, "%T is no request", request))
+	t.kernel.abort(refusals.NoRequest(request))
 }
 
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events

@@ -3,6 +3,7 @@ package refusals
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -10,6 +11,22 @@ import (
 // New returns a refusal with a formatted message.
 func New(code messages.Code, format string, args ...any) *messages.Refusal {
 	return &messages.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// NoRequest returns the refusal of a message that an engine does not serve.
+func NoRequest(message any) *messages.Refusal {
+	t := reflect.TypeOf(message)
+	if t == nil {
+		return New(messages.ErrBadRequest, "nil is no request")
+	}
+	// The name alone: hosts know the messages by it, whatever package has them.
+	if t.Kind() != reflect.Pointer {
+		return New(messages.ErrBadRequest, "%s is no request: requests are sent as pointers", t.Name())
+	}
+	if reflect.ValueOf(message).IsNil() {
+		return New(messages.ErrBadRequest, "a nil %s is no request", t.Elem().Name())
+	}
+	return New(messages.ErrBadRequest, "%s is no request", t.Elem().Name())
 }
 
 // OutOfPages returns the refusal of a request that needs more pages of a pool than

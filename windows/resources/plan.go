@@ -48,6 +48,9 @@ type Plan struct {
 // lists what is wrong with the options, or with the model that the managed
 // resources make.
 func (c *Collection) Plan(o Options) (*Plan, error) {
+	if len(c.entries) == 0 {
+		return nil, refusals.New(messages.ErrConfigInvalid, "no layer has declared a resource: see Collection.Add and Declare")
+	}
 	if o.MaxSequences < 1 {
 		return nil, refusals.New(messages.ErrConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
 	}

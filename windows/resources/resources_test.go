@@ -181,6 +181,8 @@ func TestPlanRefuses(t *testing.T) {
 	o.MaxSequences = 0
 	_, err := collect(t, added{"kv_cache", 0, kv}).Plan(o)
 	assert.EqualError(t, err, "max_sequences 0 is not 1 or more")
+	_, err = new(Collection).Plan(options(false))
+	assert.EqualError(t, err, "no layer has declared a resource: see Collection.Add and Declare")
 	p, err := collect(t, added{"ssm_state", 0, ssm}, added{"ssm_state", 1, ssm}).Plan(options(false))
 	require.NoError(t, err)
 	assert.Len(t, p.Pools, 1, "states alone are a pool, too")
