@@ -122,10 +122,6 @@ func Open(config Config, list ...Option) (*Engine, error) {
 
 // useless refuses what cannot do what it asks for.
 func (c *Config) useless() error {
-	if c.Device == nil {
-		return refusals.New(ErrConfigInvalid,
-			"Config.Device is nil: gpu/sim, gpu/host and gpu/cuda have devices")
-	}
 	if reason := c.Cache.UnusedHostCache(); reason != "" && c.Pages == nil {
 		return refusals.New(ErrConfigInvalid, "%s", reason)
 	}

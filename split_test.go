@@ -129,6 +129,11 @@ func TestOpenWithoutADevice(t *testing.T) {
 	_, err := kvactor.Open(kvactor.Config{})
 	require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
 	assert.ErrorContains(t, err, "Config.Device is nil")
+	assert.ErrorContains(t, err, "layers 0 is not between 1 and 4096", "all that is missing")
+	_, err = kvactor.Open(kvactor.Config{}, actors.WithStore(actors.StoreConfig{}))
+	for _, missing := range []string{"layers 0", "Config.Device", "StoreConfig.Store", "StoreConfig.Model"} {
+		assert.ErrorContains(t, err, missing)
+	}
 }
 
 // Host memory that nothing could use is refused.

@@ -30,22 +30,26 @@ type Config struct {
 	Weights string
 }
 
-// resolve validates the configuration and returns the pools with their page
-// counts.
-//
-// Memory is measured here and taken later. On a device that others use, too, there may be
-// less by then, and the device refuses the pools.
-func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
-	if c.Device == nil {
-		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
-	}
+// validate fills in the defaults of the cache, and refuses all values that are wrong by
+// themselves, also those of a store, which may be nil.
+func (c *Config) validate(store *StoreConfig) error {
 	c.Cache = c.Cache.WithDefaults()
 	if c.Pages == nil {
 		c.Cache = c.Cache.ForMixedLengths(c.Model)
 	}
-	if err := c.Cache.Validate(c.Model); err != nil {
-		return nil, nil, err
+	problems := []error{c.Cache.Validate(c.Model)}
+	if c.Device == nil {
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid,
+			"Config.Device is nil: gpu/sim, gpu/host and gpu/cuda have devices"))
 	}
+	return windows.Join(append(problems, store.problems()...)...)
+}
+
+// resolve returns the pools of a valid configuration with their page counts.
+//
+// Memory is measured here and taken later. On a device that others use, too, there may be
+// less by then, and the device refuses the pools.
+func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 	pools, err := windows.Pools(c.Model, c.Cache)
 	if err != nil {
 		return nil, nil, err

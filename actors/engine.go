@@ -87,6 +87,10 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err != nil {
 		return nil, err
 	}
+	store := storeConfig(&s)
+	if err := config.validate(store); err != nil {
+		return nil, err
+	}
 	pools, counts, err := config.resolve()
 	if err != nil {
 		return nil, err
@@ -96,7 +100,6 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err := config.movable(s.RebalanceEvery > 0, pools); err != nil {
 		return nil, err
 	}
-	store := storeConfig(&s)
 	if store != nil {
 		if err := store.resolve(&config, pools, counts); err != nil {
 			return nil, err

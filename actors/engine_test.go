@@ -102,7 +102,7 @@ func TestWhatSpawnRefuses(t *testing.T) {
 		change func(*actors.Config)
 		want   string
 	}{
-		{"no device", func(c *actors.Config) { c.Device = nil }, "no device"},
+		{"no device", func(c *actors.Config) { c.Device = nil }, "Config.Device is nil"},
 		{"cache", func(c *actors.Config) { c.Cache.TokensPerBlock = 3 }, "tokens_per_block 3 is not a power of two greater than 1"},
 		{"pools", func(c *actors.Config) { c.Pages = make([]windows.PageCounts, 2) }, "page counts for 2 pools, the model has 1"},
 		{"pages", func(c *actors.Config) { c.Pages = []windows.PageCounts{{Primary: 0}} }, "pool wfullh1: 0 primary"},

@@ -75,38 +75,51 @@ func WithStore(c StoreConfig) Option {
 	return func(s *settings.Settings) { s.Store = &c }
 }
 
-// resolve fills in what the configuration leaves open, and refuses what is wrong.
+// refuse is a problem of the configuration.
+func (c *StoreConfig) refuse(format string, args ...any) error {
+	return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
+}
+
+// problems are the wrong values; nil: there is no store, or it has none.
+func (c *StoreConfig) problems() (errs []error) {
+	if c == nil {
+		return nil
+	}
+	if c.Store == nil {
+		errs = append(errs, c.refuse("StoreConfig.Store is nil"))
+	}
+	if c.Model == "" {
+		errs = append(errs, c.refuse("StoreConfig.Model is empty: it names the model and its weights"))
+	}
+	if c.Save > SaveHostEvict {
+		errs = append(errs, c.refuse("save policy %d", c.Save))
+	}
+	if c.MinPriority > messages.MaxPriority {
+		errs = append(errs, c.refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority))
+	}
+	if c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0 {
+		errs = append(errs, c.refuse("a bound is below 0"))
+	}
+	return errs
+}
+
+// resolve fills in what the configuration leaves open, and refuses what does not fit the pools.
 func (c *StoreConfig) resolve(
 	engine *Config, pools []windows.Pool, counts []windows.PageCounts,
 ) error {
-	refuse := func(format string, args ...any) error {
-		return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
-	}
-	switch {
-	case c.Store == nil:
-		return refuse("no store")
-	case c.Model == "":
-		return refuse("no name of the model")
-	case c.Save > SaveHostEvict:
-		return refuse("save policy %d", c.Save)
-	case c.MinPriority > messages.MaxPriority:
-		return refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority)
-	case c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0:
-		return refuse("a bound is below 0")
-	}
 	for i := range counts {
 		if engine.Pages == nil && !c.WriteOnly && counts[i].Secondary == 0 {
-			return refuse("pool %s has no host pages, where a fetch brings what it finds: "+
+			return c.refuse("pool %s has no host pages, where a fetch brings what it finds: "+
 				"host_cache_size is %d bytes, and WriteOnly not set", pools[i].Name, engine.Cache.HostCacheSize)
 		}
 		if engine.Pages == nil && counts[i].Secondary == 1 {
-			return refuse("pool %s has one host page, and none for bytes on their way to the store: "+
+			return c.refuse("pool %s has one host page, and none for bytes on their way to the store: "+
 				"host_cache_size is %d bytes", pools[i].Name, engine.Cache.HostCacheSize)
 		}
 	}
 	for i := range engine.Memory {
 		if engine.Memory[i].Host != nil && engine.pagesBeyond(i, &pools[i]) < 1 {
-			return refuse("the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
+			return c.refuse("the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
 				pools[i].Name, engine.Pages[i].Secondary)
 		}
 	}
