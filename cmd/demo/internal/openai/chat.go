@@ -14,9 +14,11 @@ import (
 func (q *request) readMessages(path string, value []byte) *apiError {
 	return list(path, value, func(path string, o object) *apiError {
 		var m token.Message
+		given := false
 		e := o.fill(path, []field{
 			{"role", &m.Role, nil},
 			{"content", func(path string, value []byte) (e *apiError) {
+				given = true
 				m.Text, e = readContent(path, value)
 				return e
 			}, nil},
@@ -35,10 +37,14 @@ func (q *request) readMessages(path string, value []byte) *apiError {
 			m.Role = "system"
 		case "system", "user", "assistant":
 		default:
-			e = badParam(path+"role", "%q is not supported", m.Role)
+			return badParam(path+"role", "%q is not supported", m.Role)
+		}
+		// Only an answer may be empty: the model may have ended it at once.
+		if !given && m.Role != "assistant" {
+			return badParam(path+"content", "it is missing")
 		}
 		q.messages = append(q.messages, m)
-		return e
+		return nil
 	})
 }
 

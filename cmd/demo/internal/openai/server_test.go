@@ -364,6 +364,8 @@ func refusals() []refused {
 		{chats, chatBody(`,"top_logprobs":1`, "a"), 400, "top_logprobs", "logprobs"},
 		{chats, `{"model":"m","messages":[{"role":"tool","content":"x"}]}`, 400, "messages[0].role", "not supported"},
 		{chats, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0].type", "image_url"},
+		{chats, `{"model":"m","messages":[{"role":"user"}]}`, 400, "messages[0].content", "missing"},
+		{chats, `{"model":"m","messages":[{"role":"system","content":null}]}`, 400, "messages[0].content", "missing"},
 		{completions, `{"model":"m"}`, 400, "prompt", "missing"},
 		{completions, `{"model":"m","prompt":{}}`, 400, "prompt", "none of"},
 		{completions, `{"model":"m","prompt":[9999]}`, 400, "", "vocabulary"},
