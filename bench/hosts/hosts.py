@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--daemon", type=Path, required=True, help="a kvactord")
     parser.add_argument("--folder", type=Path, required=True, help="for models, logs and sockets")
-    parser.add_argument("--model", choices=("llama", "gemma"), help="one of them only")
+    parser.add_argument("--model", choices=("llama", "gemma", "lfm2"), help="one of them only")
     parser.add_argument("--part", action="append", choices=PARTS, help="these parts only")
     parser.add_argument("--memory", default="1GiB", help="of the daemon")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter conversations")

@@ -1,9 +1,10 @@
-"""Makes two small models with random weights: a Llama, and a Gemma with windows.
+"""Makes three small models with random weights.
 
-    models.py DIR     writes DIR/llama and DIR/gemma, unless they are there
+    models.py DIR     writes DIR/llama, DIR/gemma and DIR/lfm2, unless they are there
 
 Each has about 20 million float32 parameters and 16,384 positions. The Llama has four
-layers of full attention, the Gemma five with a window of 512 tokens and one without.
+layers of full attention, the Gemma five with a window of 512 tokens and one without, the
+LFM2 four recurrent ones (short convolutions) and two of full attention.
 A tokenizer of one token for each word w0 … w31999 comes with them.
 """
 
@@ -27,7 +28,7 @@ SHAPE = {
 
 def make(folder: Path) -> dict[str, Path]:
     """Writes the models that are missing and returns the folder of each by name."""
-    found = {name: folder / name for name in ("llama", "gemma")}
+    found = {name: folder / name for name in ("llama", "gemma", "lfm2")}
     for name, path in found.items():
         if not (path / "tokenizer.json").exists():
             _write(name, path)
@@ -41,6 +42,22 @@ def _write(name: str, path: Path) -> None:
     torch.manual_seed(0)
     if name == "llama":
         model = t.LlamaForCausalLM(t.LlamaConfig(num_hidden_layers=4, **SHAPE))
+    elif name == "lfm2":
+        config = t.Lfm2Config(
+            num_hidden_layers=6,
+            layer_types=["conv", "conv", "full_attention"] * 2,
+            tie_word_embeddings=False,
+            block_auto_adjust_ff_dim=False,
+            # vLLM reads these, which transformers has renamed.
+            conv_dim=SHAPE["hidden_size"],
+            conv_dim_out=SHAPE["hidden_size"],
+            block_dim=SHAPE["hidden_size"],
+            block_ff_dim=SHAPE["intermediate_size"],
+            block_multiple_of=256,
+            block_ffn_dim_multiplier=1.0,
+            **SHAPE,
+        )
+        model = t.Lfm2ForCausalLM(config)
     else:
         layers = ["sliding_attention"] * 5 + ["full_attention"]
         config = t.Gemma3TextConfig(

@@ -18,7 +18,7 @@ from processes import Answer, Daemon, Server
 LOGPROB = 1e-4
 # Blocks of 128 tokens, so few that vLLM's own cache evicts. The Gemma's six layers take blocks
 # of their own, and those with a window hold a whole chunk of a prompt.
-TINY_CACHE = {"llama": 90, "gemma": 450}
+TINY_CACHE = {"llama": 90, "gemma": 450, "lfm2": 110}
 
 SHARED = 900
 """Tokens of a prompt that conversations share."""

@@ -27,8 +27,9 @@ class CacheGroup:
 def cache_groups(config: KVCacheConfig) -> list[CacheGroup]:
     """The groups that take part in transfers, in vLLM's order.
 
-    Raises UnsupportedCacheError for recurrent and cross-attention layers, for blocks of
-    different numbers of tokens, and for numbers that are not powers of two.
+    Raises UnsupportedCacheError for cross-attention layers, for recurrent ones whose states
+    vLLM doesn't keep at the ends of blocks, for blocks of different numbers of tokens, and for
+    numbers that are not powers of two.
     """
     groups = [
         CacheGroup(i, tuple(g.layer_names), _group(i, g))
@@ -57,7 +58,7 @@ def _group(index: int, of: KVCacheGroupSpec) -> Group:
     if len(kinds) > 1:
         raise UnsupportedCacheError(f"group {index} has layers of {len(kinds)} kinds")
     kind, window = kinds.pop()
-    sizes = tuple(int(getattr(s, "unpadded_page_size_bytes", s.page_size_bytes)) for s in specs)
+    sizes = tuple(_block_bytes(s) for s in specs)
     return Group(f"group{index}", spec.block_size, sizes, kind, window)
 
 
@@ -66,8 +67,15 @@ def _layer_specs(spec: KVCacheSpec, names: list[str]) -> list[KVCacheSpec]:
     return [each[name] for name in names] if each else [spec] * len(names)
 
 
+def _block_bytes(spec: Any) -> int:
+    """Bytes of a block of a layer, without what pads it to the size of other groups' blocks."""
+    if type(spec).__name__ == "MambaSpec":
+        return int(spec.state_content_size_bytes)
+    return int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
+
+
 def _kind(spec: Any) -> tuple[Kind, int]:
-    """The kind of a layer and its window in tokens; 0 for full attention.
+    """The kind of a layer and its window in tokens; 0 for full attention and states.
 
     Subclasses of these specifications keep something else in a block, or free blocks
     by rules of their own, so the name has to be exact. With the hybrid manager off vLLM
@@ -78,4 +86,11 @@ def _kind(spec: Any) -> tuple[Kind, int]:
         return Kind.FULL, 0
     if name == "SlidingWindowSpec":
         return Kind.WINDOW, int(spec.sliding_window) + int(spec.extra_retained_tokens)
+    if name == "MambaSpec":
+        if spec.mamba_cache_mode != "align":
+            raise UnsupportedCacheError(
+                "recurrent layers need vLLM's prefix caching, with mamba_cache_mode align, "
+                f"not {spec.mamba_cache_mode}"
+            )
+        return Kind.STATE, 0
     raise UnsupportedCacheError(f"layers with a {name} are not kept")

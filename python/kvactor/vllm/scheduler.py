@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,13 +42,17 @@ Table = tuple[list[int], ...]
 
 @dataclass
 class Want:
-    """Blocks [first, last) of a request that this step computes and the daemon lacks."""
+    """Blocks [first, last) of a request that this step computes and the daemon lacks.
+
+    states: by recurrent group of vLLM, the block that has the state after block last - 1.
+    """
 
     tracked: Tracked
     table: Table
     first: int
     last: int
     keeps_open: bool
+    states: dict[int, int]
 
 
 @dataclass
@@ -72,6 +77,7 @@ class SchedulerSide:
         self._block = groups[0].group.block_tokens
         self._link = link
         self._windows = [g for g in groups if g.group.kind is Kind.WINDOW]
+        self._states = {g.index for g in groups if g.group.kind is Kind.STATE}
         self._ranks = ranks
         self._may_load = loads
         self._may_save = saves
@@ -247,10 +253,15 @@ class SchedulerSide:
         session = self._link.session
         if session is None or tracked.match is None:
             return []
+        if self._states and last * self._block != tracked.match.tokens:
+            return []  # the states are those after the whole match
         copies = []
         for pool, pages in enumerate(tracked.match.pages):
             for i in session.attachment.groups_of(pool):
                 blocks = table[self._groups[i].index]
+                if self._groups[i].index in self._states:
+                    copies.append(Copy(i, pool, [blocks[last - 1]], [int(pages[0])]))
+                    continue
                 wanted = [b for b in range(first, last) if blocks[b] != NULL_BLOCK]
                 if any(pages[b] == NO_PAGE for b in wanted):
                     return []
@@ -272,7 +283,9 @@ class SchedulerSide:
             tracked.follow(session.generation)
             known = len(tracked.request.all_token_ids)  # without drafts
             after = min(computed + output.num_scheduled_tokens[name], known)
-            last = after // self._block
+            last, states = after // self._block, {}
+            if self._states:
+                last, states = self._boundary(state.boundary_state_offloads.get(name, ()), last)
             if tracked.writing or last <= max(tracked.stored, tracked.tried):
                 continue
             tracked.refresh(self._adapters)
@@ -281,9 +294,27 @@ class SchedulerSide:
             table = state.get_block_ids(name)
             if table is not None:
                 plain = tracked.plain_after(last * self._block)  # an extension has no items
+                # With states a write ends where vLLM has them, and the next one begins anew.
                 chunk = after < known and plain and tracked.namespace.retention is None
-                wants.append(Want(tracked, table, tracked.stored, last, chunk))
+                chunk = chunk and not self._states
+                wants.append(Want(tracked, table, tracked.stored, last, chunk, states))
         return wants
+
+    def _boundary(
+        self, offers: Sequence[tuple[int, int, int]], last: int
+    ) -> tuple[int, dict[int, int]]:
+        """The last block of a request behind which vLLM has the states of all recurrent groups.
+
+        offers has a group, its block with the state, and the tokens before that state. Returns
+        the number of blocks up to there, at most last, and the block of each group; 0 and none
+        if there are no such states.
+        """
+        found: dict[int, dict[int, int]] = {}
+        for group, block, tokens in offers:
+            if block != NULL_BLOCK and tokens % self._block == 0 and tokens <= last * self._block:
+                found.setdefault(tokens // self._block, {})[group] = block
+        whole = [at for at, blocks in found.items() if blocks.keys() >= self._states]
+        return (max(whole), found[max(whole)]) if whole else (0, {})
 
     def _reserve(self, session: Session, wants: list[Want], work: StepWork) -> None:
         if not wants:
@@ -304,7 +335,8 @@ class SchedulerSide:
             ],
         )
         for want, answer in zip(new, answers.reserves, strict=True):
-            if self._take_pages(session, want, answer, work) or not self._windows:
+            done = self._take_pages(session, want, answer, work)
+            if done or not self._windows or self._states:
                 continue
             # Blocks that the daemon lacks have left their window here, or there are too few
             # pages: those for the last window alone are fewer.
@@ -354,7 +386,11 @@ class SchedulerSide:
             start = want.last - len(table)  # 0, or the first block that was added
             wanted = [b for b in range(start, want.last) if table[b - start] != NO_PAGE]
             for i in session.attachment.groups_of(pool):
-                blocks = [want.table[self._groups[i].index][b] for b in wanted]
+                index = self._groups[i].index
+                if index in self._states:
+                    copies.append(Copy(i, pool, [want.states[index]], [int(table[0])]))
+                    continue
+                blocks = [want.table[index][b] for b in wanted]
                 if NULL_BLOCK in blocks:
                     return None
                 if blocks:
