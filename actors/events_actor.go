@@ -98,19 +98,9 @@ func (a *eventsActor) serve(m *forward) {
 	case *kvevents.CloseReader:
 		r.Err = a.core.CloseReader(r.Reader)
 	case *kvevents.ReadEvents:
-		draft, err := a.core.Take(r.Reader)
-		r.Batch, r.Err = a.name(draft, err), err
+		r.Batch, r.Err = a.core.Take(r.Reader)
 	case *kvevents.ReadSnapshot:
-		draft, err := a.core.Snapshot(r.Reader, m.keys...)
-		r.Batch, r.Err = a.name(draft, err), err
+		r.Batch, r.Err = a.core.Snapshot(r.Reader, m.keys...)
 	}
 	m.port.answer(m.request, m.sender)
-}
-
-// name gives the events of a draft their blocks; a refused reader has none.
-func (a *eventsActor) name(draft *events.Draft, refused error) kvevents.EventBatch {
-	if refused != nil {
-		return kvevents.EventBatch{}
-	}
-	return draft.Name()
 }

@@ -162,11 +162,8 @@ func TestReadersComeAndGo(t *testing.T) {
 // actor fails for it, and the next reader is served.
 func TestABatchThatPanics(t *testing.T) {
 	d, panics := newEventsRig(t, 4)
-	d.block++
-	changes := listed(d.block)
-	changes.List[1].Kind = 99
-	d.box.PostUserMessage(&published{changes: changes})
-	d.read(&kvevents.ReadEvents{})
+	d.publish()
+	d.readKeys(&kvevents.ReadSnapshot{}, listed(d.block+9)) // a block that the log does not know
 	assert.Equal(t, 1, *panics)
 	require.Len(t, d.answers, 1)
 	require.ErrorIs(t, d.answers[0], messages.ErrInternal)

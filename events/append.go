@@ -39,7 +39,7 @@ func (l *Log) apply(c *protocol.Changes) {
 		case protocol.BlocksLeft:
 			l.leave(change)
 		case protocol.EverythingForgot:
-			l.push().kind = change.Kind
+			l.push(eventOf(change))
 		default:
 			l.change(change)
 		}

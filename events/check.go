@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kvactor/kvactor/internal/invariants"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
@@ -24,11 +23,11 @@ func (l *Log) Check() error {
 	var c checker
 	c.say(l.events.n <= l.limit, "%d events are kept, the limit is %d", l.events.n, l.limit)
 	c.say(uint64(l.events.n) <= l.next, "%d events are kept of %d", l.events.n, l.next)
-	spans, first := 0, l.next
+	first := l.next
 	for i := range l.events.n {
-		spans += int(l.events.at(i).spans)
+		id := l.events.at(i).ID
+		c.say(id == l.first()+uint64(i), "event %d is kept as %d", id, l.first()+uint64(i))
 	}
-	c.say(spans == l.spans.n, "%d spans are kept, events have %d", l.spans.n, spans)
 	for _, r := range l.readers {
 		first = min(first, r.next)
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
@@ -61,18 +60,12 @@ func (l *Log) verify() {
 func (l *Log) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d events, next %d\n", l.events.n, l.limit, l.next)
-	at := 0
 	for i := range l.events.n {
-		e := l.events.at(i)
-		d := Draft{}
-		d.event(e, l.first()+uint64(i))
-		blocks := 0
-		for range e.spans {
-			blocks += int(l.spans.at(at).count)
-			at++
-		}
-		line := strings.Replace(Draw(&d.batch.Events[0]), " "+short(kvevents.Hash{})+" ", " 1 block ", 1)
-		if e.kind == protocol.BlocksStored || e.kind == protocol.BlocksRemoved {
+		e := *l.events.at(i)
+		blocks := len(e.Blocks) + len(e.Hashes)
+		e.Blocks, e.Hashes, e.HasParent = nil, nil, false
+		line := strings.Replace(Draw(&e), " "+short(e.Hash)+" ", " 1 block ", 1)
+		if e.Type == kvevents.EventStored || e.Type == kvevents.EventRemoved {
 			line += fmt.Sprintf(": %d %s", blocks, plural(blocks))
 		}
 		fmt.Fprintf(&b, "  %s\n", line)

@@ -33,11 +33,11 @@
 // name in common, and an engine's names are the same in every run.
 //
 // The log has a record of each block in the tree: its name, a copy of its tokens, and the block
-// before. The tree passes plain values, protocol.Changes, and shares nothing with the log. Take
-// returns a Draft that refers to the log's records; Name copies their hashes and tokens into a
-// batch:
+// before. The tree passes plain values, protocol.Changes, and shares nothing with the log. An
+// event that is kept has the hashes of its blocks, and their tokens from the records; Take
+// copies both into a batch:
 //
-//	tree ── Changes ──▶ Log ── Take ──▶ Draft ── Name ──▶ batch ──▶ reader
+//	tree ── Changes ──▶ Log ── Take ──▶ batch ──▶ reader
 //
 // So a router that has a prompt can say how much of it an engine has: Names makes
 // the names of its blocks, Mirror.Match finds how many of them every pool has where
@@ -63,8 +63,8 @@
 // # Costs
 //
 // Append hashes the blocks that enter the tree, some 0.12 µs for 16 tokens, and allocates their
-// records and tokens. A change costs a span of 24 bytes, and memory beside the buffer is 100
-// bytes for each block in the tree and 4 for each of its tokens, a multimodal item's 40 more.
+// records and tokens. An event that is kept costs 80 bytes for each block that it stores and 16 for
+// each that it removes, and memory beside the buffer is 100 bytes for each block in the tree and 4 for each of its tokens, a multimodal item's 40 more.
 // With a limit of 0 all of it is off.
 //
 // # Invariants
@@ -73,9 +73,8 @@
 //
 //  1. At most limit events are kept, with consecutive ids up to the next one.
 //  2. Some reader has not had the oldest event that is kept.
-//  3. The spans of kept events lie in one queue, in the order of the events.
-//  4. A block in the tree follows one that is there, or begins a prefix.
+//  3. A block in the tree follows one that is there, or begins a prefix.
 //
 // Like every core, both are single-threaded and deterministic; an actor or a lock
-// of the caller keeps them to one goroutine, but for Draft.Name.
+// of the caller keeps them to one goroutine.
 package events

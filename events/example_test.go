@@ -13,9 +13,7 @@ import (
 // A log of two events, a mirror that comes too late, and the snapshot that helps it.
 func Example() {
 	log, mirror := events.New(events.Config{Limit: 2, Engine: "engine"}), events.NewMirror()
-	read := func(draft *events.Draft, err error) kvevents.EventBatch {
-		return draft.Name()
-	}
+	read := func(batch kvevents.EventBatch, err error) kvevents.EventBatch { return batch }
 	// A tree tells of three prompts of two tokens each.
 	everything := &protocol.Changes{}
 	for b := range protocol.BlockID(3) {

@@ -218,16 +218,16 @@ func (f *forest) one(tok messages.Token) *block {
 
 // take reads a log like a reader.
 func take(t require.TestingT, l *Log, id kvevents.ReaderID) kvevents.EventBatch {
-	d, err := l.Take(id)
+	batch, err := l.Take(id)
 	require.NoError(t, err)
-	return d.Name()
+	return batch
 }
 
 // snapshot starts a reader again from the keys of forests.
 func snapshot(t require.TestingT, l *Log, id kvevents.ReaderID, records ...*protocol.Changes) kvevents.EventBatch {
-	d, err := l.Snapshot(id, records...)
+	batch, err := l.Snapshot(id, records...)
 	require.NoError(t, err)
-	return d.Name()
+	return batch
 }
 
 func newLog(limit int) *Log { return New(Config{Limit: limit, Engine: "e"}) }

@@ -81,9 +81,9 @@ func (l *Log) absent() bool {
 // forgetUnread forgets what absent readers have not read, and what is known of the tree.
 // Each of them has lost events and needs a snapshot in any case; making the others, and a
 // copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
-// is forgotten: the arrays go to the garbage collector, and drafts that are out keep theirs.
+// is forgotten: the arrays go to the garbage collector.
 func (l *Log) forgetUnread() {
-	l.events, l.spans, l.blocks = deque[kept]{}, deque[span]{}, nil
+	l.events, l.blocks = deque[kvevents.Event]{}, nil
 	l.blind = true
 }
 
@@ -98,7 +98,7 @@ func (l *Log) trim() {
 		next = min(next, l.readers[i].next)
 	}
 	for l.events.n > 0 && l.first() < next {
-		l.drop()
+		l.events.pop()
 	}
 }
 
@@ -109,63 +109,67 @@ func (l *Log) trimUnread() {
 	}
 }
 
-// Take gives a reader the events since its last Take or Snapshot, as a draft.
-func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
+// Take gives a reader the events since its last Take or Snapshot. The batch is the reader's.
+func (l *Log) Take(id kvevents.ReaderID) (kvevents.EventBatch, error) {
 	i, err := l.reader(id)
 	if err != nil {
-		return nil, err
+		return kvevents.EventBatch{}, err
 	}
 	r := &l.readers[i]
 	from := int(max(r.next, l.first()) - l.first())
-	d := l.draft(r, l.events.n-from)
-	// The spans of the events to come are the last ones in the queue. Another reader, who
-	// never reads, may have kept the log full of older events: a reader that polls must
-	// not walk over them each time.
-	at := l.spans.n
+	list := make([]kvevents.Event, 0, l.events.n-from)
 	for k := from; k < l.events.n; k++ {
-		at -= int(l.events.at(k).spans)
+		list = append(list, *l.events.at(k))
 	}
-	for k := from; k < l.events.n; k++ {
-		e := l.events.at(k)
-		d.event(e, l.first()+uint64(k))
-		for range e.spans {
-			d.span(*l.spans.at(at))
-			at++
-		}
-	}
-	// The events are the reader's from here on, even if the draft is never named: a
-	// batch that gets lost on its way is a gap in the ids for the mirror.
+	b := l.batch(r, list)
+	// A batch that gets lost on its way is a gap in the ids for the mirror.
 	r.next = l.next
 	l.trim()
 	l.verify()
-	return d, nil
+	return b, nil
 }
 
-// Snapshot gives a reader every key of the cache as stored events without ids, as
-// a draft. The records are those of all trees at this moment, with all blocks and
+// Snapshot gives a reader every key of the cache as stored events without ids. The
+// records are those of all trees at this moment, with all blocks and
 // keys. What happened before is part of it: the reader does not get those events any
 // more, and its next Take goes on after it.
-func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (*Draft, error) {
+func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (kvevents.EventBatch, error) {
 	i, err := l.reader(id)
 	if err != nil {
-		return nil, err
+		return kvevents.EventBatch{}, err
 	}
 	r := &l.readers[i]
-	d := l.draft(r, 0)
-	d.batch.Snapshot, d.batch.Next = true, l.next
+	list := []kvevents.Event{}
 	if l.Enabled() {
 		for _, c := range records {
 			// A blind log first learns the blocks, so that keys finds them.
 			// Afterwards it makes events again.
 			l.learn(c)
-			d.keys(l, c)
+			list = l.keys(list, c)
 		}
 		l.blind = false
 	}
+	b := l.batch(r, list)
+	b.Snapshot, b.Next = true, l.next
 	r.next = l.next
 	l.trim()
 	l.verify()
-	return d, nil
+	return b, nil
+}
+
+// keys adds what the pools of a tree hold as stored events.
+func (l *Log) keys(list []kvevents.Event, c *protocol.Changes) []kvevents.Event {
+	for i := range c.List {
+		change := &c.List[i]
+		if change.Kind != protocol.BlocksStored {
+			continue
+		}
+		if !change.Joined {
+			list = append(list, eventOf(change))
+		}
+		l.extend(&list[len(list)-1], change)
+	}
+	return list
 }
 
 // learn enters the blocks of a tree that the log has forgotten.

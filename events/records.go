@@ -8,9 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// record is what events tell of one block. It never changes, so a draft may read it on another
-// goroutine, and it lives as long as the tree has the block or an event or another record
-// refers to it.
+// record is what events tell of one block. It never changes: events share its tokens. It lives as
+// long as the tree has the block, or another record refers to it.
 type record struct {
 	id        protocol.BlockID    // the tree may have given it to another block since
 	parent    *record             // the block before; nil: the prefix begins here

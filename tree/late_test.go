@@ -14,14 +14,13 @@ import (
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// late is a reader that asks for names when all is over. By then most of the
+// late is a reader that looks at its events when all is over. By then most of the
 // blocks that events tell of have gone, their ids name others, and the runs they
 // lay in were split, joined, cut, grown again and moved.
 type late struct {
-	log    *events.Log
-	drafts []*events.Draft
-	told   []kvevents.EventBatch // of the first drafts
-	truth  []map[events.Key]known
+	log   *events.Log
+	told  []kvevents.EventBatch
+	truth []map[events.Key]known
 }
 
 // known is a key as it really is.
@@ -30,12 +29,12 @@ type known struct {
 	tokens []messages.Token
 }
 
-// note takes what a message caused without naming it, and what the tree holds after it.
+// note takes what a message caused, and what the tree holds after it.
 func (l *late) note(t require.TestingT, tr *Tree) {
 	logChanges(l.log, tr)
-	draft, err := l.log.Take(events.FirstReader)
+	batch, err := l.log.Take(events.FirstReader)
 	require.NoError(t, err)
-	l.drafts, l.truth = append(l.drafts, draft), append(l.truth, truthOf(tr))
+	l.told, l.truth = append(l.told, batch), append(l.truth, truthOf(tr))
 	require.NoError(t, l.log.Check())
 }
 
@@ -76,17 +75,9 @@ func truthOf(tr *Tree) map[events.Key]known {
 	return truth
 }
 
-// name asks for the names of what was told up to now.
-func (l *late) name() {
-	for _, d := range l.drafts[len(l.told):] {
-		l.told = append(l.told, d.Name())
-	}
-}
-
 // read follows everything, with a mirror that is held against the truth of each
 // moment.
 func (l *late) read(t require.TestingT) {
-	l.name()
 	mirror := events.NewMirror()
 	for i, batch := range l.told {
 		for _, e := range batch.Events {
@@ -111,7 +102,6 @@ func lateProperty(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,
-		"name": func(*rapid.T) { m.late.name() },
 	})
 	m.late.read(m)
 }
@@ -127,7 +117,7 @@ func TestToldTokensStay(t *testing.T) {
 	log := events.New(events.Config{Limit: 100})
 	f.put(counting(8))
 	logChanges(log, f.Tree)
-	draft, err := log.Take(events.FirstReader)
+	batch, err := log.Take(events.FirstReader)
 	require.NoError(t, err)
 	tail := protocol.BlockID(3) // of four
 	for i := range messages.Token(3) {
@@ -137,7 +127,7 @@ func TestToldTokensStay(t *testing.T) {
 		tail = f.apply.Stores[0].Cursor.Block
 	}
 	var told []messages.Token
-	for _, b := range draft.Name().Events[0].Blocks {
+	for _, b := range batch.Events[0].Blocks {
 		told = append(told, b.Tokens...)
 		b.Tokens[0]++
 	}

@@ -268,14 +268,13 @@ func (m *mirrors) told() []kvevents.Event {
 		m.log.Append(c)
 		m.tree.ReturnChanges(c)
 	}
-	draft, err := m.log.Take(events.FirstReader)
+	batch, err := m.log.Take(events.FirstReader)
 	require.NoError(m.t, err)
-	return m.named(draft)
+	return m.named(batch)
 }
 
-// named names a draft.
-func (m *mirrors) named(draft *events.Draft) []kvevents.Event {
-	batch := draft.Name()
+// named is the events of a batch.
+func (m *mirrors) named(batch kvevents.EventBatch) []kvevents.Event {
 	require.NoError(m.t, m.log.Check())
 	return batch.Events
 }

@@ -379,15 +379,15 @@ func (m *model) Look(*rapid.T) {
 		require.Empty(m, s.Keys.List)
 		fresh.events = nil
 	} else {
-		draft, err := m.mirrors.log.Snapshot(events.FirstReader, s.Keys)
+		batch, err := m.mirrors.log.Snapshot(events.FirstReader, s.Keys)
 		require.NoError(m, err)
-		list := m.mirrors.named(draft)
+		list := m.mirrors.named(batch)
 		fresh.listen(list, keys)
 		// A log that knows no block learns all of it from the snapshot.
 		blind := events.Resume(m.mirrors.log, 1)
-		draft, err = blind.Snapshot(events.FirstReader, s.Keys)
+		batch, err = blind.Snapshot(events.FirstReader, s.Keys)
 		require.NoError(m, err)
-		require.Equal(m, list, draft.Name().Events)
+		require.Equal(m, list, batch.Events)
 	}
 	fresh.agree(&m.oracle, keys)
 

@@ -16,8 +16,8 @@ import (
 type rare struct {
 	log     *events.Log
 	readers map[kvevents.ReaderID]*events.Mirror
-	ever    map[events.Key]known // all that was held at any time
-	drafts  []*events.Draft      // taken, but not named yet
+	ever    map[events.Key]known  // all that was held at any time
+	taken   []kvevents.EventBatch // and not looked at yet
 }
 
 // note passes on what a message caused.
@@ -29,9 +29,8 @@ func (r *rare) note(t require.TestingT, tr *Tree) {
 	require.NoError(t, r.log.Check())
 }
 
-// name names what was taken, and checks that all names are of something.
-func (r *rare) name(t require.TestingT, d *events.Draft) kvevents.EventBatch {
-	batch := d.Name()
+// name checks that all names of what was taken are of something.
+func (r *rare) name(t require.TestingT, batch kvevents.EventBatch) kvevents.EventBatch {
 	require.NoError(t, r.log.Check())
 	for _, e := range batch.Events {
 		for _, h := range e.Hashes {
@@ -64,7 +63,7 @@ func (r *rare) read(t require.TestingT, tr *Tree, id kvevents.ReaderID) {
 }
 
 // snapshot takes a snapshot for a reader.
-func (r *rare) snapshot(t require.TestingT, tr *Tree, id kvevents.ReaderID) *events.Draft {
+func (r *rare) snapshot(t require.TestingT, tr *Tree, id kvevents.ReaderID) kvevents.EventBatch {
 	var s protocol.Snapshot
 	tr.Snapshot(&s)
 	d, err := r.log.Snapshot(id, s.Keys)
@@ -95,18 +94,18 @@ func rareProperty(t *rapid.T) {
 				r.read(m, m.tree, reader())
 			}
 		},
-		// A snapshot that is named later than others, or never; its reader asks again.
+		// A snapshot that is looked at later than others, or never; its reader asks again.
 		"take": func(*rapid.T) {
 			id := reader()
-			r.drafts = append(r.drafts, r.snapshot(m, m.tree, id))
+			r.taken = append(r.taken, r.snapshot(m, m.tree, id))
 			require.NoError(m, r.readers[id].Follow(r.name(m, r.snapshot(m, m.tree, id))))
 			r.read(m, m.tree, id)
 		},
 		"name": func(*rapid.T) {
-			for _, d := range r.drafts {
+			for _, d := range r.taken {
 				r.name(m, d)
 			}
-			r.drafts = nil
+			r.taken = nil
 		},
 		"fail": func(*rapid.T) {
 			if m.int(0, 3, "fails") == 0 {

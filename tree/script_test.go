@@ -114,8 +114,8 @@ func (s *script) told(effects []protocol.Effect) string {
 	}
 	if s.log.Enabled() {
 		logChanges(s.log, s.tree)
-		draft, _ := s.log.Take(events.FirstReader)
-		s.events(&w, draft.Name().Events)
+		batch, _ := s.log.Take(events.FirstReader)
+		s.events(&w, batch.Events)
 	}
 	w.WriteString(s.tree.String())
 	return w.String()
@@ -123,9 +123,9 @@ func (s *script) told(effects []protocol.Effect) string {
 
 // keys prints a snapshot.
 func (s *script) keys(t *testing.T, w *strings.Builder, keys *protocol.Changes) {
-	draft, err := s.log.Snapshot(events.FirstReader, keys)
+	batch, err := s.log.Snapshot(events.FirstReader, keys)
 	require.NoError(t, err)
-	s.events(w, draft.Name().Events)
+	s.events(w, batch.Events)
 }
 
 func (s *script) events(w *strings.Builder, list []kvevents.Event) {
