@@ -179,7 +179,7 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)
 	for _, p := range pools {
-		r.layouts = append(r.layouts, host.NewLayout(p, host.Whole))
+		r.layouts = append(r.layouts, host.NewLayout(p))
 	}
 	r.writer = r.newWriter("compute")
 	return r

@@ -81,7 +81,7 @@ func newStress(tb testing.TB, size stressSize) *stress {
 	for i, p := range pools {
 		counts[i] = size.pages
 		cache.HostCacheSize += int64(size.pages.Secondary) * p.PageBytes()
-		s.layouts = append(s.layouts, host.NewLayout(p, host.Whole))
+		s.layouts = append(s.layouts, host.NewLayout(p))
 	}
 	var err error
 	s.sim, err = sim.New(sim.Config{MemoryBytes: 1 << 30, Seed: int64(size.seed)})

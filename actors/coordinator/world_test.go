@@ -121,7 +121,7 @@ func newWorld(t testing, s setup) *world {
 	require.Len(t, s.pages, len(pools))
 	w := &world{t: t, cache: cache, shapes: pools, running: map[messages.SequenceID]*hostSequence{}, memory: newMemory(pools)}
 	for _, p := range pools {
-		w.layouts = append(w.layouts, host.NewLayout(p, host.Whole))
+		w.layouts = append(w.layouts, host.NewLayout(p))
 	}
 	config := coordinator.Config{
 		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,

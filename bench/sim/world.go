@@ -91,7 +91,7 @@ func newWorld(p plan) (*world, error) {
 	memory := int64(0)
 	for i, pool := range w.pools {
 		memory += pool.PageBytes() * int64(w.pages[i].Primary)
-		w.layouts = append(w.layouts, host.NewLayout(pool, host.Whole))
+		w.layouts = append(w.layouts, host.NewLayout(pool))
 		w.totals = append(w.totals, inspect.TierPages{Total: w.pages[i].Primary})
 	}
 	var err error

@@ -36,7 +36,7 @@ func newBench(t *testing.T, seed int64) *bench {
 	require.NoError(t, err)
 	b.writer = NewWriter(WriterConfig{
 		Launcher: b.dev, Stream: b.compute, Pools: []gpu.Pool{b.pool},
-		Layouts: []Layout{NewLayout(small, Whole)}, NanosPerToken: 1000,
+		Layouts: []Layout{NewLayout(small)}, NanosPerToken: 1000,
 	})
 	return b
 }
@@ -88,7 +88,7 @@ func (b *bench) scene(w waits) (sound bool) {
 	b.sim.Drain()
 	inspector := Inspector{Launcher: b.sim, Stream: b.compute, Drain: b.sim.Drain}
 	verifier := Verifier{
-		Layouts: []Layout{NewLayout(small, Whole)},
+		Layouts: []Layout{NewLayout(small)},
 		Read: func(_ messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
 			return inspector.Bytes(gpu.Slot{Pool: b.pool, Tier: tier, Page: page})
 		},

@@ -30,7 +30,5 @@
 // too late is seen even if its bytes are right in the end. A Verifier checks, between steps,
 // what sequences and the tree claim to hold, in both tiers.
 //
-// One core writes or checks some 2.5 GB/s. Sampled, a mode that
-// touches only the first and last word of each row, is for runs so large that
-// this would be what they measure.
+// One core writes or checks some 2.5 GB/s.
 package host

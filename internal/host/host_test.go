@@ -76,7 +76,7 @@ func TestChainsAreOfPrefixesOnly(t *testing.T) {
 // The place of each row is the formula that partial copies use.
 func TestRowsLieWhereTheEngineCopiesThem(t *testing.T) {
 	for _, pool := range []windows.Pool{small, wide} {
-		l := NewLayout(pool, Whole)
+		l := NewLayout(pool)
 		require.EqualValues(t, pool.PageBytes(), l.pageBytes())
 		tpb, dim, elem := pool.TokensPerBlock, pool.HeadDim, pool.DType.Bytes()
 		for token := range tpb {
@@ -96,7 +96,7 @@ func TestRowsLieWhereTheEngineCopiesThem(t *testing.T) {
 
 func TestVerifySeesEveryByte(t *testing.T) {
 	for _, pool := range []windows.Pool{small, wide} {
-		l := NewLayout(pool, Whole)
+		l := NewLayout(pool)
 		page := make([]byte, pool.PageBytes())
 		for token := range pool.TokensPerBlock {
 			l.Write(page, token, Chain(token))
@@ -119,7 +119,7 @@ func TestVerifySeesEveryByte(t *testing.T) {
 }
 
 func TestVerifyNamesTheRow(t *testing.T) {
-	l := NewLayout(small, Whole)
+	l := NewLayout(small)
 	page := make([]byte, small.PageBytes())
 	l.Write(page, 2, 7)
 	// Second layer of the pool, V, second head, token 2.
@@ -128,27 +128,8 @@ func TestVerifyNamesTheRow(t *testing.T) {
 	assert.EqualError(t, l.Verify(page[1:], 2, 7), "page of 191 bytes, pool wfullh2 has 192")
 }
 
-// Sampled must still see what copies do wrong: nothing written, the rows of
-// another token, layer, head, or of another prefix.
-func TestSampledSeesMisplacedRows(t *testing.T) {
-	l := NewLayout(wide, Sampled)
-	page := make([]byte, wide.PageBytes())
-	l.Write(page, 0, 1)
-	assert.NoError(t, l.Verify(page, 0, 1))
-	assert.Error(t, l.Verify(page, 0, 2), "another prefix")
-	assert.Error(t, l.Verify(page, 1, 1), "another token")
-	row := 52
-	for _, at := range []int{0, row - 1} {
-		page[at] ^= 1
-		assert.Errorf(t, l.Verify(page, 0, 1), "byte %d", at)
-		page[at] ^= 1
-	}
-	page[row/2] ^= 1
-	assert.NoError(t, l.Verify(page, 0, 1), "the middle is not sampled")
-}
-
 func TestRowsOfAllRunsDiffer(t *testing.T) {
-	l := NewLayout(small, Whole)
+	l := NewLayout(small)
 	page := make([]byte, small.PageBytes())
 	l.Write(page, 1, 5)
 	var rows []string
@@ -198,7 +179,7 @@ func (b *board) runAll() {
 func (b *board) writer() *Writer {
 	return NewWriter(WriterConfig{
 		Launcher: b, Stream: 3, Pools: []gpu.Pool{10, 20},
-		Layouts: []Layout{NewLayout(small, Whole), NewLayout(wide, Whole)}, NanosPerToken: 7,
+		Layouts: []Layout{NewLayout(small), NewLayout(wide)}, NanosPerToken: 7,
 	})
 }
 
@@ -244,7 +225,7 @@ func TestLaunchDeclaresOneRangeOfPagesWithManyRuns(t *testing.T) {
 	many := small
 	many.KVHeads = 33 // 2 layers × K, V × 33 heads
 	b := newBoard()
-	w := NewWriter(WriterConfig{Launcher: b, Stream: 1, Pools: []gpu.Pool{10}, Layouts: []Layout{NewLayout(many, Whole)}})
+	w := NewWriter(WriterConfig{Launcher: b, Stream: 1, Pools: []gpu.Pool{10}, Layouts: []Layout{NewLayout(many)}})
 	chains := Chains(messages.Prefix{Tokens: tokens(1, 2, 3)})
 	_, err := w.Launch(Step{Writes: []Span{{Chains: chains, From: 1, To: 3, Table: Table{{0}}}}})
 	require.NoError(t, err)
@@ -288,7 +269,7 @@ func TestKernelsWriteWhatTheSequenceWasAtLaunch(t *testing.T) {
 	require.NoError(t, err)
 	chains[2] = 4711 // rewound and grown again before the kernel ran
 	b.runAll()
-	l := NewLayout(small, Whole)
+	l := NewLayout(small)
 	assert.NoError(t, l.Verify(b.bytes(slot(10, 0)), 2, then[2]))
 }
 
@@ -320,12 +301,12 @@ func verified(t *testing.T) (*board, *Verifier, Claims) {
 	require.NoError(t, err)
 	b.runAll()
 	onHost := gpu.Slot{Pool: 20, Tier: messages.Secondary, Page: 7}
-	l := NewLayout(wide, Whole)
+	l := NewLayout(wide)
 	for token, c := range chains[:4] {
 		l.Write(b.bytes(onHost), token, c)
 	}
 	covers := coversOf(p)
-	return b, &Verifier{Layouts: []Layout{NewLayout(small, Whole), l}, Read: b.read}, Claims{
+	return b, &Verifier{Layouts: []Layout{NewLayout(small), l}, Read: b.read}, Claims{
 		Blocks: []protocol.Content{
 			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4], Pages: []protocol.Location{protocol.OnDevice(0), protocol.OnHost(7)}},
 			{Parent: 0, Namespace: p.Namespace, Depth: 1, Tokens: p.Tokens[4:5], Pages: []protocol.Location{protocol.OnDevice(1), protocol.Nowhere}},
@@ -391,7 +372,7 @@ func TestVerifierSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestVerifierBoundsItsReport(t *testing.T) {
-	v := &Verifier{Layouts: []Layout{NewLayout(small, Whole)}, Read: func(messages.PoolID, messages.Tier, messages.PageID) []byte { return nil }}
+	v := &Verifier{Layouts: []Layout{NewLayout(small)}, Read: func(messages.PoolID, messages.Tier, messages.PageID) []byte { return nil }}
 	var claims Claims
 	for i := range maxProblems + 5 {
 		claims.Blocks = append(claims.Blocks, protocol.Content{Parent: -1, Tokens: tokens(1), Pages: []protocol.Location{protocol.OnDevice(messages.PageID(i))}})
@@ -441,9 +422,8 @@ func BenchmarkWrite(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		pool windows.Pool
-		mode Mode
-	}{{"whole", wide, Whole}, {"sampled", wide, Sampled}, {"narrow", narrow, Whole}} {
-		l := NewLayout(c.pool, c.mode)
+	}{{"wide", wide}, {"narrow", narrow}} {
+		l := NewLayout(c.pool)
 		page := make([]byte, c.pool.PageBytes())
 		chains := make([]Chain, c.pool.TokensPerBlock)
 		for i := range chains {

@@ -8,18 +8,6 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Mode says how much of each row is written and checked.
-type Mode uint8
-
-// The modes.
-const (
-	// Whole covers every byte.
-	Whole Mode = iota
-	// Sampled covers the first and the last word of each row: it still sees
-	// wrong prefixes, layers, heads, tokens and ends of copies.
-	Sampled
-)
-
 // word is the unit in which bytes are made.
 const word = 8
 
@@ -29,7 +17,6 @@ const word = 8
 type Layout struct {
 	pool windows.Pool
 	runs []run
-	mode Mode
 	rank uint64 // part of the seed of every row and state: see OfRank
 }
 
@@ -41,8 +28,8 @@ type run struct {
 }
 
 // NewLayout makes the layout of a pool's pages.
-func NewLayout(p windows.Pool, mode Mode) Layout {
-	l := Layout{pool: p, mode: mode}
+func NewLayout(p windows.Pool) Layout {
+	l := Layout{pool: p}
 	for i, r := range p.Regions() {
 		perLayer := r.Runs / int64(r.Layers)
 		for n := range r.Runs {
@@ -86,27 +73,13 @@ func (r *run) rows(page []byte, first, n int) []byte {
 	return page[at : at+n*r.row]
 }
 
-// wordOf is the i-th word of a row. Words are independent of one another, so
-// that a sample need not make those between.
-func wordOf(seed uint64, i int) uint64 {
-	return mix(seed^rowKey, (uint64(i)+1)*saltKey)
-}
-
 // Write puts the rows of consecutive tokens of the block into each run of the
 // page; first is the index of the first of them.
 func (l *Layout) Write(page []byte, first int, chains ...Chain) {
 	for i := range l.runs {
 		r := &l.runs[i]
-		last := (r.row - 1) / word
-		stride := l.stride(last)
-		rows := r.rows(page, first, len(chains))
-		for _, c := range chains {
-			row, seed := rows[:r.row:r.row], mix(uint64(c)^rowKey, r.key)
-			putWord(row, wordOf(seed, 0))
-			for i := stride; i <= last; i += stride {
-				putWord(row[i*word:], wordOf(seed, i))
-			}
-			rows = rows[r.row:]
+		for token, c := range chains {
+			fill(r.rows(page, first+token, 1), r.seed(c))
 		}
 	}
 }
@@ -119,32 +92,17 @@ func (l *Layout) Verify(page []byte, first int, chains ...Chain) error {
 	}
 	for i := range l.runs {
 		r := &l.runs[i]
-		last := (r.row - 1) / word
-		stride := l.stride(last)
-		rows := r.rows(page, first, len(chains))
 		for token, c := range chains {
-			row, seed := rows[:r.row:r.row], mix(uint64(c)^rowKey, r.key)
-			if !hasWord(row, wordOf(seed, 0)) {
+			if !filled(r.rows(page, first+token, 1), r.seed(c)) {
 				return l.differs(r, first+token)
 			}
-			for i := stride; i <= last; i += stride {
-				if !hasWord(row[i*word:], wordOf(seed, i)) {
-					return l.differs(r, first+token)
-				}
-			}
-			rows = rows[r.row:]
 		}
 	}
 	return nil
 }
 
-// stride steps through the words of a row whose last word has index last.
-func (l *Layout) stride(last int) int {
-	if l.mode == Sampled {
-		return max(1, last)
-	}
-	return 1
-}
+// seed starts the generator of the row of a token.
+func (r *run) seed(c Chain) uint64 { return mix(uint64(c)^rowKey, r.key) }
 
 // parts are the parts of a layer by the names that errors use.
 var parts = []struct {
@@ -173,30 +131,34 @@ func (l *Layout) differs(r *run, token int) error {
 	return fmt.Errorf("byte %d, token %d of the block: wrong bytes", at, token)
 }
 
-// putWord writes a word, or the first bytes of it where the row ends.
-func putWord(to []byte, w uint64) {
-	switch {
-	case len(to) >= word:
-		binary.LittleEndian.PutUint64(to, w)
-	case len(to) == 2:
-		binary.LittleEndian.PutUint16(to, uint16(w))
-	default:
-		for i := range to {
-			to[i] = byte(w >> (8 * i))
-		}
+// wordOf is the i-th word of a row.
+func wordOf(seed uint64, i int) uint64 {
+	return mix(seed^rowKey, (uint64(i)+1)*saltKey)
+}
+
+// fill writes the words of a row, of the last one as many bytes as there is room for.
+func fill(row []byte, seed uint64) {
+	i := 0
+	for ; len(row) >= word; row = row[word:] {
+		binary.LittleEndian.PutUint64(row, wordOf(seed, i))
+		i++
+	}
+	for b, w := 0, wordOf(seed, i); b < len(row); b++ {
+		row[b] = byte(w >> (8 * b))
 	}
 }
 
-// hasWord is the check of putWord.
-func hasWord(at []byte, w uint64) bool {
-	if len(at) >= word {
-		return binary.LittleEndian.Uint64(at) == w
+// filled is the check of fill.
+func filled(row []byte, seed uint64) bool {
+	i := 0
+	for ; len(row) >= word; row = row[word:] {
+		if binary.LittleEndian.Uint64(row) != wordOf(seed, i) {
+			return false
+		}
+		i++
 	}
-	if len(at) == 2 {
-		return binary.LittleEndian.Uint16(at) == uint16(w)
-	}
-	for i := range at {
-		if at[i] != byte(w>>(8*i)) {
+	for b, w := 0, wordOf(seed, i); b < len(row); b++ {
+		if row[b] != byte(w>>(8*b)) {
 			return false
 		}
 	}

@@ -25,7 +25,7 @@ func TestEveryShapeOfPages(t *testing.T) {
 	for name, set := range shapes {
 		p := base
 		set(&p)
-		l := NewLayout(p, Whole)
+		l := NewLayout(p)
 		page := make([]byte, p.PageBytes())
 		for token := range p.TokensPerBlock {
 			l.Write(page, token, Chain(token))

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
@@ -52,30 +53,21 @@ func (l *Layout) WriteState(page []byte, s State) {
 		return
 	}
 	for layer := range l.pool.Layers {
-		state, seed := l.stateOf(page, layer), l.stateSeed(layer, s)
-		for i := 0; i*word < len(state); i++ {
-			putWord(state[i*word:], wordOf(seed, i))
-		}
+		fill(l.stateOf(page, layer), l.stateSeed(layer, s))
 	}
 }
 
 // VerifyState compares a state page with what WriteState would put there and
-// names the first layer that differs. It compares every byte in either mode:
-// a state has no rows that a sample could stand for.
+// names the first layer that differs.
 func (l *Layout) VerifyState(page []byte, s State) error {
 	if len(page) != l.pageBytes() {
 		return fmt.Errorf("page of %d bytes, pool %s has %d", len(page), l.pool.Name, l.pageBytes())
 	}
 	for layer := range l.pool.Layers {
-		state, seed := l.stateOf(page, layer), l.stateSeed(layer, s)
-		for i := 0; i*word < len(state); i++ {
-			want := uint64(0)
-			if s.Tokens > 0 {
-				want = wordOf(seed, i)
-			}
-			if !hasWord(state[i*word:], want) {
-				return fmt.Errorf("layer %d, state after %d tokens: wrong bytes", l.pool.Layers[layer], s.Tokens)
-			}
+		state := l.stateOf(page, layer)
+		zero := !slices.ContainsFunc(state, func(b byte) bool { return b != 0 })
+		if s.Tokens == 0 && !zero || s.Tokens > 0 && !filled(state, l.stateSeed(layer, s)) {
+			return fmt.Errorf("layer %d, state after %d tokens: wrong bytes", l.pool.Layers[layer], s.Tokens)
 		}
 	}
 	return nil

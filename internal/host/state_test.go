@@ -17,7 +17,7 @@ var recurrent = windows.Pool{Name: "state", Kind: windows.KindState, StateBytes:
 // A state is that of its layer, its namespace and all its tokens, and of nothing
 // else: any other is found, whichever byte differs.
 func TestStatesAreDifferent(t *testing.T) {
-	layout := NewLayout(recurrent, Sampled)
+	layout := NewLayout(recurrent)
 	page := make([]byte, recurrent.PageBytes())
 	chains := Chains(messages.Prefix{Tokens: []messages.Token{1, 2, 3, 4, 5}})
 	other := Chains(messages.Prefix{Namespace: messages.Namespace{Salt: "s"}, Tokens: []messages.Token{1, 2, 3, 4, 5}})

@@ -154,7 +154,7 @@ func newRig(t tester, s setup) *rig {
 	own, _ := windows.CrossPool(config.Model, config.Cache)
 	r.last = len(pools)
 	for _, p := range append(pools, own) {
-		r.layouts = append(r.layouts, host.NewLayout(p, host.Whole))
+		r.layouts = append(r.layouts, host.NewLayout(p))
 	}
 	r.stream, err = r.device.NewStream("compute")
 	require.NoError(t, err)

@@ -123,7 +123,7 @@ func newWorld(t testing.TB, s setup) *world {
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)
 	for _, p := range pools {
-		w.layouts = append(w.layouts, host.NewLayout(p, host.Whole))
+		w.layouts = append(w.layouts, host.NewLayout(p))
 	}
 	for i := range max(1, s.streams) {
 		stream, err := w.device.NewStream(fmt.Sprint("compute ", i))

@@ -154,7 +154,7 @@ func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	}
 	var layouts []host.Layout
 	for _, p := range r.Pools {
-		layouts = append(layouts, host.NewLayout(p, host.Whole))
+		layouts = append(layouts, host.NewLayout(p))
 	}
 	for rank := range gpu.Ranks(r.Device) {
 		r.Layouts = append(r.Layouts, host.OfRank(layouts, rank))

@@ -70,7 +70,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 	}
 	look := &host.Inspector{Launcher: device, Stream: compute, Drain: device.Drain} // nothing is under way when it is asked
 	rig := &script.Rig{
-		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(), Mode: host.Whole,
+		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(),
 		Drain:      func(context.Context) error { device.Drain(); return nil },
 		Bytes:      look.Bytes,
 		Hazards:    checked.Problems,

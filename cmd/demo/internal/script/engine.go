@@ -46,7 +46,6 @@ type Rig struct {
 	Launcher gpu.Launcher // nil: no device
 	Compute  gpu.Stream   // the host's own
 	Pools    []gpu.Pool   // the device's handles, by PoolID
-	Mode     host.Mode
 	// Drain waits until every transfer and kernel is done.
 	Drain func(context.Context) error
 	// Bytes is the memory of a page when nothing is under way; nil if there is

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -88,7 +87,7 @@ func openPlain(engines *[]*plain) OpenFunc {
 			running: make(map[messages.SequenceID]*plainSequence), lost: make(map[messages.SequenceID]bool),
 		}
 		rig := &Rig{
-			Engine: e, Launcher: e.memory, Compute: 1, Bytes: e.memory.bytes, Mode: host.Whole,
+			Engine: e, Launcher: e.memory, Compute: 1, Bytes: e.memory.bytes,
 			FailCopies: func(_ gpu.Direction, n int) error { e.failures += n; return nil },
 			PanicActor: func(actor string) error { e.panicked = append(e.panicked, actor); return nil },
 			Hazards:    func() []string { return nil },

@@ -69,7 +69,7 @@ func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
 		sequences: make(map[string]*sequence), pins: make(map[string]messages.PinID),
 	}
 	for _, pool := range setup.Pools {
-		p.layouts = append(p.layouts, host.NewLayout(pool, rig.Mode))
+		p.layouts = append(p.layouts, host.NewLayout(pool))
 	}
 	if setup.Store != nil {
 		p.memory = setup.Store.Memory
