@@ -64,6 +64,13 @@ func newCall(e *Engine, request any) *call {
 	return c
 }
 
+// serveOwn serves a request of the engine's own, which passes the gate by.
+func serveOwn(ctx context.Context, e *Engine, request any) error {
+	c := newCall(e, request)
+	e.coordinator.PostUserMessage(c)
+	return c.wait(ctx)
+}
+
 // begin tells the caller that its request is being served; false if the caller
 // has gone. A call begins again when the coordinator has failed before it was answered or parked.
 func (c *call) begin() bool {

@@ -99,9 +99,7 @@ func (e *Engine) serveRest(ctx context.Context) error {
 	again := func() bool { return errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrInternal) }
 	for try := 0; try < closeTries && again() && e.serves(); try++ {
 		r := &protocol.Close{}
-		c := newCall(e, r)
-		e.coordinator.PostUserMessage(c)
-		if err = c.wait(ctx); err == nil {
+		if err = serveOwn(ctx, e, r); err == nil {
 			e.ending.leaked.Store(int64(r.LeakedPages))
 		}
 	}
@@ -117,11 +115,7 @@ func finishSaves(ctx context.Context, e *Engine) {
 	if e.store == nil || !e.serves() {
 		return
 	}
-	_, _ = flush(0, func(m *protocol.Flush) error {
-		c := newCall(e, m)
-		e.coordinator.PostUserMessage(c)
-		return c.wait(ctx)
-	})
+	_, _ = flush(0, func(m *protocol.Flush) error { return serveOwn(ctx, e, m) })
 }
 
 // serves tells whether the actors are there to serve anything.

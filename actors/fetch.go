@@ -117,17 +117,25 @@ func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, e
 // what the store has of it, how long a match could get; with Count the second changes
 // nothing and no object is read.
 func (f *fetch) reach(ctx, serve context.Context) (int, error) {
+	if missing, err := f.find(ctx, serve); err != nil || !missing {
+		return 0, err
+	}
+	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights, Count: true}
+	err := first(f.do(serve, r), &r.Err)
+	return r.Length, err
+}
+
+// find asks the engine what is missing, and the store what it has of that.
+func (f *fetch) find(ctx, serve context.Context) (missing bool, err error) {
 	question := &protocol.Fetch{Prefix: f.prefix}
 	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
-		return 0, err
+		return false, err
 	}
 	f.name(question.Missing, question.Weights)
 	if ctx.Err() == nil && f.engine.validate.Onboard {
 		f.ask(ctx, question.Missing)
 	}
-	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights, Count: true}
-	err := first(f.do(serve, r), &r.Err)
-	return r.Length, err
+	return true, nil
 }
 
 // fetchBefore fetches for admissions that ask for it, each for its own time at most. With an
@@ -221,13 +229,8 @@ func (f *fetch) do(ctx context.Context, r messages.Request) error {
 // them. It ends when nothing is wanted. Every pass either reads wanted objects or marks them
 // as not stored, so no object is wanted twice without progress.
 func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err error) {
-	question := &protocol.Fetch{Prefix: f.prefix}
-	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
+	if missing, err := f.find(ctx, serve); err != nil || !missing {
 		return nil, err
-	}
-	f.name(question.Missing, question.Weights)
-	if ctx.Err() == nil && f.engine.validate.Onboard {
-		f.ask(ctx, question.Missing)
 	}
 	// What was read stays claimed until the engine has it: another fetch would miss it.
 	var claims []func()

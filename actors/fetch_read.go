@@ -130,7 +130,7 @@ func (f *fetch) decode(objects []object, answer read) (wait func()) {
 // has its own places in stored and bytes.
 func (f *fetch) decodeOne(space *stores.Space, o object, body []byte, err error) {
 	if body == nil {
-		f.client.misses.Add(1)
+		f.client.count(&f.client.stats.Misses, 1)
 		f.stored[o.pool][o.block] = false
 		if err == nil {
 			f.client.avoid(f.key(o)) // the store has said that it has the object
@@ -145,7 +145,7 @@ func (f *fetch) decodeOne(space *stores.Space, o object, body []byte, err error)
 		f.stored[o.pool][o.block] = false
 		return
 	}
-	f.client.fetchedObjects.Add(1)
-	f.client.fetchedBytes.Add(int64(len(body)))
+	f.client.count(&f.client.stats.FetchedObjects, 1)
+	f.client.count(&f.client.stats.FetchedBytes, len(body))
 	f.bytes[o.pool][o.block] = page
 }

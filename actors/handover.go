@@ -371,9 +371,7 @@ func (x *exchange) do(ctx context.Context, request any) error {
 	if !e.serves() {
 		return e.refusal()
 	}
-	c := newCall(e, request)
-	e.coordinator.PostUserMessage(c)
-	return c.wait(ctx)
+	return serveOwn(ctx, e, request)
 }
 
 // discard ends a sequence of the hand-over's own, whatever has become of its context.
@@ -421,9 +419,7 @@ func (s *session) failure(err error) error {
 		return err
 	case errors.Is(err, handover.ErrVersion):
 		return &messages.Refusal{Code: messages.ErrNotSupported, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
-	case errors.Is(err, handover.ErrRefused):
-		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
-	case errors.Is(err, handover.ErrCorrupt):
+	case errors.Is(err, handover.ErrRefused) || errors.Is(err, handover.ErrCorrupt):
 		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &messages.Refusal{Code: messages.ErrBadStream, Message: "hand-over: the stream ends too early", Cause: err}

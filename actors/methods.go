@@ -34,10 +34,8 @@ func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
 	fetchBefore(ctx, e, requests)
 	m := &messages.Admit{Requests: requests}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // Commit says that the first Computed tokens of sequences are in their pages, or will be
@@ -46,10 +44,8 @@ func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitReques
 // pages. Each result has its own Err.
 func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
 	m := &messages.Commit{Steps: steps}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // Append adds sampled tokens to sequences, one step of a batch. A sequence that finds no
@@ -57,10 +53,8 @@ func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]mes
 // the pools that pages are taken from get a message.
 func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
 	m := &messages.Append{Steps: steps}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // Release ends sequences. What they have committed stays reusable until it is evicted;
@@ -68,10 +62,8 @@ func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]mes
 // (ErrSequenceLost) is released. Each result has its own Err.
 func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
 	m := &messages.Release{Steps: steps}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // RewindOne is Rewind for one sequence.
@@ -88,10 +80,8 @@ func (e *Engine) RewindOne(ctx context.Context, s messages.SequenceID, tokens in
 // a window has passed, nor those of beams (ErrNotSupported). Each result has its own Err.
 func (e *Engine) Rewind(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
 	m := &messages.Rewind{Steps: steps}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // ForkOne is Fork for one sequence: it makes n new ones.
@@ -107,10 +97,8 @@ func (e *Engine) ForkOne(ctx context.Context, s messages.SequenceID, n int) ([]m
 // must be committed (ErrBadRequest), and the beam width 1 (ErrNotSupported). Each result has its own Err.
 func (e *Engine) Fork(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
 	m := &messages.Fork{Steps: steps}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // TablesOf is Tables for one sequence.
@@ -127,10 +115,8 @@ func (e *Engine) TablesOf(ctx context.Context, s messages.SequenceID) (messages.
 // Err.
 func (e *Engine) Tables(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
 	m := &messages.ReadTables{Sequences: sequences}
-	if err := e.Do(ctx, m); err != nil {
-		return nil, err
-	}
-	return m.Results, m.Err
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Results, err
 }
 
 // Lookup returns how many tokens an admission of the same prompt would reuse now, and on

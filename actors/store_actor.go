@@ -183,7 +183,7 @@ func (a *storeActor) accept(m *savedPages) {
 // loss: it is saved when it is whole.
 func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
 	if !a.index.Partial(it.block) {
-		a.client.dropped.Add(1)
+		a.client.count(&a.client.stats.Dropped, 1)
 	}
 	a.giveBack([]savedPage{it}, after)
 	a.tell([]savedPage{it})
@@ -200,7 +200,7 @@ func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 
 // drop gives save pages back that nothing is written of, and counts them.
 func (a *storeActor) drop(items []savedPage, after messages.Ticket) {
-	a.client.dropped.Add(int64(len(items)))
+	a.client.count(&a.client.stats.Dropped, len(items))
 	a.giveBack(items, after)
 	a.tell(items)
 }

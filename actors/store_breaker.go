@@ -59,10 +59,7 @@ func callStore[T any](
 	} else {
 		answer, err = leaveBehind(ctx, c, do)
 	}
-	c.took(time.Since(start))
-	if err != nil {
-		c.errors.Add(1)
-	}
+	c.took(time.Since(start), err)
 	return answer, err
 }
 
@@ -103,16 +100,21 @@ func leaveBehind[T any](
 	return none, ctx.Err()
 }
 
-// took counts the time of a call.
-func (c *storeClient) took(d time.Duration) {
-	c.calls.Add(1)
-	c.nanos.Add(int64(d))
+// took counts a call and its time.
+func (c *storeClient) took(d time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Calls++
+	c.stats.CallTime += d
+	if err != nil {
+		c.stats.Errors++
+	}
 	bounds := inspect.StoreLatencyBounds()
 	i := 0
 	for i < len(bounds) && d > bounds[i] {
 		i++
 	}
-	c.latency[i].Add(1)
+	c.stats.Latency[i]++
 }
 
 // refuses tells whether the breaker is open. An actor asks before it makes copies that would
@@ -120,7 +122,7 @@ func (c *storeClient) took(d time.Duration) {
 func (c *storeClient) refuses() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	return c.stats.BreakerOpen
 }
 
 // note notes the end of a call. A caller that has given up, and calls beyond maxStuck, say
@@ -131,18 +133,18 @@ func (c *storeClient) note(err error) {
 	switch {
 	case answered(err):
 		c.failures = 0
-		if c.open {
-			c.open = false
+		if c.stats.BreakerOpen {
+			c.stats.BreakerOpen = false
 			c.log.Warn("kvactor: the store answers again",
-				"engine", c.engine, "dropped_pages", c.dropped.Load())
+				"engine", c.engine, "dropped_pages", c.stats.Dropped)
 		}
-	case errors.Is(err, context.Canceled) || errors.Is(err, errStuck) || c.open:
+	case errors.Is(err, context.Canceled) || errors.Is(err, errStuck) || c.stats.BreakerOpen:
 	default:
 		if c.failures++; c.config.BreakerFailures < 0 || c.failures < c.config.BreakerFailures {
 			return
 		}
-		c.open = true
-		c.opened.Add(1)
+		c.stats.BreakerOpen = true
+		c.stats.BreakerOpened++
 		c.log.Warn("kvactor: the store is not asked for a while: too many calls failed one after the other",
 			"engine", c.engine, "failures", c.failures, "pause", c.config.BreakerPause, "err", err)
 		select {

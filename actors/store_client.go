@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -27,12 +26,8 @@ type storeClient struct {
 	fingerprint stores.Fingerprint
 	compressors sync.Pool
 
-	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
-	misses, rejected, replaced, dropped                    atomic.Int64
-	calls, errors, nanos, opened                           atomic.Int64
-	latency                                                [inspect.StoreLatencies]atomic.Int64
-
-	mu     sync.Mutex
+	mu     sync.Mutex // of stats, failures and the sets of keys
+	stats  StoreStats // while stats.BreakerOpen is set the store is not asked
 	log    *slog.Logger
 	engine string // its name in the log
 	inline bool   // calls are made on the goroutine of their caller, in simulations
@@ -47,7 +42,6 @@ type storeClient struct {
 	savePages []int
 
 	failures int           // one after the other
-	open     bool          // the breaker: the store is not asked
 	tripped  chan struct{} // wakes probe; one place
 	// unusable has the keys of objects that were not what was asked for, up to maxUnusable.
 	// For this engine the store does not have them: they are not read again, and the next
@@ -140,10 +134,18 @@ func (c *storeClient) Room(room []int) {
 
 // Dropped implements coordinator.SaveGate: it counts pages that were not saved.
 func (c *storeClient) Dropped(pages int) {
-	if n := c.dropped.Add(int64(pages)); passesPower(n, int64(pages)) {
+	if n := c.count(&c.stats.Dropped, pages); passesPower(n, int64(pages)) {
 		c.log.Warn("kvactor: pages were not saved to the store: no room, or it has failed",
 			"engine", c.engine, "dropped_pages", n)
 	}
+}
+
+// count adds to a counter of stats, and returns what it is now.
+func (c *storeClient) count(counter *int64, n int) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*counter += int64(n)
+	return *counter
 }
 
 // maxUnusable bounds the keys of objects that cannot be used, and of those that can, at some 50
@@ -153,7 +155,7 @@ const maxUnusable = 1 << 16
 // reject counts a body that is not what was asked for, and remembers its key.
 func (c *storeClient) reject(key stores.Key, err error) {
 	c.avoid(key)
-	if n := c.rejected.Add(1); passesPower(n, 1) {
+	if n := c.count(&c.stats.Rejected, 1); passesPower(n, 1) {
 		c.log.Warn("kvactor: the store has an object that is not what was asked for; the next save replaces it",
 			"engine", c.engine, "rejected_objects", n, "err", err)
 	}
@@ -188,13 +190,13 @@ func (c *storeClient) saved(o *stores.Object) {
 	if c.config.WriteOnly {
 		c.markUsable(o.Key)
 	}
-	c.savedObjects.Add(1)
-	c.savedBytes.Add(int64(len(o.Body)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stats.SavedObjects++
+	c.stats.SavedBytes += int64(len(o.Body))
 	if _, unusable := c.unusable[o.Key]; unusable {
 		delete(c.unusable, o.Key)
-		c.replaced.Add(1)
+		c.stats.Replaced++
 	}
 }
 
@@ -238,17 +240,6 @@ func (s Store) Stats() StoreStats {
 		return StoreStats{}
 	}
 	c.mu.Lock()
-	open := c.open
-	c.mu.Unlock()
-	stats := StoreStats{
-		SavedObjects: c.savedObjects.Load(), SavedBytes: c.savedBytes.Load(),
-		FetchedObjects: c.fetchedObjects.Load(), FetchedBytes: c.fetchedBytes.Load(),
-		Misses: c.misses.Load(), Rejected: c.rejected.Load(), Replaced: c.replaced.Load(), Dropped: c.dropped.Load(),
-		Calls: c.calls.Load(), Errors: c.errors.Load(), CallTime: time.Duration(c.nanos.Load()),
-		BreakerOpen: open, BreakerOpened: c.opened.Load(),
-	}
-	for i := range c.latency {
-		stats.Latency[i] = c.latency[i].Load()
-	}
-	return stats
+	defer c.mu.Unlock()
+	return c.stats
 }

@@ -78,5 +78,5 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	a.receive(&blocksChanged{changes: &protocol.Changes{}, all: true})
 	assert.Empty(t, save(1, 2))
 	assert.Equal(t, 3, told)
-	assert.EqualValues(t, 3, a.client.dropped.Load())
+	assert.EqualValues(t, 3, a.client.stats.Dropped)
 }
