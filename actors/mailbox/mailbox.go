@@ -3,7 +3,6 @@ package mailbox
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 )
@@ -24,12 +23,8 @@ type Mailbox struct {
 	user      queue
 	system    queue
 	running   bool
-	suspended bool // written by the runner under the lock
+	suspended bool
 	started   bool // by Start; before, all messages wait
-
-	// urgent counts system messages that are not yet taken, so that the runner
-	// sees them between two messages of a batch without the lock.
-	urgent atomic.Int32
 
 	budget  int // messages that a sender works off; 0: never inline
 	onAbort AbortFunc
@@ -70,7 +65,6 @@ func (m *Mailbox) PostSystemMessage(x any) {
 	}
 	m.mu.Lock()
 	m.system.push(x)
-	m.urgent.Add(1)
 	m.start()
 }
 
@@ -91,8 +85,7 @@ func (m *Mailbox) Start() {
 	m.start()
 }
 
-// UserMessageCount is the number of user messages that wait. It is exact while
-// the actor is at rest; at work, the whole batch in hand counts.
+// UserMessageCount is the number of user messages that wait.
 func (m *Mailbox) UserMessageCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +95,7 @@ func (m *Mailbox) UserMessageCount() int {
 // start, called with the lock held, releases it and begins a turn if there is
 // something to do and no goroutine does it.
 func (m *Mailbox) start() {
-	idle := m.started && !m.running && (m.urgent.Load() > 0 || !m.suspended && m.user.waiting() > 0)
+	idle := m.started && !m.running && (m.system.waiting() > 0 || !m.suspended && m.user.waiting() > 0)
 	if idle {
 		m.running = true
 	}
@@ -154,25 +147,16 @@ func (m *Mailbox) deliver() (again bool) {
 		}
 	}()
 	for {
-		if m.user.left() && m.urgent.Load() == 0 && !m.suspended && m.left > 0 {
-			m.left--
-			m.current = m.user.take()
-			m.invoker.InvokeUserMessage(m.current)
-			continue
-		}
-		m.current = nil
-		x, turn := m.next()
-		switch turn {
+		switch m.next() {
 		case idle:
 			return false
 		case spent:
 			m.dispatch.Schedule(m.resume)
 			return false
 		case systemNext:
-			m.left--
-			m.current = x
-			m.invokeSystem(x)
-		case userNext: // taken by the loop
+			m.invokeSystem(m.current)
+		case userNext:
+			m.invoker.InvokeUserMessage(m.current)
 		}
 	}
 }
@@ -184,29 +168,29 @@ const (
 	idle       turn = iota // nothing to do: the runner is no longer the runner
 	spent                  // there is more, but not in this turn
 	systemNext             // a system message was taken
-	userNext               // the batch has user messages
+	userNext               // a user message was taken
 )
 
-// next looks for work under the lock. It runs after each message, so it defers nothing.
-func (m *Mailbox) next() (x any, t turn) {
+// next takes the current message, a system message first. It runs after each message, so it
+// defers nothing.
+func (m *Mailbox) next() (t turn) {
 	m.mu.Lock()
-	m.user.seen = m.user.at
-	urgent := !m.system.empty() && (m.system.left() || m.system.swap())
+	m.current = nil
+	system := m.system.waiting() > 0
 	switch {
-	case !urgent && (m.suspended || !m.user.left() && !m.user.swap()):
+	case !system && (m.suspended || m.user.waiting() == 0):
 		m.running = false
 		t = idle
 	case m.left <= 0:
 		t = spent
-	case urgent:
-		m.urgent.Add(-1)
-		x, t = m.system.take(), systemNext
-		m.system.seen = m.system.at
+	case system:
+		m.current, t = m.system.take(), systemNext
 	default:
-		t = userNext
+		m.current, t = m.user.take(), userNext
 	}
+	m.left--
 	m.mu.Unlock()
-	return x, t
+	return t
 }
 
 // invokeSystem delivers a system message, or heeds it itself.

@@ -1,49 +1,39 @@
 package mailbox
 
-// keptMessages is how many messages a slice may have room for when it is not in use, 128 KiB:
-// more than a facade allows in at once.
+// keptMessages is how many messages an empty queue may have room for, 128 KiB: more than a
+// facade allows in at once.
 const keptMessages = 8192
 
-// queue is two slices that change places: senders append to in, the runner
-// walks out. One lock for a whole batch is all that they share.
+// queue holds messages in the order in which they came. It belongs to the mailbox's lock.
 type queue struct {
-	in  []any // appended under the mailbox's lock
-	out []any // header written under the lock, elements the runner's own
-	at  int   // the runner's: out[:at] has been taken and is nil
-	// seen is at when the runner last held the lock; others may read it there.
-	seen int
+	list []any
+	at   int // list[:at] has been taken and is nil
 }
 
-// push appends under the lock.
-func (q *queue) push(x any) { q.in = append(q.in, x) }
+// waiting counts the messages.
+func (q *queue) waiting() int { return len(q.list) - q.at }
 
-// left tells whether out has messages. It is the runner's own.
-func (q *queue) left() bool { return q.at < len(q.out) }
+// push adds a message. Before the list grows it moves to where others have been taken, if these
+// are more: a queue that is never empty takes no more than twice what waits in it.
+func (q *queue) push(x any) {
+	if len(q.list) == cap(q.list) && q.at > q.waiting() {
+		n := copy(q.list, q.list[q.at:])
+		clear(q.list[n:])
+		q.list, q.at = q.list[:n], 0
+	}
+	q.list = append(q.list, x)
+}
 
-// take removes the first of out. It is the runner's own.
+// take removes the first message. What a burst has made of the list goes with its last one.
 func (q *queue) take() any {
-	x := q.out[q.at]
-	q.out[q.at] = nil
+	x := q.list[q.at]
+	q.list[q.at] = nil
 	q.at++
+	if q.waiting() == 0 {
+		q.list, q.at = q.list[:0], 0
+		if cap(q.list) > keptMessages {
+			q.list = nil
+		}
+	}
 	return x
 }
-
-// empty tells under the lock that no message waits.
-func (q *queue) empty() bool { return len(q.in) == 0 && !q.left() }
-
-// swap makes the posted messages the next batch, under the lock and when
-// nothing is left. It reports whether there is one. A slice that a burst has grown goes when a batch
-// that is no burst comes.
-func (q *queue) swap() bool {
-	worked := q.out[:0]
-	if cap(worked) > keptMessages && len(q.in) <= keptMessages {
-		worked = nil
-	}
-	q.in, q.out = worked, q.in
-	q.at, q.seen = 0, 0
-	return len(q.out) > 0
-}
-
-// waiting counts the messages under the lock. While the runner is at work its
-// whole batch counts; otherwise the count is exact.
-func (q *queue) waiting() int { return len(q.in) + len(q.out) - q.seen }
