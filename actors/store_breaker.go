@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -63,41 +62,29 @@ func callStore[T any](
 	return answer, err
 }
 
-// leaveBehind waits for a call no longer than its time.
-//
-// The caller and the goroutine agree by late who counts: whichever comes second finds the
-// flag set. So stuck falls once for each time that it rises, also when the call ends in the
-// moment in which its time does. The channel has room for one result, so the goroutine ends
-// although no one reads it.
+// leaveBehind waits for a call no longer than its time. A call that goes on is counted as stuck
+// until it ends.
 func leaveBehind[T any](
 	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
-) (T, error) {
-	type result struct {
-		answer T
-		err    error
-	}
-	done := make(chan result, 1)
-	var late atomic.Bool
+) (answer T, err error) {
+	done := make(chan struct{})
+	var late T
+	var failed error
 	go func() {
-		answer, err := do(ctx)
-		done <- result{answer, err}
-		if !late.CompareAndSwap(false, true) {
-			c.stuck.Add(-1)
-		}
+		defer close(done)
+		late, failed = do(ctx)
 	}()
 	select {
-	case r := <-done:
-		return r.answer, r.err
+	case <-done:
+		return late, failed
 	case <-ctx.Done():
 	}
 	c.stuck.Add(1)
-	if !late.CompareAndSwap(false, true) {
-		c.stuck.Add(-1) // it has just ended
-		r := <-done
-		return r.answer, r.err
-	}
-	var none T
-	return none, ctx.Err()
+	go func() {
+		<-done
+		c.stuck.Add(-1)
+	}()
+	return answer, ctx.Err()
 }
 
 // took counts a call and its time.
