@@ -20,7 +20,6 @@ type record struct {
 	// of earlier batches need not be erased.
 	readBatch, writeBatch uint64 // the last batches that read and write the slot
 	failed                uint64 // the last work in which a copy to the slot failed
-	touched               uint64 // the last work that used the record
 }
 
 // ledger has a record for each slot on which something may be under way. It orders
@@ -62,19 +61,7 @@ func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 	*n = max(*n, pages)
 }
 
-// slot is the record of a slot, made if there is none. It is kept until the end of the current
-// work.
-func (l *ledger) slot(s Slot) *record {
-	r := l.of[s]
-	if r == nil {
-		r = l.acquire(s)
-	}
-	r.touched = l.work
-	return r
-}
-
-// look is the record of a slot for reading, an empty one if there is none. It does not mark the
-// record as touched, so the pointer must not be kept across slot.
+// look is the record of a slot for reading, an empty one if there is none.
 func (l *ledger) look(s Slot) *record {
 	if r := l.of[s]; r != nil {
 		return r

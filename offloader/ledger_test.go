@@ -124,7 +124,7 @@ func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
 }
 
 // TestLedgerForgetsWhatHasPassed: there are records for what is under way, and a
-// few more, however many pages were touched before.
+// few more, however many pages were used before.
 func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 	const pages = 10_000
 	done := uint64(0)
@@ -132,7 +132,7 @@ func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}}, func(t messages.Ticket) bool { return t.Seq <= done })
 	most := 0
 	for step := range uint64(2 * pages) {
-		l.begin(l.work + 1)
+		l.begin()
 		done = max(done, step) - min(step, 50) // the last fifty are under way
 		s := Slot{0, messages.Primary, messages.PageID(step * 7919 % pages)}
 		for stream := range messages.StreamID(1 + step%5) {
@@ -157,22 +157,20 @@ func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
 	var l ledger
 	l.init(smallConfig().Pools, func(t messages.Ticket) bool { return t.Seq <= done })
 	slot := func(p messages.PageID) Slot { return Slot{0, messages.Primary, p} }
-	l.begin(1)
+	l.begin()
 	l.write(slot(0), at(1, 5))
 	asked := l.slot(slot(1)) // nothing is known of it yet
 	for p := range messages.PageID(8) {
 		l.slot(slot(p))
 	}
 	require.Same(t, asked, l.slot(slot(1)), "of this work")
-	done = 4
-	l.begin(2)
 	l.write(slot(7), at(2, 9))
-	l.sweep()
+	done, l.sweepAt = 4, 0
+	l.begin()
 	require.Equal(t, at(1, 5), l.look(slot(0)).written, "under way")
 	require.Equal(t, 2, l.inUse())
-	done = 9
-	l.begin(3)
-	l.sweep()
+	done, l.sweepAt = 9, 0
+	l.begin()
 	require.Zero(t, l.inUse())
 	require.Equal(t, &nothing, l.look(slot(0)))
 	require.Empty(t, l.check())

@@ -77,7 +77,7 @@ type Offloader struct {
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
 	stamp  uint64         // of the current work
-	// It tells the records of this work from others, see record.touched and failed.
+	// It tells the records of this work from others, see record.failed.
 	number uint64 // of the current work
 
 	items    []item // the plan, in the order of submission
@@ -223,7 +223,7 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++
-	o.ledger.begin(o.number)
+	o.ledger.begin()
 	o.items, o.cursor = o.items[:0], 0
 	o.guarded = o.guarded[:0]
 	o.saves, o.evicted = nil, o.evicted[:0]

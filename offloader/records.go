@@ -11,26 +11,26 @@ import (
 // is true of few pages at a time.
 //
 // When there are twice as many as the last sweep has left, a sweep releases those whose tickets
-// have all passed. A record that the current work has touched stays until the work ends.
+// have all passed, before the next work begins: a pointer to a record holds until the work ends.
 type records struct {
-	of       map[Slot]*record
-	unused   []*record                  // to be used again with their arrays
-	sweepAt  int                        // records
-	work     uint64                     // number of the current work
-	passed   []messages.Ticket          // of each stream, the newest ticket known to have passed
-	underWay []messages.Ticket          // of some streams, one that had not passed in this work
-	ask      func(messages.Ticket) bool // Config.Passed
+	of      map[Slot]*record
+	unused  []*record                  // to be used again with their arrays
+	sweepAt int                        // records
+	passed  []messages.Ticket          // of each stream, the newest ticket known to have passed
+	waiting messages.Ticket            // the last that had not passed in this work
+	ask     func(messages.Ticket) bool // Config.Passed
 }
 
 // sweepSpare is how many records there are beyond twice those that a sweep has left.
 const sweepSpare = 64
 
-// acquire makes the record of a slot.
-func (l *records) acquire(s Slot) *record {
-	if len(l.of) >= l.sweepAt {
-		l.sweep()
+// slot is the record of a slot, made if there is none.
+func (l *records) slot(s Slot) *record {
+	r := l.of[s]
+	if r != nil {
+		return r
 	}
-	r := &record{}
+	r = &record{}
 	if k := len(l.unused) - 1; k >= 0 {
 		r, l.unused = l.unused[k], l.unused[:k]
 	}
@@ -39,10 +39,15 @@ func (l *records) acquire(s Slot) *record {
 	return r
 }
 
-// sweep releases the records with nothing under way.
-func (l *records) sweep() {
+// begin starts a piece of work.
+func (l *records) begin() {
+	l.waiting = messages.Ticket{}
+	if len(l.of) < l.sweepAt {
+		return
+	}
+	under := func(t messages.Ticket) bool { return !l.done(t) }
 	for s, r := range l.of {
-		if r.touched != l.work && l.finished(r) {
+		if l.done(r.written) && !slices.ContainsFunc(r.reads, under) {
 			delete(l.of, s)
 			l.unused = append(l.unused, r)
 		}
@@ -50,20 +55,11 @@ func (l *records) sweep() {
 	l.sweepAt = 2*len(l.of) + sweepSpare
 }
 
-// finished tells whether nothing is under way on the slot of a record.
-func (l *records) finished(r *record) bool {
-	under := func(t messages.Ticket) bool { return !l.done(t) }
-	return l.done(r.written) && !slices.ContainsFunc(r.reads, under)
-}
-
-// begin starts the work with a number, one above that of the work before.
-func (l *records) begin(work uint64) { l.work, l.underWay = work, l.underWay[:0] }
-
 // done tells whether a ticket is known to have passed. Streams execute in order, so a
 // ticket that has passed means that all earlier tickets of its stream have passed.
 //
-// Both answers are remembered for each stream, the negative one until the work ends, so most
-// questions need no call of Config.Passed, which may ask the device.
+// Answers are remembered, a negative one until the work ends or another comes, since each
+// question may ask the device and most are about one ticket, of one kernel.
 func (l *records) done(t messages.Ticket) bool {
 	if t.IsZero() {
 		return true
@@ -73,26 +69,13 @@ func (l *records) done(t messages.Ticket) bool {
 			return true
 		}
 	}
-	for i := range l.underWay {
-		if l.underWay[i].Stream == t.Stream && l.underWay[i].Seq <= t.Seq {
-			return false
-		}
+	if t == l.waiting {
+		return false
 	}
 	if l.ask == nil || !l.ask(t) {
-		l.noteUnderWay(t)
+		l.waiting = t
 		return false
 	}
 	l.passed = protocol.AddTicket(l.passed, t)
 	return true
-}
-
-// noteUnderWay notes a ticket that has not passed: the oldest of its stream.
-func (l *records) noteUnderWay(t messages.Ticket) {
-	for i := range l.underWay {
-		if l.underWay[i].Stream == t.Stream {
-			l.underWay[i].Seq = min(l.underWay[i].Seq, t.Seq)
-			return
-		}
-	}
-	l.underWay = append(l.underWay, t)
 }
