@@ -381,37 +381,30 @@ func senseless(device gpu.Device, request any) error {
 	if err := empty(request); err != nil {
 		return err
 	}
-	// The kernels of a batch are mostly one.
+	switch r := request.(type) {
+	case *messages.Append:
+		return issued(device, len(r.Steps), func(i int) messages.Ticket { return r.Steps[i].After })
+	case *messages.Commit:
+		return issued(device, len(r.Steps), func(i int) messages.Ticket { return r.Steps[i].After })
+	case *messages.Release:
+		return issued(device, len(r.Steps), func(i int) messages.Ticket { return r.Steps[i].After })
+	}
+	return nil
+}
+
+// issued refuses a ticket of n steps that no stream has issued. The kernels of a batch are mostly
+// one, so a ticket is looked up where it differs from the one before.
+func issued(device gpu.Device, n int, after func(step int) messages.Ticket) error {
 	known := messages.Ticket{}
-	issued := func(t messages.Ticket) error {
+	for i := range n {
+		t := after(i)
 		if t == known {
-			return nil
+			continue
 		}
 		if err := gpu.Known(device, t); err != nil {
 			return refusals.New(messages.ErrBadRequest, "After: %v", err)
 		}
 		known = t
-		return nil
-	}
-	switch r := request.(type) {
-	case *messages.Append:
-		for i := range r.Steps {
-			if err := issued(r.Steps[i].After); err != nil {
-				return err
-			}
-		}
-	case *messages.Commit:
-		for i := range r.Steps {
-			if err := issued(r.Steps[i].After); err != nil {
-				return err
-			}
-		}
-	case *messages.Release:
-		for i := range r.Steps {
-			if err := issued(r.Steps[i].After); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

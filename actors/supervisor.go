@@ -79,6 +79,7 @@ func (s *supervisor) Receive(ctx actor.Context) {
 // then stops them.
 func (s *supervisor) start(ctx actor.Context) error {
 	e := s.engine
+	own := e.settings.OwnGoroutines // else these actors run on the goroutines of their senders
 	if scheduler := e.settings.Scheduler; scheduler != nil {
 		e.background.schedule = scheduler.Schedule
 	}
@@ -98,12 +99,12 @@ func (s *supervisor) start(ctx actor.Context) error {
 	s.tree = t
 	var err error
 	freeName(e.system, ctx.Self().Id+"/coordinator")
-	if e.front, e.coordinator, err = s.child(ctx, "coordinator", c, &c.point); err != nil {
+	if e.front, e.coordinator, err = s.spawn(ctx, "coordinator", c, &c.point, own); err != nil {
 		return err
 	}
 	// The events actor and the store's before the tree, which is given their mailboxes.
 	log := &eventsActor{core: e.newEvents()}
-	if _, e.events, err = s.alone(ctx, "events", log, &log.point); err != nil {
+	if _, e.events, err = s.spawn(ctx, "events", log, &log.point, true); err != nil {
 		return err
 	}
 	t.coordinator, t.events, o.coordinator = e.coordinator, e.events, e.coordinator
@@ -112,10 +113,10 @@ func (s *supervisor) start(ctx actor.Context) error {
 			return err
 		}
 	}
-	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
+	if _, p.tree, err = s.spawn(ctx, "tree", t, &t.point, own); err != nil {
 		return err
 	}
-	if _, p.offloader, err = s.child(ctx, "offloader", o, &o.point); err != nil {
+	if _, p.offloader, err = s.spawn(ctx, "offloader", o, &o.point, own); err != nil {
 		return err
 	}
 	o.self = p.offloader
@@ -127,7 +128,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 		if observe := e.settings.OnPageTime; observe != nil {
 			a.sampler = newPageSampler(messages.PoolID(i), e.settings.PageSample, observe)
 		}
-		_, box, err := s.child(ctx, "pool:"+e.pools[i].Name, a, &a.point)
+		_, box, err := s.spawn(ctx, "pool:"+e.pools[i].Name, a, &a.point, own)
 		if err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	}
 	a.index = a.emptyIndex()
 	s.keeper = a
-	_, box, err := s.alone(ctx, "store", a, &a.point)
+	_, box, err := s.spawn(ctx, "store", a, &a.point, true)
 	a.self = box
 	t.store = box
 	if e.config.Cache.EventBufferMaxSize == 0 {
@@ -165,22 +166,8 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	return box, err
 }
 
-// child spawns one actor that runs on the goroutines of its senders.
-func (s *supervisor) child(
-	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point,
-) (*actor.PID, *mailbox.Mailbox, error) {
-	return s.spawn(ctx, name, a, point, s.engine.settings.OwnGoroutines)
-}
-
-// alone spawns an actor that has a goroutine of its own.
-func (s *supervisor) alone(
-	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point,
-) (*actor.PID, *mailbox.Mailbox, error) {
-	return s.spawn(ctx, name, a, point, true)
-}
-
 // spawn spawns one actor with the mailbox and dispatcher of package mailbox. The
-// shell outlives restarts; it is what knows the state.
+// shell outlives restarts; it is what knows the state. With own it has a goroutine of its own.
 func (s *supervisor) spawn(
 	ctx actor.Context, name string, a actor.Actor, point *failpoint.Point, own bool,
 ) (*actor.PID, *mailbox.Mailbox, error) {
