@@ -18,11 +18,12 @@ func (a *admission) fillResult(i int) {
 	it := &a.batch.items[i]
 	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
 	// From here on the reserve counts: until now the batch has counted it.
-	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
-		return sequence.PageCount(it.plans[p].reserve)
-	})
+	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched),
+		func(p int) sequence.PageCount {
+			return sequence.PageCount(it.plans[p].reserve)
+		})
 	sequence.Follow(s, m.Cursor)
-	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.missReason(it, m)
+	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.config.missReason(it, m)
 	// Prompts that are refused count by noteRefusal instead.
 	lost := a.lossOf(it, m)
 	a.pressure.noteMatch(m, int(s.Prompt), lost)
@@ -49,7 +50,8 @@ func (a *admission) fillResult(i int) {
 // lossOf finds why a prompt computes tokens again that it could have reused.
 func (a *admission) lossOf(it *prompt, m *protocol.MatchItem) (l loss) {
 	limit := a.config.reusable(int(it.sequence.Prompt))
-	if it.again || !a.config.Reuse || m.Matched >= a.config.wholeTokens(limit) || !a.stats.evicted() || sequence.HoldsSymbols(it.sequence) {
+	if it.again || !a.config.Reuse || m.Matched >= a.config.wholeTokens(limit) || !a.stats.evicted() ||
+		sequence.HoldsSymbols(it.sequence) {
 		return l
 	}
 	space, tokens := &it.sequence.Namespace, it.sequence.Tokens(0)[:limit]
@@ -112,7 +114,8 @@ func (a *admission) endRefused(it *prompt) {
 		return
 	}
 	// The arrays of the result stay for the next request that uses the record.
-	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
+	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0],
+		Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
 	a.out.end(it.sequence)
 	it.sequence = nil
 }
@@ -125,7 +128,8 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	if a.states.has(p) {
 		return a.stateReuse(it, p)
 	}
-	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone, Onboarded: pl.onboarded}
+	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone,
+		Onboarded: pl.onboarded}
 	blocks := a.config.blocks(int(it.sequence.Prompt))
 	switch {
 	// In a cross pool the blocks of the input count, and none is reused in part.
@@ -175,7 +179,8 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 	if a.config.Reuse {
 		m := &a.batch.match.Items[it.self]
 		s.PlanCheckpoints(sequence.CheckpointRule{
-			Reused: reused, Attention: it.states.attention, Interval: cmp.Or(a.config.CheckpointInterval, a.pressure.spacing.interval),
+			Reused: reused, Attention: it.states.attention, Interval: cmp.Or(a.config.CheckpointInterval,
+				a.pressure.spacing.interval),
 			Cut: m.Lacking && m.Reach > it.states.attention,
 		})
 		r.Checkpoints = append(r.Checkpoints, s.Checkpoints()...)
@@ -189,21 +194,22 @@ func (a *admission) fillInput(it *prompt) {
 	// A match of the whole input includes the padding of its last block, which is no token of
 	// the host.
 	it.result.Cross = &messages.CrossAdmitted{
-		ReusedTokens: min(m.Matched, int(s.Input.Length())), Table: it.result.Tables[a.cross.first][0], Ready: it.inputReady,
+		ReusedTokens: min(m.Matched, int(s.Input.Length())), Table: it.result.Tables[a.cross.first][0],
+		Ready: it.inputReady,
 	}
 }
 
 // missReason says how a prompt met the cache. What the attention pools could have given
 // counts as matched for all reasons but one: that a state was missing.
-func (a *shared) missReason(it *prompt, m *protocol.MatchItem) messages.MissReason {
+func (c *Config) missReason(it *prompt, m *protocol.MatchItem) messages.MissReason {
 	attention := it.states.attention
 	matched := max(m.Matched, attention)
 	switch {
-	case !a.config.Reuse:
+	case !c.Reuse:
 		return messages.ReasonDisabled
 	// A match that ends inside a block needs a block that ends there, so a checkpoint at
 	// the last boundary before is all that one could expect.
-	case m.Matched < attention && (m.Matched == 0 || m.Matched < a.config.wholeTokens(attention)):
+	case m.Matched < attention && (m.Matched == 0 || m.Matched < c.wholeTokens(attention)):
 		return messages.ReasonNoState
 	// Reach says how far the tree knows the prompt at all, in any pool; what lies between
 	// the match and the reach was lost by some pool.

@@ -42,7 +42,8 @@ func (e *extension) start(request any) {
 	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
-		it := b.enter(request.Sequence, request.After, result, func(s *sequence.Sequence) error { return e.validate(s, request) })
+		it := b.enter(request.Sequence, request.After, result,
+			func(s *sequence.Sequence) error { return e.validate(s, request) })
 		if it == nil {
 			continue
 		}
@@ -98,7 +99,8 @@ func (e *extension) takeStep(it *step) bool {
 			continue
 		}
 		takes = true
-		if refusal := e.lack(p, need, e.counts.available(p)-e.batch.taken[p], need+pagesIn(s.Table(p))); refusal != nil {
+		if refusal := e.pressure.lack(p, need, e.counts.available(p)-e.batch.taken[p],
+			need+pagesIn(s.Table(p))); refusal != nil {
 			e.refuse(it, refusal)
 			return false
 		}
@@ -111,7 +113,8 @@ func (e *extension) takeStep(it *step) bool {
 	for p := range e.decoder.end {
 		e.takeRewrites(it, p)
 		if n := e.entries(it, p) - len(s.Table(p)); n > 0 {
-			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: s.Table(p)})
+			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n,
+				Tenant: s.Tenant, Pages: s.Table(p)})
 			e.batch.taken[p] += n
 		}
 	}

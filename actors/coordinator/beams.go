@@ -22,7 +22,8 @@ func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
 		return refusals.New(messages.ErrBadRequest, "tokens for a sequence of beam width %d", width)
 	}
 	if len(r.Beams) != width {
-		return refusals.New(messages.ErrBadRequest, "%d beams for a sequence of beam width %d", len(r.Beams), width)
+		return refusals.New(messages.ErrBadRequest, "%d beams for a sequence of beam width %d",
+			len(r.Beams), width)
 	}
 	for _, b := range r.Beams {
 		if b.Parent < 0 || b.Parent >= width {
@@ -58,7 +59,8 @@ func (e *extension) takeBeams(it *step) bool {
 		// Every beam writes its own token, so each needs a page of its own for a block that
 		// begins, and a copy of a block that it shares with another beam.
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
-		if refusal := e.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed[p], need); refusal != nil {
+		if refusal := e.pressure.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed[p],
+			need); refusal != nil {
 			e.refuse(it, refusal)
 			return false
 		}
@@ -83,7 +85,8 @@ func (e *extension) takeBeams(it *step) bool {
 // that their beams will write to.
 func (it *step) firstExchanged() int {
 	for parent := range it.sequence.Width() {
-		if !slices.ContainsFunc(it.request.Beams, func(b messages.BeamStep) bool { return b.Parent == parent }) {
+		if !slices.ContainsFunc(it.request.Beams,
+			func(b messages.BeamStep) bool { return b.Parent == parent }) {
 			return 0
 		}
 	}
@@ -92,7 +95,9 @@ func (it *step) firstExchanged() int {
 
 // followParents works out who holds these pages after the beams followed their
 // parents, and how many pages no one holds then.
-func (e *extension) followParents(it *step, p int, chosen []int) (now map[messages.PageID]protocol.Share, freed int) {
+func (e *extension) followParents(
+	it *step, p int, chosen []int,
+) (now map[messages.PageID]protocol.Share, freed int) {
 	// A page may be in the tables of several parents: its references change once for each.
 	now = map[messages.PageID]protocol.Share{}
 	for j, table := range it.sequence.Tables(p) {
@@ -120,7 +125,9 @@ func (e *extension) followParents(it *step, p int, chosen []int) (now map[messag
 
 // findBeamRewrites lists the pages that beams must copy, in order of beams, and
 // returns their number.
-func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID]protocol.Share) int {
+func (e *extension) findBeamRewrites(
+	it *step, p int, shares map[messages.PageID]protocol.Share,
+) int {
 	s, pages := it.sequence, &it.pools[p]
 	pages.copies = pages.copies[:0]
 	// In the order of the beams: fillBeams gives the pages out in the same order.
@@ -132,7 +139,8 @@ func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID
 			page := table[block]
 			share := shares[page]
 			if heldByOthers(share) {
-				pages.copies = append(pages.copies, pageRewrite{beam: i, block: block, from: page, to: messages.NoPage})
+				pages.copies = append(pages.copies, pageRewrite{beam: i, block: block, from: page,
+					to: messages.NoPage})
 				// The beam that copies gives its reference up: the last holder keeps the page and
 				// copies nothing.
 				share.References--

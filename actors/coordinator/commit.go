@@ -39,7 +39,7 @@ func (c *commit) start(request any) {
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
 		it := b.enter(request.Sequence, request.After, result, func(s *sequence.Sequence) error {
-			return b.validateCommit(s, request.Computed, int(s.Length()))
+			return b.config.validateCommit(s, request.Computed, int(s.Length()))
 		})
 		if it == nil {
 			continue
@@ -81,9 +81,10 @@ func (c *commit) committed() {
 
 // offer is what a sequence offers to the tree. Some of its pages may cache a block already.
 type offer struct {
-	from, to int                 // blocks whose pages are asked about; none if from ≥ to
-	op       int                 // the operation that asks, the same in all pools
-	tables   [][]messages.PageID // by pool, without pages that cache a block; nil: those of the sequence
+	from, to int // blocks whose pages are asked about; none if from ≥ to
+	op       int // the operation that asks, the same in all pools
+	// by pool, without pages that cache a block; nil: those of the sequence
+	tables [][]messages.PageID
 }
 
 // asks tells whether the pools have to be asked.

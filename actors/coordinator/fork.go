@@ -72,7 +72,8 @@ func (f *fork) start(request any) {
 			// about when those before it have been counted.
 			made += step.Count
 			s.Stamps.Touch(f.kernel.stamp)
-			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count, ops: f.take(s, step.Count)})
+			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count,
+				ops: f.take(s, step.Count)})
 		}
 	}
 	switch {
@@ -93,7 +94,7 @@ func (f *fork) start(request any) {
 // writes to them, so only the step that writes can lack one.
 func (f *fork) checkCapacity(n int) error {
 	for p := f.states.first; p < f.states.end; p++ {
-		if refusal := f.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
+		if refusal := f.pressure.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
 			f.pressure.noteRefusal(refusal)
 			return refusal
 		}
@@ -128,13 +129,15 @@ func (f *fork) copy() {
 			// The lists of a question are by pool, so attention pools have an empty one.
 			var written []messages.PageID
 			if f.states.has(p) {
-				own, pages := it.sequence.StateAfter(p, it.sequence.Computed()), f.out.pools.op(p, it.ops[p]).Pages
+				own, pages := it.sequence.StateAfter(p, it.sequence.Computed()),
+					f.out.pools.op(p, it.ops[p]).Pages
 				f.stats.allocated(p, it.n)
 				for k, page := range pages {
 					// The working page is one state and has no tokens: it is copied whole. The
 					// lists of the answer are by PoolID, with NoPage for pools that have no
 					// working page.
-					f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock, To: page, Tokens: f.config.TokensPerBlock})
+					f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock,
+						To: page, Tokens: f.config.TokensPerBlock})
 					for len(it.result.Working[k]) < p {
 						it.result.Working[k] = append(it.result.Working[k], messages.NoPage)
 					}
@@ -162,7 +165,8 @@ func (f *fork) copied() {
 		for p := f.states.first; p < f.states.end; p++ {
 			for _, c := range f.out.move.pool(p).Copies {
 				if c.Failed && slices.Contains(f.out.pools.op(p, it.ops[p]).Pages, c.To) {
-					it.result.Err = refusals.New(messages.ErrInternal, "a copy into the working page of a fork failed")
+					it.result.Err = refusals.New(messages.ErrInternal,
+						"a copy into the working page of a fork failed")
 				}
 			}
 		}
@@ -197,7 +201,8 @@ func (f *fork) dropWorking(it *forkItem) {
 		for _, working := range it.result.Working {
 			pages = append(pages, working[p])
 		}
-		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Usage.Use()})
+		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages,
+			Use: it.sequence.Usage.Use()})
 	}
 	it.result.Working = nil
 }
@@ -232,14 +237,16 @@ func validateFork(s *sequence.Sequence, n, made int) error {
 	// The bound is of the whole request: it keeps one request from growing the engine
 	// without limit.
 	case n < 1 || n > MaxForks-made:
-		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n,
+			MaxForks-made)
 	// Also of a prompt whose further beams come with the end of its last chunk.
 	case s.Beams() > 1:
 		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
 	// Until then a prompt in chunks has a reserve, which covers one sequence and not its forks;
 	// and the input of an encoder is not in its pages.
 	case !s.PromptComputed():
-		return refusals.New(messages.ErrBadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+		return refusals.New(messages.ErrBadRequest,
+			"fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func (l *lookup) unclaimed() {
 // it in host memory only.
 func (l *lookup) count() {
 	f, m := &l.request.Found, l.batch.matchOf(0)
-	l.request.MissReason = l.missReason(&l.batch.items[0], m)
+	l.request.MissReason = l.config.missReason(&l.batch.items[0], m)
 	tpb := l.config.TokensPerBlock
 	f.MatchedTokens, f.AttentionTokens = m.Matched, l.batch.items[0].states.attention
 	// A look at every block and pool is spared when host memory holds nothing.

@@ -6,8 +6,6 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/internal/refusals"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
@@ -23,37 +21,14 @@ type pageCounts struct {
 
 func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	n := len(config.Pools)
-	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n), sequences: sequences, names: config.poolNames()}
+	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n),
+		sequences: sequences, names: config.poolNames()}
 	// As every pool and the offloader say it themselves before the first message.
 	for p, count := range config.Counts {
 		c.device[p].TierPages = inspect.TierPages{Total: count.Primary, Free: count.Primary}
 		c.host[p] = inspect.TierPages{Total: count.Secondary, Free: count.Secondary}
 	}
 	return c
-}
-
-// shortage is what a request lacks of a pool: the pages that it takes and those that it holds,
-// or would reuse, besides, and those that are available.
-type shortage struct{ pool, need, held, available int }
-
-// outOfPages refuses a request that lacks pages: for ever if the pool cannot have what the request
-// needs in all.
-func (s *shared) outOfPages(l shortage) *messages.Refusal {
-	name, total, most := s.config.Pools[l.pool].Name, s.counts.device[l.pool].Total, s.pressure.most(l.pool)
-	r := refusals.OutOfPages(name, l.need, l.available)
-	r.Total, r.Never = total, l.need+l.held > most
-	if !r.Never {
-		return r
-	}
-	beside, limit := "", fmt.Sprintf("has %d", total)
-	if l.held > 0 {
-		beside = fmt.Sprintf(" beside the %d held,", l.held)
-	}
-	if most > total {
-		limit = fmt.Sprintf("can have %d", most)
-	}
-	r.Message = fmt.Sprintf("pool %s needs %d pages%s and %s", name, l.need, beside, limit)
-	return r
 }
 
 // available is the pages of a pool that may still be taken:
@@ -64,16 +39,6 @@ func (s *shared) outOfPages(l shortage) *messages.Refusal {
 // result is below 0 when others claim what a prompt in chunks has taken itself.
 func (c *pageCounts) available(p int) int {
 	return c.device[p].Total - c.device[p].Held - c.reserved(p)
-}
-
-// lack is the refusal of a request for pages, of which the pool has fewer available; nil if it has
-// enough. In all the request would hold so many pages.
-func (s *shared) lack(p, need, available, all int) *messages.Refusal {
-	if available = max(0, available); need <= available {
-		return nil
-	}
-	held := max(0, all-need)
-	return s.outOfPages(shortage{pool: p, need: need, held: held, available: available})
 }
 
 // reserved is the pages that prompts in chunks have reserved in a pool.
@@ -107,14 +72,17 @@ func (c *pageCounts) check() error {
 	var problems []error
 	for p, n := range c.device {
 		if n.Used+n.Cached+n.Free != n.Total {
-			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages", c.names[p], n.Used, n.Cached, n.Free, n.Total))
+			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages",
+				c.names[p], n.Used, n.Cached, n.Free, n.Total))
 		}
 		// Covered pages are used and not held, never the other way round.
 		if n.Held > n.Used {
-			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.names[p], n.Held, n.Used))
+			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.names[p],
+				n.Held, n.Used))
 		}
 		if h := c.host[p]; h.Used+h.Cached+h.Free != h.Total {
-			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages", c.names[p], h.Used, h.Cached, h.Free, h.Total))
+			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages",
+				c.names[p], h.Used, h.Cached, h.Free, h.Total))
 		}
 	}
 	return errors.Join(problems...)
@@ -123,7 +91,8 @@ func (c *pageCounts) check() error {
 // draw gives the counts of one pool on a line.
 func (c *pageCounts) draw(p int) string {
 	n, h := c.device[p], c.host[p]
-	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.names[p], n.Used, n.Cached, n.Free, n.Held, c.reserved(p))
+	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.names[p], n.Used,
+		n.Cached, n.Free, n.Held, c.reserved(p))
 	if h.Total > 0 {
 		s += fmt.Sprintf("; host: %d used, %d cached, %d free", h.Used, h.Cached, h.Free)
 	}

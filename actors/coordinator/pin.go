@@ -101,7 +101,7 @@ func (n *pin) inspected() {
 				}
 			}
 		}
-		if refusal := n.lack(p, need, n.counts.available(p), need); refusal != nil {
+		if refusal := n.pressure.lack(p, need, n.counts.available(p), need); refusal != nil {
 			n.request.Err = refusal
 			// The sequence has only carried the tokens.
 			n.batch.end()

@@ -187,17 +187,17 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		need := b.need(it, p)
 		if crowded {
-			return b.outOfPages(shortage{
+			return b.pressure.outOfPages(shortage{
 				pool: p, need: need, held: it.plans[p].claimed, available: max(0, available),
 			})
 		}
-		if refusal := b.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
+		if refusal := b.pressure.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
 			return refusal
 		}
 		// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 		// its claims back: where it needs no page, it lacks none.
 		if available < 0 && !b.storedOnly {
-			return b.lack(p, -available, 0, 0)
+			return b.pressure.lack(p, -available, 0, 0)
 		}
 	}
 	return nil
@@ -208,10 +208,10 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
-			return b.lack(p, need, 0, need+it.plans[p].claimed)
+			return b.pressure.lack(p, need, 0, need+it.plans[p].claimed)
 		}
 	}
-	return b.lack(0, 1, 0, 1)
+	return b.pressure.lack(0, 1, 0, 1)
 }
 
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch
@@ -257,7 +257,8 @@ func (b *promptBatch) reserve(i int) {
 			b.noteOnboards(i, p)
 		}
 		b.claims.reserved[p] += b.need(it, p)
-		if it.reuse == messages.PartialCopy && p < b.self.end || b.states.has(p) && b.copiesCheckpoint(i) {
+		if it.reuse == messages.PartialCopy && p < b.self.end ||
+			b.states.has(p) && b.copiesCheckpoint(i) {
 			b.claims.copies[p]++
 		}
 	}

@@ -3,10 +3,12 @@ package coordinator
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -237,6 +239,40 @@ func (d *poolPressure) most(p int) int {
 	return max(total, min(pages, total+d.room(p)))
 }
 
+// shortage is what a request lacks of a pool: the pages that it takes and those that it holds,
+// or would reuse, besides, and those that are available.
+type shortage struct{ pool, need, held, available int }
+
+// outOfPages refuses a request that lacks pages: for ever if the pool cannot have what the request
+// needs in all.
+func (d *poolPressure) outOfPages(l shortage) *messages.Refusal {
+	name, total, most := d.config.Pools[l.pool].Name, d.held.device[l.pool].Total, d.most(l.pool)
+	r := refusals.OutOfPages(name, l.need, l.available)
+	r.Total, r.Never = total, l.need+l.held > most
+	if !r.Never {
+		return r
+	}
+	beside, limit := "", fmt.Sprintf("has %d", total)
+	if l.held > 0 {
+		beside = fmt.Sprintf(" beside the %d held,", l.held)
+	}
+	if most > total {
+		limit = fmt.Sprintf("can have %d", most)
+	}
+	r.Message = fmt.Sprintf("pool %s needs %d pages%s and %s", name, l.need, beside, limit)
+	return r
+}
+
+// lack is the refusal of a request for pages, of which the pool has fewer available; nil if it has
+// enough. In all the request would hold so many pages.
+func (d *poolPressure) lack(p, need, available, all int) *messages.Refusal {
+	if available = max(0, available); need <= available {
+		return nil
+	}
+	held := max(0, all-need)
+	return d.outOfPages(shortage{pool: p, need: need, held: held, available: available})
+}
+
 // total is the bytes of device memory that the self pools have now.
 func (d *poolPressure) total() (bytes int64) {
 	for p := range d.pools {
@@ -312,14 +348,16 @@ func (d *poolPressure) evicting() (low, high int) {
 		now := d.stats.pool(p).Evicted
 		pressure[p] = float64(now-d.evicted[p]) / float64(d.held.device[p].Total)
 		d.evicted[p] = now
-		if pressure[p] < pressure[low] || pressure[p] == pressure[low] && d.held.device[p].Free > d.held.device[low].Free {
+		if pressure[p] < pressure[low] || pressure[p] == pressure[low] &&
+			d.held.device[p].Free > d.held.device[low].Free {
 			low = p
 		}
 	}
 	high = d.growing(pressure)
 	// State pools evict all the time, mostly checkpoints that longer ones have replaced. That
 	// is no demand.
-	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() && d.config.tokenPools() > 0 {
+	if pressure[low] > 0 || pressure[high] == 0 || high >= d.config.tokenPools() &&
+		d.config.tokenPools() > 0 {
 		return 0, 0
 	}
 	return low, high

@@ -84,14 +84,16 @@ func (r *release) validate(s *sequence.Sequence, request *messages.ReleaseStep) 
 	case request.Computed == 0:
 		return nil
 	case request.Discard:
-		return refusals.New(messages.ErrBadRequest, "a release that commits %d tokens and discards them", request.Computed)
+		return refusals.New(messages.ErrBadRequest, "a release that commits %d tokens and discards them",
+			request.Computed)
 	}
-	return r.validateCommit(s, request.Computed, int(s.Length()))
+	return r.config.validateCommit(s, request.Computed, int(s.Length()))
 }
 
 // enter adds a sequence that runs.
 func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
-	it := releaseItem{sequence: s, request: request, computed: max(int(s.Computed()), request.Computed), committed: s.Usage.Use()}
+	it := releaseItem{sequence: s, request: request, computed: max(int(s.Computed()),
+		request.Computed), committed: s.Usage.Use()}
 	if it.committed == 0 {
 		it.committed = r.uses.next()
 	}
@@ -211,7 +213,8 @@ func (r *release) stored() {
 // committed to the end of a block: then the tree need not be asked.
 func (r *release) settled(it *releaseItem) bool {
 	s := it.sequence
-	return sequence.Settled(s) && it.computed == int(s.Computed()) && s.Input.Computed() == 0 && r.states.empty()
+	return sequence.Settled(s) && it.computed == int(s.Computed()) && s.Input.Computed() == 0 &&
+		r.states.empty()
 }
 
 // input is how much of the encoder's input is computed when an item ends: the first commit

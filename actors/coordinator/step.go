@@ -52,17 +52,19 @@ type step struct {
 // stepPages is what a step takes in one pool. The tables of all beams have the length before:
 // beams differ in their pages and tokens and have equally many of them.
 type stepPages struct {
-	copies []pageRewrite       // copies on write
-	copyOp int                 // the operation that takes their pages, −1: none
-	fresh  int                 // the operation that takes new pages, −1: none
-	before int                 // length of the table before the step
-	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
-	next   []messages.PageID   // the table with the pages of the next chunk; nil: it takes none
+	copies []pageRewrite // copies on write
+	copyOp int           // the operation that takes their pages, −1: none
+	fresh  int           // the operation that takes new pages, −1: none
+	before int           // length of the table before the step
+	// the tables before it, by beam; nil: they follow from copies and before
+	old  [][]messages.PageID
+	next []messages.PageID // the table with the pages of the next chunk; nil: it takes none
 }
 
 func newStepBatch(parts *shared) *stepBatch {
 	n := len(parts.config.Pools)
-	b := &stepBatch{shared: parts, taken: make([]int, n), shares: make([]map[messages.PageID]protocol.Share, n)}
+	b := &stepBatch{shared: parts, taken: make([]int, n),
+		shares: make([]map[messages.PageID]protocol.Share, n)}
 	for p := range b.shares {
 		b.shares[p] = map[messages.PageID]protocol.Share{}
 	}
@@ -91,7 +93,8 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	for p := range pools {
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
 	}
-	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Usage.Use(), pools: pools}
+	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Usage.Use(),
+		pools: pools}
 	s.Stamps.Touch(b.kernel.stamp)
 	return it
 }
@@ -103,7 +106,10 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 // its sequence as it was, and the others go on. The kernel that it names is noted all the
 // same: it runs on the pages that the sequence holds, lost or not, and the next owner of
 // those must wait for it.
-func (b *stepBatch) enter(id messages.SequenceID, after messages.Ticket, result *messages.StepResult, validate func(*sequence.Sequence) error) *step {
+func (b *stepBatch) enter(
+	id messages.SequenceID, after messages.Ticket, result *messages.StepResult,
+	validate func(*sequence.Sequence) error,
+) *step {
 	result.Sequence = id
 	s, err := b.sequences.FindOnce(id, b.kernel.stamp)
 	if err == nil {
@@ -131,7 +137,8 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 	list = list[:n]
 	for i := range list {
 		list[i] = messages.StepResult{
-			NewPages: sequence.Reopen(list[i].NewPages[:0], pools), Placed: list[i].Placed[:0], Ready: list[i].Ready[:0],
+			NewPages: sequence.Reopen(list[i].NewPages[:0], pools), Placed: list[i].Placed[:0],
+			Ready: list[i].Ready[:0],
 		}
 	}
 	return list
@@ -169,13 +176,14 @@ func pagesIn(table []messages.PageID) (n int) {
 }
 
 // validateCommit checks that the first n tokens may be committed, of length.
-func (p *shared) validateCommit(s *sequence.Sequence, n, length int) error {
+func (c *Config) validateCommit(s *sequence.Sequence, n, length int) error {
 	// The first case that holds is the refusal; the order goes from what can never be right
 	// to what is only too early.
 	computed, prompt := int(s.Computed()), int(s.Prompt)
 	switch {
 	case n < computed:
-		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: %d are computed already", n, computed)
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: %d are computed already", n,
+			computed)
 	case n > length:
 		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the sequence has %d", n, length)
 	// Behind the prompt any length may be committed: tokens come one by one.
@@ -183,11 +191,13 @@ func (p *shared) validateCommit(s *sequence.Sequence, n, length int) error {
 		return nil
 	// The pages behind the chunk have not been taken yet.
 	case s.Chunked() && n > int(s.ChunkEnd()):
-		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the chunk ends at %d", n, s.ChunkEnd())
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the chunk ends at %d", n,
+			s.ChunkEnd())
 	// A block of the prompt is stored when it is whole; half of one would be stored with the
 	// next commit, under a retention that the first one has spent.
-	case n < prompt && n%p.config.TokensPerBlock != 0:
-		return refusals.New(messages.ErrBadRequest, "commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
+	case n < prompt && n%c.TokensPerBlock != 0:
+		return refusals.New(messages.ErrBadRequest,
+			"commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
 	}
 	return nil
 }
@@ -231,27 +241,31 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 		return err
 	}
 	if r.DraftStates < 0 || r.DraftStates > 0 && e.states.empty() {
-		return refusals.New(messages.ErrBadRequest, "%d draft states for a model with %d state pools", r.DraftStates, e.states.end-e.states.first)
+		return refusals.New(messages.ErrBadRequest, "%d draft states for a model with %d state pools",
+			r.DraftStates, e.states.end-e.states.first)
 	}
 	// Tokens are sampled from the logits of the prompt's last token, so they cannot come
 	// before it is computed. Pages of later chunks are not there yet, either.
 	if !s.PromptComputed() {
-		return refusals.New(messages.ErrBadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+		return refusals.New(messages.ErrBadRequest,
+			"append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
 	s.Stamps.Touch(e.kernel.stamp) // its values are right: a second step is one too many
 	// Checked here and not with the tokens: the bound depends on what the sequence has.
 	length := int(s.Length()) + added
 	if length > e.config.MaxSeqLen {
-		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
+		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", length,
+			e.config.MaxSeqLen)
 	}
 	if r.Computed != 0 {
-		if err := e.batch.validateCommit(s, r.Computed, length); err != nil {
+		if err := e.config.validateCommit(s, r.Computed, length); err != nil {
 			return err
 		}
 	}
 	// One more than the pages of drafts: the state after the last goes to the working page.
 	if n := length - max(int(s.Computed()), r.Computed); r.DraftStates > 0 && n > r.DraftStates+1 {
-		return refusals.New(messages.ErrBadRequest, "%d draft states for %d tokens that are not computed", r.DraftStates, n)
+		return refusals.New(messages.ErrBadRequest, "%d draft states for %d tokens that are not computed",
+			r.DraftStates, n)
 	}
 	return nil
 }
