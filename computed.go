@@ -16,7 +16,9 @@ import (
 // A shorter prompt that begins like this one finds few blocks in a pool with a window, often none,
 // and matches no further. A host that has the keys and values of all blocks uses Admit, which takes
 // all pages. The request counts in no statistics of admissions.
-func (e *Engine) AdmitComputed(ctx context.Context, r AdmitRequest) (*Sequence, []MissingPage, error) {
+func (e *Engine) AdmitComputed(
+	ctx context.Context, r AdmitRequest,
+) (*Sequence, []MissingPage, error) {
 	a, err := actors.HandoversOf(e.below).AdmitComputed(ctx, r)
 	if err != nil {
 		return nil, nil, err

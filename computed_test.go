@@ -66,7 +66,8 @@ func TestAdmitComputed(t *testing.T) {
 func TestAdmitComputedRefuses(t *testing.T) {
 	e := storedOnlyEngine(t, 8, false)
 	for _, r := range []kvactor.AdmitRequest{
-		{}, {Tokens: count(4, 1), BeamWidth: 2}, {Tokens: count(4, 1), ChunkTokens: 4}, {Tokens: count(4, 1), StoredOnly: true},
+		{}, {Tokens: count(4, 1), BeamWidth: 2}, {Tokens: count(4, 1), ChunkTokens: 4},
+		{Tokens: count(4, 1), StoredOnly: true},
 		{Tokens: []kvactor.Token{-1}},
 	} {
 		_, _, err := e.AdmitComputed(t.Context(), r)

@@ -26,7 +26,8 @@ func TestInputsOfTheCrossPool(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer shut(t, e)
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2}, Encoder: make([]kvactor.Token, 6)})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2},
+		Encoder: make([]kvactor.Token, 6)})
 	require.NoError(t, err)
 	var in kvactor.Inputs
 	in.Fill(e, []kvactor.Query{{Sequence: s}})

@@ -21,7 +21,8 @@ func BenchmarkDecodeStep(b *testing.B) {
 			cache := kvactor.DefaultCache()
 			cache.EnableBlockReuse = false
 			e, err := kvactor.Open(kvactor.Config{
-				Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: longest},
+				Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+					MaxSeqLen: longest},
 				Cache: cache, Pages: []kvactor.PageCounts{{Primary: 256 * batch}}, Device: device,
 			})
 			require.NoError(b, err)

@@ -177,7 +177,9 @@ func (e *Engine) Validate(r AdmitRequest) error { return e.below.Validate(r) }
 
 // Lookup returns how many tokens of a prefix an admission would reuse now, and on which
 // tier they are. It changes nothing, not even when a block was last used.
-func (e *Engine) Lookup(ctx context.Context, p Prefix) (Found, error) { return e.below.Lookup(ctx, p) }
+func (e *Engine) Lookup(ctx context.Context, p Prefix) (Found, error) {
+	return e.below.Lookup(ctx, p)
+}
 
 // Prefetch copies the blocks of a prefix to the device that are only in host memory, all
 // or none (ErrOutOfPages), and returns the number of pages, over all pools. It does not

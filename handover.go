@@ -60,7 +60,9 @@ func (e *Engine) Import(ctx context.Context, r io.Reader) (*Imported, error) {
 // the receiver lacks are sent. It returns when the receiver has acknowledged the sequence, and
 // holds the pages until then: the Exported that it returns only counts, and needs no Release. The
 // sequence may go on here, meanwhile and afterwards, until it is released.
-func (e *Engine) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*Exported, error) {
+func (e *Engine) Send(
+	ctx context.Context, s *Sequence, connection io.ReadWriter,
+) (*Exported, error) {
 	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err
 	}
@@ -86,13 +88,16 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 	}
 	s.await(m.Ready, 0)
 	if len(m.Encoder) > 0 {
-		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder), Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
+		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder),
+			Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
 	}
 	e.mu.Lock()
 	e.enter(s)
 	e.mu.Unlock()
 	return &Imported{
-		Sequence: s, Encoder: m.Encoder, EncoderItems: m.EncoderItems, EncoderRetention: m.EncoderRetention, Namespace: m.Namespace, Session: m.Session, Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,
+		Sequence: s, Encoder: m.Encoder, EncoderItems: m.EncoderItems,
+		EncoderRetention: m.EncoderRetention, Namespace: m.Namespace, Session: m.Session,
+		Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,
 		Pages: m.Pages, SharedPages: m.SharedPages, Bytes: m.Bytes,
 	}, nil
 }

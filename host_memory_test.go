@@ -31,7 +31,8 @@ func (c countingDevice) CreatePool(s gpu.PoolSpec) (gpu.Pool, error) {
 	return c.Device.CreatePool(s)
 }
 
-var eightHeads = kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: kvactor.Float16, MaxSeqLen: 4096}
+var eightHeads = kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: kvactor.Float16,
+	MaxSeqLen: 4096}
 
 // An engine takes host_cache_size of host memory, with copies ahead of demand and a store, on
 // each rank, and says what it is for.
@@ -61,7 +62,8 @@ func TestHostMemory(t *testing.T) {
 					var log strings.Builder
 					options := []actors.Option{actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}
 					if store {
-						options = append(options, actors.WithStore(actors.StoreConfig{Store: new(stores.Memory), Model: "m"}))
+						options = append(options,
+							actors.WithStore(actors.StoreConfig{Store: new(stores.Memory), Model: "m"}))
 					}
 					e, err := kvactor.Open(kvactor.Config{Model: share, Cache: cache, Device: device}, options...)
 					require.NoError(t, err)
@@ -86,7 +88,8 @@ func TestHostMemory(t *testing.T) {
 func TestDeviceBytesAfterResize(t *testing.T) {
 	d, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	require.NoError(t, err)
-	e, err := kvactor.Open(kvactor.Config{Model: eightHeads, Device: d, Pages: []kvactor.PageCounts{{Primary: 40}}})
+	e, err := kvactor.Open(kvactor.Config{Model: eightHeads, Device: d,
+		Pages: []kvactor.PageCounts{{Primary: 40}}})
 	require.NoError(t, err)
 	defer shut(t, e)
 	for _, pages := range []int{40, 12, 30} {
@@ -135,7 +138,8 @@ func TestMetadata(t *testing.T) {
 	require.NoError(t, err)
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = tpb
-	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 1, DType: kvactor.Int8, MaxSeqLen: 1 << 16}
+	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 1, DType: kvactor.Int8,
+		MaxSeqLen: 1 << 16}
 	counts := []kvactor.PageCounts{{Primary: pages, Secondary: hostPages}}
 	before := heap()
 	e, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device, Pages: counts})

@@ -34,7 +34,8 @@ func (q *Query) wrong(e *Engine) string {
 	case s.tokens == nil:
 		return fmt.Sprintf(": sequence %v has been released", s.id)
 	case q.end() < s.computed || q.end() > s.length:
-		return fmt.Sprintf(": tokens [%d, %d) of sequence %v with %d", s.computed, q.end(), s.id, s.length)
+		return fmt.Sprintf(": tokens [%d, %d) of sequence %v with %d", s.computed, q.end(), s.id,
+			s.length)
 	default:
 		return ""
 	}
@@ -82,9 +83,10 @@ type Inputs struct {
 	CachedTokens     []int32      // [row]: tokens whose keys and values are in the pages already
 	PromptLengths    []int32      // [row]: tokens of the sequence's prompt
 	LocalSlots       []int32      // [row]: Slot of the sequence, −1 for rows that pad
-	QueryStarts      []int32      // [row+1]: the row's first new token among all; the last is their number
-	Positions        []int32      // [new token]: its position in its sequence
-	Ready            []Ticket     // what the kernel must wait for
+	// [row+1]: the row's first new token among all; the last is their number
+	QueryStarts []int32
+	Positions   []int32  // [new token]: its position in its sequence
+	Ready       []Ticket // what the kernel must wait for
 
 	order    []int32 // indices of the queries in the order of the rows
 	reserved struct{ rows, tokens, blocks int }
@@ -92,9 +94,9 @@ type Inputs struct {
 
 // PoolInputs are the page tables of a batch in one pool.
 type PoolInputs struct {
-	// BlockTables has a row of Stride blocks for each row of the batch, as integers of 32 bits:
-	// block b of row r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window
-	// has passed.
+	// BlockTables has a row of Stride blocks for each row of the batch, as integers of 32 bits: block
+	// b of row r is BlockTables[r*Stride+b], NoPage behind the end of a row, and where the window has
+	// passed.
 	BlockTables []PageID
 	Stride      int
 	// Slots says for each new token where its keys and values are written: page ×
@@ -115,9 +117,9 @@ type PoolInputs struct {
 }
 
 // Reserve fixes the shape of what later Fills make, for graphs that are captured once: every slice
-// keeps its address, each row has so many blocks, and rows and tokens that a batch lacks are padded.
-// A row that pads has length 0 and no page, a token that pads has slot −1. Fill panics if a batch
-// is larger.
+// keeps its address, each row has so many blocks, and rows and tokens that a batch lacks are
+// padded. A row that pads has length 0 and no page, a token that pads has slot −1. Fill panics if a
+// batch is larger.
 func (in *Inputs) Reserve(e *Engine, rows, tokens, blocks int) {
 	in.reserved.rows, in.reserved.tokens, in.reserved.blocks = rows, tokens, blocks
 	for _, of := range in.byRow() {
@@ -129,7 +131,8 @@ func (in *Inputs) Reserve(e *Engine, rows, tokens, blocks int) {
 		in.Pools[p] = PoolInputs{BlockTables: make([]PageID, 0, rows*blocks)}
 		if e.pools[p].Kind == windows.KindAttention {
 			in.Pools[p].Slots = make([]int64, 0, tokens)
-			in.Pools[p].PageIndptr, in.Pools[p].LastPageLengths = make([]int32, 0, rows+1), make([]int32, 0, rows)
+			in.Pools[p].PageIndptr, in.Pools[p].LastPageLengths = make([]int32, 0, rows+1),
+				make([]int32, 0, rows)
 			in.Pools[p].PageIndices = make([]PageID, 0, rows*blocks)
 		}
 	}
@@ -151,7 +154,8 @@ func (in *Inputs) Fill(e *Engine, queries []Query) {
 	for _, of := range in.byRow() {
 		*of = (*of)[:0]
 	}
-	in.QueryStarts, in.Positions, in.Ready = append(in.QueryStarts[:0], 0), in.Positions[:0], in.Ready[:0]
+	in.QueryStarts, in.Positions, in.Ready = append(in.QueryStarts[:0], 0), in.Positions[:0],
+		in.Ready[:0]
 	for i := range queries {
 		q := &queries[i]
 		if wrong := q.wrong(e); wrong != "" {
@@ -285,7 +289,8 @@ func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
 		}
 	}
 	if in.reserved.rows > 0 && pool.Stride > in.reserved.blocks {
-		panic(fmt.Sprintf("kvactor: %d blocks in inputs reserved for %d", pool.Stride, in.reserved.blocks))
+		panic(fmt.Sprintf("kvactor: %d blocks in inputs reserved for %d", pool.Stride,
+			in.reserved.blocks))
 	}
 	pool.BlockTables, pool.Slots = pool.BlockTables[:0], pool.Slots[:0]
 	pool.PageIndptr, pool.PageIndices = pool.PageIndptr[:0], pool.PageIndices[:0]
@@ -305,7 +310,8 @@ func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
 		}
 	}
 	if in.reserved.rows > 0 {
-		pool.pad(in.reserved.rows-in.NumRows, in.reserved.tokens-in.NumTokens, shape.Kind == windows.KindAttention)
+		pool.pad(in.reserved.rows-in.NumRows, in.reserved.tokens-in.NumTokens,
+			shape.Kind == windows.KindAttention)
 	}
 }
 

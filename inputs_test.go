@@ -30,7 +30,9 @@ func (c *kernelCache) Write(row int, part attention.Part, _, position int, x []f
 	c.rows[slot] = kept
 }
 
-func (c *kernelCache) Read(_ []float32, row int, part attention.Part, _, position, _ int) ([]float32, int) {
+func (c *kernelCache) Read(
+	_ []float32, row int, part attention.Part, _, position, _ int,
+) ([]float32, int) {
 	pool := &c.in.Pools[c.pool]
 	page := pool.BlockTables[row*pool.Stride+position/c.tpb]
 	if c.flashInfer {
@@ -54,13 +56,16 @@ func numbers(history []kvactor.Token) []float32 {
 }
 
 // attended computes what a kernel that takes these inputs gives for every new token.
-func attended(t *testing.T, in *kvactor.Inputs, cache attention.Cache, texts [][]kvactor.Token) []float32 {
+func attended(
+	t *testing.T, in *kvactor.Inputs, cache attention.Cache, texts [][]kvactor.Token,
+) []float32 {
 	t.Helper()
 	layer := attention.Layer{Heads: 1, KVHeads: 1, HeadDim: 8}
 	meta := attention.Metadata{NumContexts: in.NumContexts}
 	var qkv []float32
 	for row := range in.NumRows {
-		s := attention.Sequence{Prompt: int(in.PromptLengths[row]), Cached: int(in.CachedTokens[row]), New: int(in.QueryLengths[row])}
+		s := attention.Sequence{Prompt: int(in.PromptLengths[row]), Cached: int(in.CachedTokens[row]),
+			New: int(in.QueryLengths[row])}
 		meta.Sequences = append(meta.Sequences, s)
 		for i := range s.New {
 			qkv = append(qkv, numbers(texts[row][:s.Cached+i+1])...)
@@ -71,7 +76,8 @@ func attended(t *testing.T, in *kvactor.Inputs, cache attention.Cache, texts [][
 	workers := attention.NewWorkers(1)
 	defer workers.Close()
 	out := make([]float32, in.NumTokens*8)
-	require.NoError(t, attention.NewKernel(workers).Forward(&layer, &plan, cache, attention.Packed(qkv, &layer), out))
+	require.NoError(t, attention.NewKernel(workers).Forward(&layer, &plan, cache,
+		attention.Packed(qkv, &layer), out))
 	return out
 }
 
@@ -83,7 +89,8 @@ func whole(t *testing.T, text []kvactor.Token, last int) []float32 {
 		NumRows: 1, NumTokens: len(text), NumContexts: 1,
 		PromptLengths: []int32{n}, CachedTokens: []int32{0}, QueryLengths: []int32{n},
 	}
-	out := attended(t, &in, attention.NewContiguous(1, 1, len(text), 8, windows.Float32), [][]kvactor.Token{text})
+	out := attended(t, &in, attention.NewContiguous(1, 1, len(text), 8, windows.Float32),
+		[][]kvactor.Token{text})
 	return out[(len(text)-last)*8:]
 }
 
@@ -93,7 +100,8 @@ func TestInputsForKernels(t *testing.T) {
 	for _, flashInfer := range []bool{false, true} {
 		e := open(t, 40)
 		var in kvactor.Inputs
-		cache := &kernelCache{in: &in, tpb: e.Pools()[0].TokensPerBlock, flashInfer: flashInfer, rows: map[int64][2][]float32{}}
+		cache := &kernelCache{in: &in, tpb: e.Pools()[0].TokensPerBlock, flashInfer: flashInfer,
+			rows: map[int64][2][]float32{}}
 		texts := map[*kvactor.Sequence][][]kvactor.Token{}
 		step := func(queries ...kvactor.Query) {
 			in.Fill(e, queries)
@@ -135,7 +143,8 @@ func TestInputsForKernels(t *testing.T) {
 		assert.Equal(t, []int32{4, 5}, in.CachedTokens)
 		assert.Equal(t, []int32{8, 5}, in.PromptLengths)
 
-		chosen := []kvactor.BeamStep{{Parent: 0, Token: 20}, {Parent: 0, Token: 21}, {Parent: 0, Token: 22}}
+		chosen := []kvactor.BeamStep{{Parent: 0, Token: 20}, {Parent: 0, Token: 21},
+			{Parent: 0, Token: 22}}
 		require.NoError(t, e.Append(ctx, []kvactor.Step{{Sequence: beams, Beams: chosen}}))
 		for b := range 3 {
 			texts[beams][b] = append(texts[beams][b], kvactor.Token(20+b))
@@ -159,7 +168,8 @@ func TestInputsBehindAWindow(t *testing.T) {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, []int{4, 64}
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 64},
 		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 20}, {Primary: 20}},
 	})
 	require.NoError(t, err)
@@ -197,7 +207,8 @@ func TestReservedInputs(t *testing.T) {
 	require.NoError(t, err)
 	in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}})
 	pool := &in.Pools[0]
-	lengths, table, slot, indptr := &in.SequenceLengths[0], &pool.BlockTables[0], &pool.Slots[0], &pool.PageIndptr[0]
+	lengths, table, slot, indptr := &in.SequenceLengths[0], &pool.BlockTables[0], &pool.Slots[0],
+		&pool.PageIndptr[0]
 	assert.Equal(t, []int32{5, 2, 0}, in.SequenceLengths)
 	assert.Equal(t, []int32{0, 5, 7, 7}, in.QueryStarts)
 	assert.Len(t, in.Positions, 8)
@@ -218,7 +229,8 @@ func TestReservedInputs(t *testing.T) {
 	assert.Same(t, table, &pool.BlockTables[0])
 	assert.Same(t, slot, &pool.Slots[0])
 	assert.Same(t, indptr, &pool.PageIndptr[0])
-	assert.Zero(t, testing.AllocsPerRun(10, func() { in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}}) }))
+	assert.Zero(t,
+		testing.AllocsPerRun(10, func() { in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}}) }))
 
 	in.Reserve(e, 1, 8, 5)
 	assert.Panics(t, func() { in.Fill(e, []kvactor.Query{{Sequence: a}, {Sequence: b}}) })

@@ -27,7 +27,8 @@ func shut(t *testing.T, e *kvactor.Engine) {
 func TestOpenRefuses(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
-	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64}
+	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+		MaxSeqLen: 64}
 	_, err = kvactor.Open(kvactor.Config{Model: model, Cache: kvactor.DefaultCache()})
 	require.ErrorIs(t, err, kvactor.ErrConfigInvalid)
 	cache := kvactor.DefaultCache()
@@ -46,7 +47,8 @@ func TestErrorsOfABatch(t *testing.T) {
 	b, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{5, 6}})
 	require.NoError(t, err)
 	require.NoError(t, b.Commit(ctx, 2, kvactor.Ticket{}))
-	steps := []kvactor.Step{{Sequence: a, Tokens: []kvactor.Token{1}}, {Sequence: b, Tokens: []kvactor.Token{7}}}
+	steps := []kvactor.Step{{Sequence: a, Tokens: []kvactor.Token{1}},
+		{Sequence: b, Tokens: []kvactor.Token{7}}}
 	err = e.Append(ctx, steps)
 	require.ErrorIs(t, err, kvactor.ErrBadRequest, "the prompt of a is not computed")
 	assert.ErrorContains(t, err, a.ID().String())
@@ -151,9 +153,11 @@ func TestErrorsNameTheSequenceOnce(t *testing.T) {
 	defer shut(t, e)
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}})
 	require.NoError(t, err)
-	assert.EqualError(t, s.Rewind(ctx, 2), fmt.Sprintf("sequence %v: rewind of 2 tokens: 0 are generated", s.ID()))
+	assert.EqualError(t, s.Rewind(ctx, 2),
+		fmt.Sprintf("sequence %v: rewind of 2 tokens: 0 are generated", s.ID()))
 	twice := []kvactor.Step{{Sequence: s, Computed: 3}, {Sequence: s, Computed: 3}}
-	assert.EqualError(t, e.Commit(ctx, twice), fmt.Sprintf("sequence %v is twice in one request", s.ID()))
+	assert.EqualError(t, e.Commit(ctx, twice), fmt.Sprintf("sequence %v is twice in one request",
+		s.ID()))
 	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
 	assert.EqualError(t, s.Append(ctx, 4), fmt.Sprintf("sequence %v is not running", s.ID()))
 }
@@ -165,7 +169,8 @@ func TestInputsOfBeams(t *testing.T) {
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}, BeamWidth: 2})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 3, kvactor.Ticket{}))
-	steps := []kvactor.Step{{Sequence: s, Beams: []kvactor.BeamStep{{Parent: 0, Token: 4}, {Parent: 0, Token: 5}}}}
+	steps := []kvactor.Step{{Sequence: s, Beams: []kvactor.BeamStep{{Parent: 0, Token: 4},
+		{Parent: 0, Token: 5}}}}
 	require.NoError(t, e.Append(ctx, steps))
 	var in kvactor.Inputs
 	for range 2 { // its slices are used again

@@ -17,8 +17,8 @@ type Planned struct {
 	local *resources.Local
 }
 
-// OpenPlan takes the memory of a plan's local resources on the device, then starts an engine for the
-// managed ones in what is left. Its errors are those of Open, and of the device.
+// OpenPlan takes the memory of a plan's local resources on the device, then starts an engine for
+// the managed ones in what is left. Its errors are those of Open, and of the device.
 func OpenPlan(plan *resources.Plan, device gpu.Device, list ...Option) (*Planned, error) {
 	local, err := plan.Allocate(device)
 	if err != nil {
@@ -31,11 +31,12 @@ func OpenPlan(plan *resources.Plan, device gpu.Device, list ...Option) (*Planned
 	return &Planned{Engine: e, Plan: plan, local: local}, nil
 }
 
-// View says where a resource lies, by its name: in the pages of a pool, or in the slots of LocalPool.
+// View says where a resource lies, by its name: in the pages of a pool, or in the slots of
+// LocalPool.
 func (p *Planned) View(name string) (resources.View, bool) { return p.Plan.View(name) }
 
-// LocalPool is the device's handle of the local memory, whose page n is slot n; false if no resource
-// is local.
+// LocalPool is the device's handle of the local memory, whose page n is slot n; false if no
+// resource is local.
 func (p *Planned) LocalPool() (gpu.Pool, bool) { return p.local.Pool() }
 
 // ResizeMeasured gives the pools the memory that a trial forward pass has left; see

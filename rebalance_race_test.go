@@ -22,13 +22,15 @@ func TestTheAutomaticRebalanceReadsNoRecordOfItsCaller(t *testing.T) {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, []int{8, 4096}
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16, MaxSeqLen: 4096},
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16,
+			MaxSeqLen: 4096},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 64}, {Primary: 4096}}, Device: device,
 	}, actors.WithAutoRebalance(1, nil))
 	require.NoError(t, err)
 	var all []*kvactor.Sequence
 	for i := range 4 { // before memory moves away from the pool that needs little
-		s, err := e.Admit(context.Background(), kvactor.AdmitRequest{Tokens: []kvactor.Token{kvactor.Token(i), 2, 3}})
+		s, err := e.Admit(context.Background(),
+			kvactor.AdmitRequest{Tokens: []kvactor.Token{kvactor.Token(i), 2, 3}})
 		require.NoError(t, err)
 		require.NoError(t, s.Commit(context.Background(), 3, kvactor.Ticket{}))
 		all = append(all, s)

@@ -22,7 +22,8 @@ func scaled(t *testing.T, store stores.Store) *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.FP8, MaxSeqLen: 256},
+		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.FP8,
+			MaxSeqLen: 256},
 		Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 16, Secondary: 16}},
 	}, actors.WithStore(actors.StoreConfig{Store: store, Model: "m", Save: actors.SaveOnCommit}))
 	require.NoError(t, err)
@@ -42,7 +43,8 @@ func TestScalesBelongToTheirBytes(t *testing.T) {
 	s, err := a.Admit(ctx, prompt)
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 17, kvactor.Ticket{}))
-	require.ErrorIs(t, a.SetScales(ctx, []kvactor.LayerScale{{Layer: 0, K: 8, V: 8}}), kvactor.ErrNotSupported)
+	require.ErrorIs(t, a.SetScales(ctx, []kvactor.LayerScale{{Layer: 0, K: 8, V: 8}}),
+		kvactor.ErrNotSupported)
 	require.NoError(t, a.SetScales(ctx, halved), "the engine has these already")
 	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
 	_, err = actors.StoreOf(a.Actors()).Flush(ctx, 0)

@@ -99,7 +99,8 @@ func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 		length = a.ReusedTokens
 	}
 	s := &Sequence{
-		engine: e, id: a.Sequence, admitted: *a, prompt: length, length: length, computed: a.ReusedTokens, tables: a.Tables,
+		engine: e, id: a.Sequence, admitted: *a, prompt: length, length: length, computed: a.ReusedTokens,
+		tables: a.Tables,
 		tokens: e.promptOf(r.Tokens[:length]), appended: make([][]Token, max(1, r.BeamWidth)),
 	}
 	s.await(a.Ready, 0)

@@ -91,12 +91,14 @@ func TestOneDivisionOfMemory(t *testing.T) {
 			cache.MaxAttentionWindow = []int{128, 65536}
 		}
 		system := actors.NewSystem(nil)
-		spawned, err := actors.Spawn(system.Root, actors.Config{Model: hybrids[name], Cache: cache, Device: device})
+		spawned, err := actors.Spawn(system.Root, actors.Config{Model: hybrids[name], Cache: cache,
+			Device: device})
 		require.NoError(t, err)
 		stats, err := spawned.Stats(ctx)
 		require.NoError(t, err)
 		for p := range opened.Pools {
-			assert.Equal(t, opened.Pools[p].Primary.Total, stats.Pools[p].Primary.Total, "%s, pool %d", name, p)
+			assert.Equal(t, opened.Pools[p].Primary.Total, stats.Pools[p].Primary.Total, "%s, pool %d",
+				name, p)
 		}
 		_, err = spawned.Close(ctx)
 		require.NoError(t, err)
@@ -107,7 +109,8 @@ func TestOneDivisionOfMemory(t *testing.T) {
 // Chunks are advised where they help: a pool with a window takes the pages of a chunk, one of full
 // attention those of the whole prompt.
 func TestWarningsOnLongPrompts(t *testing.T) {
-	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 65536}
+	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.Float16,
+		MaxSeqLen: 65536}
 	cache := kvactor.DefaultCache()
 	for _, tc := range []struct {
 		window int
@@ -131,7 +134,8 @@ func TestOpenWithoutADevice(t *testing.T) {
 	assert.ErrorContains(t, err, "Config.Device is nil")
 	assert.ErrorContains(t, err, "layers 0 is not between 1 and 4096", "all that is missing")
 	_, err = kvactor.Open(kvactor.Config{}, actors.WithStore(actors.StoreConfig{}))
-	for _, missing := range []string{"layers 0", "Config.Device", "StoreConfig.Store", "StoreConfig.Model"} {
+	for _, missing := range []string{"layers 0", "Config.Device", "StoreConfig.Store",
+		"StoreConfig.Model"} {
 		assert.ErrorContains(t, err, missing)
 	}
 }

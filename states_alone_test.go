@@ -44,13 +44,16 @@ func newStateModel(t *testing.T, pages kvactor.PageCounts) *stateModel {
 
 // compute runs the kernel of the tokens that are behind those computed, and returns its ticket.
 // The kernel checks the state that it begins with.
-func (m *stateModel) compute(s *kvactor.Sequence, tokens []kvactor.Token, computed int) kvactor.Ticket {
+func (m *stateModel) compute(
+	s *kvactor.Sequence, tokens []kvactor.Token, computed int,
+) kvactor.Ticket {
 	slot := gpu.Slot{Pool: m.engine.DevicePools()[0], Tier: kvactor.Primary, Page: s.Tables()[0][0][0]}
 	ran, err := m.device.Launch(m.stream, gpu.Kernel{
 		Label: "step", Waits: slices.Clone(s.Ready()), Writes: []gpu.Access{{Slot: slot}},
 		Run: func(pages gpu.PageBytes) {
 			page := pages(slot)
-			assert.Equal(m, bytes.Repeat([]byte{sum(tokens[:computed])}, 64), page, "the state after %d tokens", computed)
+			assert.Equal(m, bytes.Repeat([]byte{sum(tokens[:computed])}, 64), page,
+				"the state after %d tokens", computed)
 			for i := range page {
 				page[i] = sum(tokens)
 			}
@@ -114,7 +117,8 @@ func TestStatesAlone(t *testing.T) {
 
 	stats, err := m.engine.Stats(ctx)
 	require.NoError(t, err)
-	assert.NotZero(t, stats.Pools[0].Offloaded, "three pages of the device do not hold all that was reused")
+	assert.NotZero(t, stats.Pools[0].Offloaded,
+		"three pages of the device do not hold all that was reused")
 	assert.Equal(t, 13, m.serve(append(first, 18)...).ReusedTokens, "from host memory")
 }
 

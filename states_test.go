@@ -72,7 +72,8 @@ func TestForkWithDraftStates(t *testing.T) {
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
-	require.NoError(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6, 7, 8}, DraftStates: 2}}))
+	require.NoError(t,
+		e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6, 7, 8}, DraftStates: 2}}))
 	forks, err := s.Fork(ctx, 1)
 	require.NoError(t, err)
 	requireTables(t, e, s)
@@ -90,7 +91,8 @@ func TestStateThatDraftsOverwrite(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))
 	step := kvactor.Step{Sequence: s, Tokens: []kvactor.Token{6, 7, 8}, DraftStates: 1}
-	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{step}), kvactor.ErrBadRequest, "the state after 7 tokens has no page")
+	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{step}), kvactor.ErrBadRequest,
+		"the state after 7 tokens has no page")
 	step.DraftStates = 2
 	require.NoError(t, e.Append(ctx, []kvactor.Step{step}))
 	require.NoError(t, s.Commit(ctx, 6, kvactor.Ticket{}))
@@ -141,8 +143,10 @@ func TestDraftStates(t *testing.T) {
 	require.NoError(t, s.Rewind(ctx, 1))
 	require.NoError(t, s.Rewind(ctx, 1), "to 7 tokens, whose state is in the second page of drafts")
 	require.NoError(t, appends(4, 10, 11))
-	assert.Equal(t, []kvactor.PageID{entries[2], entries[1], entries[0], entries[3], entries[4]}, state())
-	require.ErrorIs(t, s.Rewind(ctx, 3), kvactor.ErrNotSupported, "the pages are those of the last step")
+	assert.Equal(t, []kvactor.PageID{entries[2], entries[1], entries[0], entries[3], entries[4]},
+		state())
+	require.ErrorIs(t, s.Rewind(ctx, 3), kvactor.ErrNotSupported,
+		"the pages are those of the last step")
 	require.NoError(t, s.Rewind(ctx, 2))
 
 	require.ErrorIs(t, appends(7, 10, 11), kvactor.ErrOutOfPages, "six and the working page are all")
@@ -156,7 +160,9 @@ func TestDraftStates(t *testing.T) {
 	first := state()[1]
 	require.NoError(t, appends(0, 12))
 	assert.Equal(t, []kvactor.PageID{first}, state())
-	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{1}, DraftStates: -1}}), kvactor.ErrBadRequest)
+	require.ErrorIs(t,
+		e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{1}, DraftStates: -1}}),
+		kvactor.ErrBadRequest)
 	require.NoError(t, s.Rewind(ctx, 2))
 
 	// The page of the state after what is released becomes its checkpoint, without a copy.
@@ -195,7 +201,8 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 				Layers: 2, KVHeads: []int{1, 0}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
 				States: []kvactor.State{{Layers: []int{1}, Bytes: 256}},
 			},
-			Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 8, Secondary: 2}, {Primary: 2, Secondary: 2}},
+			Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 8, Secondary: 2},
+				{Primary: 2, Secondary: 2}},
 		}, actors.WithWaitingRoom(1))
 		require.NoError(t, err)
 		defer shut(t, e)
@@ -205,7 +212,8 @@ func TestAnAdmissionWaitsForAPageOfStates(t *testing.T) {
 		for _, n := range append(s.Admitted().Checkpoints, 21) {
 			require.NoError(t, s.Commit(t.Context(), n, kvactor.Ticket{}))
 		}
-		forks, err := s.Fork(t.Context(), 1) // takes the page of the checkpoint, which goes to host memory
+		// takes the page of the checkpoint, which goes to host memory
+		forks, err := s.Fork(t.Context(), 1)
 		require.NoError(t, err)
 		found, err := e.Lookup(t.Context(), kvactor.Prefix{Tokens: append(prompt[:21:21], 1)})
 		require.NoError(t, err)

@@ -53,7 +53,8 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 	m.Steps = m.Steps[:0]
 	for i := range steps {
 		st := &steps[i]
-		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, DraftStates: st.DraftStates, Computed: st.Computed, After: st.After})
+		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens,
+			Beams: st.Beams, DraftStates: st.DraftStates, Computed: st.Computed, After: st.After})
 	}
 	if err := e.do(ctx, m, &m.Err, steps, callAppend); err != nil {
 		return err
@@ -78,7 +79,8 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	defer e.commits.Put(m)
 	m.Steps = m.Steps[:0]
 	for i := range steps {
-		m.Steps = append(m.Steps, messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After})
+		m.Steps = append(m.Steps, messages.CommitStep{Sequence: steps[i].id(),
+			Computed: steps[i].Computed, After: steps[i].After})
 	}
 	if err := e.do(ctx, m, &m.Err, steps, callCommit); err != nil {
 		return err
@@ -143,14 +145,16 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	m := &messages.Release{Steps: make([]messages.ReleaseStep, len(steps))}
 	for i := range steps {
 		st := &steps[i]
-		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Computed: st.Computed, Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
+		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Computed: st.Computed, Discard: st.Discard,
+			After: st.After, AnswerTokens: st.AnswerTokens}
 	}
 	if err := e.do(ctx, m, &m.Err, steps, callRelease); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	for i := range steps {
-		if err := m.Results[i].Err; err == nil || errors.Is(err, ErrSequenceLost) || errors.Is(err, ErrUnknownSequence) {
+		if err := m.Results[i].Err; err == nil || errors.Is(err, ErrSequenceLost) ||
+			errors.Is(err, ErrUnknownSequence) {
 			e.leave(steps[i].Sequence)
 		}
 	}
@@ -176,7 +180,9 @@ func (st *Step) id() SequenceID {
 }
 
 // do sends a request; an error of the whole call is that of every step.
-func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step, by call) error {
+func (e *Engine) do(
+	ctx context.Context, request messages.Request, refusal *error, steps []Step, by call,
+) error {
 	err := e.check(steps, by)
 	if err == nil {
 		err = e.below.Do(ctx, request)
@@ -212,7 +218,8 @@ type call struct {
 }
 
 var (
-	callAppend  = call{"Append", fieldTokens | fieldBeams | fieldComputed | fieldAfter | fieldDraftStates}
+	callAppend = call{"Append",
+		fieldTokens | fieldBeams | fieldComputed | fieldAfter | fieldDraftStates}
 	callCommit  = call{"Commit", fieldComputed | fieldAfter}
 	callRewind  = call{"Rewind", fieldRewind}
 	callFork    = call{"Fork", fieldForks}
@@ -257,7 +264,8 @@ func (e *Engine) check(steps []Step, by call) error {
 	}
 	for i := range steps {
 		if name := steps[i].foreign(by.takes); name != "" {
-			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which %s does not take", i, name, by.name)
+			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which %s does not take", i, name,
+				by.name)
 		}
 	}
 	return nil
@@ -306,8 +314,8 @@ func (j *joined) addOf(s *Sequence, err error) {
 	j.add(err)
 }
 
-// err joins the errors. If they have one code, it is that of the whole; otherwise the whole has none,
-// so that errors.Is is never true of it for the reason of one item alone.
+// err joins the errors. If they have one code, it is that of the whole; otherwise the whole has
+// none, so that errors.Is is never true of it for the reason of one item alone.
 func (j *joined) err() error {
 	all := errors.Join(j.errors...)
 	for _, err := range j.errors {

@@ -61,7 +61,8 @@ func TestStepsOfOtherEngines(t *testing.T) {
 		text   string
 	}{{nil, "steps[1].Sequence is nil"}, {b, "is of another engine"}} {
 		steps := []Step{{Sequence: a, Computed: 2}, {Sequence: c.second, Computed: 2}}
-		for _, call := range []func(context.Context, []Step) error{e[0].Append, e[0].Commit, e[0].Rewind, e[0].Fork, e[0].Release} {
+		for _, call := range []func(context.Context, []Step) error{e[0].Append, e[0].Commit, e[0].Rewind,
+			e[0].Fork, e[0].Release} {
 			err := call(ctx, steps)
 			require.ErrorIs(t, err, ErrBadRequest)
 			assert.ErrorContains(t, err, c.text)
@@ -140,7 +141,8 @@ func TestForkOfABatch(t *testing.T) {
 	require.NoError(t, steps[0].Err)
 	require.Error(t, steps[1].Err)
 	require.NoError(t, steps[2].Err)
-	assert.Equal(t, []int{1, 0, 3}, []int{len(steps[0].Forked), len(steps[1].Forked), len(steps[2].Forked)})
+	assert.Equal(t, []int{1, 0, 3}, []int{len(steps[0].Forked), len(steps[1].Forked),
+		len(steps[2].Forked)})
 	assert.Len(t, e.running, 7)
 	var all []Step
 	slots := map[int32]bool{}
@@ -181,9 +183,11 @@ func TestFieldsOfOtherCalls(t *testing.T) {
 		"Append": e.Append, "Commit": e.Commit, "Rewind": e.Rewind, "Fork": e.Fork, "Release": e.Release,
 	}
 	steps := map[string]Step{
-		"Tokens": {Tokens: []Token{1}}, "Beams": {Beams: []BeamStep{{}}}, "Computed": {Computed: 1}, "Rewind": {Rewind: 1},
-		"Forks": {Forks: 1}, "Discard": {Discard: true}, "After": {After: Ticket{Stream: 1, Seq: 1}}, "AnswerTokens": {AnswerTokens: 1},
-		"DraftStates": {DraftStates: 1},
+		"Tokens": {Tokens: []Token{1}}, "Beams": {Beams: []BeamStep{{}}}, "Computed": {Computed: 1},
+		"Rewind": {Rewind: 1},
+		"Forks":  {Forks: 1}, "Discard": {Discard: true}, "After": {After: Ticket{Stream: 1, Seq: 1}},
+		"AnswerTokens": {AnswerTokens: 1},
+		"DraftStates":  {DraftStates: 1},
 	}
 	for field := range reflect.TypeFor[Step]().Fields() {
 		if !slices.Contains([]string{"Sequence", "Placed", "Forked", "Err"}, field.Name) {
@@ -191,10 +195,12 @@ func TestFieldsOfOtherCalls(t *testing.T) {
 		}
 	}
 	foreign := map[string][]string{
-		"Append":  {"Rewind", "Forks", "Discard", "AnswerTokens"},
-		"Commit":  {"Tokens", "Beams", "Rewind", "Forks", "Discard", "AnswerTokens", "DraftStates"},
-		"Rewind":  {"Tokens", "Beams", "Computed", "Forks", "Discard", "After", "AnswerTokens", "DraftStates"},
-		"Fork":    {"Tokens", "Beams", "Computed", "Rewind", "Discard", "After", "AnswerTokens", "DraftStates"},
+		"Append": {"Rewind", "Forks", "Discard", "AnswerTokens"},
+		"Commit": {"Tokens", "Beams", "Rewind", "Forks", "Discard", "AnswerTokens", "DraftStates"},
+		"Rewind": {"Tokens", "Beams", "Computed", "Forks", "Discard", "After", "AnswerTokens",
+			"DraftStates"},
+		"Fork": {"Tokens", "Beams", "Computed", "Rewind", "Discard", "After", "AnswerTokens",
+			"DraftStates"},
 		"Release": {"Tokens", "Beams", "Rewind", "Forks", "DraftStates"},
 	}
 	for call, names := range foreign {

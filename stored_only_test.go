@@ -15,7 +15,8 @@ import (
 func storedOnlyEngine(t *testing.T, pages int, states bool) *kvactor.Engine {
 	device, err := host.New(host.Config{MemoryBytes: 64 << 20})
 	require.NoError(t, err)
-	model := kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16, MaxSeqLen: 1024}
+	model := kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16,
+		MaxSeqLen: 1024}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, []int{8, 1024}
 	counts := []kvactor.PageCounts{{Primary: pages}, {Primary: pages}}
@@ -25,7 +26,8 @@ func storedOnlyEngine(t *testing.T, pages int, states bool) *kvactor.Engine {
 		cache.MaxAttentionWindow = []int{8, 1024, 1024}
 		counts = append(counts, kvactor.PageCounts{Primary: pages})
 	}
-	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device, Pages: counts})
+	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device,
+		Pages: counts})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, engine.Check(context.Background()))
@@ -72,7 +74,8 @@ func TestStoredOnlyTakesNoPages(t *testing.T) {
 	require.NoError(t, err)
 	before := usedPages(t, e)
 
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: append(tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9), StoredOnly: true})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: append(tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+		StoredOnly: true})
 	require.NoError(t, err)
 	assert.Equal(t, []int{16, 16, 16, 16}, []int{s.Reused(), s.Len(), s.Prompt(), s.Computed()})
 	assert.Equal(t, kvactor.ReasonHit, s.Admitted().MissReason)
@@ -100,7 +103,8 @@ func TestStoredOnlyOfNothing(t *testing.T) {
 		batch := []kvactor.Admission{
 			{Request: kvactor.AdmitRequest{Tokens: count(9, 500), StoredOnly: true}},
 			{Request: kvactor.AdmitRequest{Tokens: count(9, 100), StoredOnly: true}},
-			{Request: kvactor.AdmitRequest{Tokens: count(9, 100), Multimodal: []kvactor.MultimodalItem{item}, StoredOnly: true}},
+			{Request: kvactor.AdmitRequest{Tokens: count(9, 100), Multimodal: []kvactor.MultimodalItem{item},
+				StoredOnly: true}},
 			{Request: kvactor.AdmitRequest{Tokens: count(9, 100), StoredOnly: true, BeamWidth: 2}},
 			{Request: kvactor.AdmitRequest{Tokens: count(9, 100), StoredOnly: true, ChunkTokens: 4}},
 		}
@@ -111,7 +115,8 @@ func TestStoredOnlyOfNothing(t *testing.T) {
 		assert.Equal(t, 0, batch[2].Sequence.Reused(), "of other content")
 		require.ErrorIs(t, batch[3].Err, kvactor.ErrBadRequest)
 		require.ErrorIs(t, batch[4].Err, kvactor.ErrBadRequest)
-		require.ErrorIs(t, batch[0].Sequence.Release(t.Context(), kvactor.Ticket{}), kvactor.ErrUnknownSequence)
+		require.ErrorIs(t, batch[0].Sequence.Release(t.Context(), kvactor.Ticket{}),
+			kvactor.ErrUnknownSequence)
 		require.NoError(t, batch[1].Sequence.Release(t.Context(), kvactor.Ticket{}))
 		assert.Zero(t, usedPages(t, e))
 	}

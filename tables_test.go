@@ -30,12 +30,16 @@ func open(t require.TestingT, pages int, list ...kvactor.Option) *kvactor.Engine
 }
 
 // openOn is open on a device.
-func openOn(t require.TestingT, device gpu.Device, pages int, list ...kvactor.Option) *kvactor.Engine {
+func openOn(
+	t require.TestingT, device gpu.Device, pages int, list ...kvactor.Option,
+) *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = tokensPerBlock, []int{6, 256}
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
-		Cache: cache, Pages: []kvactor.PageCounts{{Primary: pages, Secondary: 4}, {Primary: pages, Secondary: 4}}, Device: device,
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 256},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: pages, Secondary: 4},
+			{Primary: pages, Secondary: 4}}, Device: device,
 	}, list...)
 	require.NoError(t, err)
 	return e
@@ -66,7 +70,8 @@ func (m *tableModel) fails(t *rapid.T, err error) bool {
 
 func (m *tableModel) admit(t *rapid.T) {
 	r := kvactor.AdmitRequest{
-		Tokens:      rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1), func(i int) kvactor.Token { return kvactor.Token(i) }), 1, 30).Draw(t, "prompt"),
+		Tokens: rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1),
+			func(i int) kvactor.Token { return kvactor.Token(i) }), 1, 30).Draw(t, "prompt"),
 		BeamWidth:   rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "beams"),
 		ChunkTokens: rapid.SampledFrom([]int{0, 8}).Draw(t, "chunk"),
 	}
@@ -94,7 +99,8 @@ func (m *tableModel) append(t *rapid.T) {
 		st := kvactor.Step{Sequence: s}
 		if n := len(s.Tables()[0]); n > 1 {
 			for range n {
-				st.Beams = append(st.Beams, kvactor.BeamStep{Parent: rapid.IntRange(0, n-1).Draw(t, "parent"), Token: 1})
+				st.Beams = append(st.Beams, kvactor.BeamStep{Parent: rapid.IntRange(0, n-1).Draw(t, "parent"),
+					Token: 1})
 			}
 		} else {
 			st.Tokens = make([]kvactor.Token, rapid.IntRange(1, 5).Draw(t, "tokens"))
@@ -211,7 +217,8 @@ func TestTheAutomaticRebalanceMovesOnlyPagesOfItsAppend(t *testing.T) {
 	other := hosts[1].Tables()
 	before := [][]kvactor.PageID{slices.Clone(other[0][0]), slices.Clone(other[1][0])}
 	for range 100 {
-		err := e.Append(ctx, []kvactor.Step{{Sequence: hosts[0], Tokens: []kvactor.Token{1}, Computed: hosts[0].Len()}})
+		err := e.Append(ctx,
+			[]kvactor.Step{{Sequence: hosts[0], Tokens: []kvactor.Token{1}, Computed: hosts[0].Len()}})
 		if err != nil {
 			require.ErrorIs(t, err, kvactor.ErrOutOfPages)
 		}
@@ -235,7 +242,8 @@ func TestTheAutomaticRebalanceServesWhatItRefused(t *testing.T) {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = tokensPerBlock, []int{6, 256}
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 256},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 40}, {Primary: 5}}, Device: device,
 	}, actors.WithAutoRebalance(1, nil))
 	require.NoError(t, err)
@@ -277,7 +285,8 @@ func TestTablesFollowARebalanceThatFails(t *testing.T) {
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 30)})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(ctx, 30, kvactor.Ticket{}))
-	first, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{5, 6, 7, 8, 9, 10, 11, 12, 13}})
+	first, err := e.Admit(ctx,
+		kvactor.AdmitRequest{Tokens: []kvactor.Token{5, 6, 7, 8, 9, 10, 11, 12, 13}})
 	require.NoError(t, err)
 	require.NoError(t, first.Release(ctx, kvactor.Ticket{}))
 	device.Fail(gpu.Local, 1)
@@ -307,8 +316,9 @@ func TestTablesFollowTheEngine(t *testing.T) {
 			require.NoError(t, err)
 		}()
 		t.Repeat(map[string]func(*rapid.T){
-			"admit": m.admit, "commit": m.commit, "append": m.append, "append more": m.append, "rewind": m.rewind,
-			"fork": m.fork, "release": m.release, "rebalance": m.rebalance, "": m.check,
+			"admit": m.admit, "commit": m.commit, "append": m.append, "append more": m.append,
+			"rewind": m.rewind,
+			"fork":   m.fork, "release": m.release, "rebalance": m.rebalance, "": m.check,
 		})
 	})
 }
@@ -324,7 +334,9 @@ func TestTicketOfNoStream(t *testing.T) {
 	require.ErrorIs(t, err, kvactor.ErrBadRequest)
 	assert.ErrorContains(t, err, "no stream 77")
 	assert.Zero(t, s.Computed())
-	require.ErrorIs(t, e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6}, After: stranger}}), kvactor.ErrBadRequest)
+	require.ErrorIs(t,
+		e.Append(ctx, []kvactor.Step{{Sequence: s, Tokens: []kvactor.Token{6}, After: stranger}}),
+		kvactor.ErrBadRequest)
 	assert.Equal(t, 5, s.Len())
 	require.ErrorIs(t, s.Release(ctx, stranger), kvactor.ErrBadRequest)
 	require.NoError(t, s.Commit(ctx, 5, kvactor.Ticket{}))

@@ -165,9 +165,10 @@ const (
 
 // The ways of partial reuse.
 const (
-	PartialNone     = messages.PartialNone     // there was none
-	PartialCopy     = messages.PartialCopy     // its tokens were copied to a page of the sequence
-	PartialTakeover = messages.PartialTakeover // the sequence got its page, and the block was forgotten
+	PartialNone = messages.PartialNone // there was none
+	PartialCopy = messages.PartialCopy // its tokens were copied to a page of the sequence
+	// the sequence got its page, and the block was forgotten
+	PartialTakeover = messages.PartialTakeover
 )
 
 // The types of events.

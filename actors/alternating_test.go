@@ -38,7 +38,8 @@ func TestAlternating(t *testing.T) {
 		{windows.Forecast, 3, 12, 4, 0.6, 1}, {windows.Forecast, 3, 2, 0, 0.4, 1},
 		{windows.Forecast, 8, 12, 0, 0.6, 1}, {windows.Forecast, 8, 2, 1, 0.4, 1},
 	} {
-		name := fmt.Sprintf("%s, %d conversations, %d states, %d on the host", c.policy, c.chats, c.states, c.host)
+		name := fmt.Sprintf("%s, %d conversations, %d states, %d on the host", c.policy, c.chats,
+			c.states, c.host)
 		t.Run(name, func(t *testing.T) {
 			a := alternation{
 				chats: c.chats, blocks: 12, growth: 1, turns: 12, policy: c.policy,
@@ -80,7 +81,9 @@ func (a *alternation) serve(t *testing.T) (turns []messages.Admitted) {
 			m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
 			m.MaxSeqLen = 1 << 12
 		},
-		change: func(c *windows.Config) { c.EvictionPolicy, c.MaxAttentionWindow = a.policy, []int{1 << 12} },
+		change: func(c *windows.Config) {
+			c.EvictionPolicy, c.MaxAttentionWindow = a.policy, []int{1 << 12}
+		},
 	}
 	system := newSystem()
 	e, err := actors.Spawn(system.Root, s.config(device))

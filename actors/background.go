@@ -77,7 +77,8 @@ type hostPanic struct {
 }
 
 func (p *hostPanic) Error() string {
-	return fmt.Sprintf("kvactor: the host's function for %s panicked: %v\n\n%s", p.function, p.reason, p.stack)
+	return fmt.Sprintf("kvactor: the host's function for %s panicked: %v\n\n%s", p.function, p.reason,
+		p.stack)
 }
 
 // rethrow ends the program with a panic: nothing recovers it on a goroutine of its

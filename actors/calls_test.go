@@ -140,7 +140,8 @@ func TestTheGateLetsCallsInInOrder(t *testing.T) {
 			synctest.Wait()
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		assert.ErrorIs(t, r.lookup(ctx), context.DeadlineExceeded, "at the gate a call heeds its context too")
+		assert.ErrorIs(t, r.lookup(ctx), context.DeadlineExceeded,
+			"at the gate a call heeds its context too")
 		cancel()
 		close(stall.released)
 		require.NoError(t, <-first)
@@ -272,7 +273,9 @@ func TestACloseThatMayNotWaitAbortsTheRest(t *testing.T) {
 // who wait get an error, at the gate, in the queue and in the round under way.
 func TestACloseEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}}, actors.WithMaxInFlight(4))
+		r := newRig(t,
+			setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}},
+			actors.WithMaxInFlight(4))
 		ctx := context.Background()
 		_, err := r.start(run(0, 16))
 		require.NoError(t, err)
@@ -283,7 +286,8 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 			waiting = append(waiting, later(func() error { return r.lookup(ctx) }))
 		}
 		synctest.Wait()
-		require.ErrorIs(t, r.Submit(&inspect.Check{}, func(error) {}), messages.ErrBusy, "the gate is full")
+		require.ErrorIs(t, r.Submit(&inspect.Check{}, func(error) {}), messages.ErrBusy,
+			"the gate is full")
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		start := time.Now()
@@ -314,7 +318,8 @@ func (r *rig) everyCall(answered func(name string, err error)) {
 	engine := reflect.ValueOf(r.Engine)
 	for i := range engine.NumMethod() {
 		name, m := engine.Type().Method(i).Name, engine.Method(i)
-		if takes := m.Type(); takes.NumIn() == 0 || takes.In(0) != reflect.TypeFor[context.Context]() || name == "Close" {
+		if takes := m.Type(); takes.NumIn() == 0 || takes.In(0) != reflect.TypeFor[context.Context]() ||
+			name == "Close" {
 			continue
 		}
 		asked++
@@ -347,7 +352,8 @@ func TestACallAfterCloseIsRefused(t *testing.T) {
 // Calls that race with Close are served or refused, never left.
 func TestCallsThatRaceWithClose(t *testing.T) {
 	for range 200 {
-		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+		r := newRig(t,
+			setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 		var hosts sync.WaitGroup
 		for i := range 8 {
 			hosts.Go(func() {
@@ -379,7 +385,8 @@ func TestSubmitAnswersOnce(t *testing.T) {
 		for range 2 {
 			require.NoError(t, r.Submit(&inspect.ReadStats{}, func(err error) { answers <- err }))
 		}
-		assert.ErrorIs(t, r.Submit(&inspect.ReadStats{}, func(err error) { answers <- err }), messages.ErrBusy)
+		assert.ErrorIs(t, r.Submit(&inspect.ReadStats{}, func(err error) { answers <- err }),
+			messages.ErrBusy)
 		close(stall.released)
 		require.NoError(t, <-first)
 		require.NoError(t, <-answers)
@@ -395,7 +402,8 @@ func TestRetentionRunsByTheDefaultClock(t *testing.T) {
 		r := newRig(t, setup{change: func(c *windows.Config) { c.EventBufferMaxSize = 100 }})
 		ctx := context.Background()
 		a, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 8), Retention: &messages.Retention{
-			Ranges: []messages.RetentionRange{{Start: 0, End: messages.EndOfPrompt, Priority: 80, Duration: time.Minute}},
+			Ranges: []messages.RetentionRange{{Start: 0, End: messages.EndOfPrompt, Priority: 80,
+				Duration: time.Minute}},
 		}})
 		require.NoError(t, err)
 		_, err = r.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 8}})
@@ -431,7 +439,8 @@ func TestRefusalsAreRefusals(t *testing.T) {
 	var refusal *messages.Refusal
 	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, messages.Refusal{
-		Code: messages.ErrOutOfPages, Message: "pool wfullh1 needs 25 pages and has 8", Pool: "wfullh1", Need: 25, Available: 8, Total: 8, Never: true,
+		Code: messages.ErrOutOfPages, Message: "pool wfullh1 needs 25 pages and has 8", Pool: "wfullh1",
+		Need: 25, Available: 8, Total: 8, Never: true,
 	}, *refusal)
 	assert.ErrorIs(t, r.RewindOne(context.Background(), 77, 1), messages.ErrUnknownSequence)
 	assert.ErrorIs(t, r.Unpin(context.Background(), 77), messages.ErrUnknownPin)

@@ -96,7 +96,9 @@ func (e *Engine) serveRest(ctx context.Context) error {
 	}
 	e.ending.served = true
 	err := error(messages.ErrClosed)
-	again := func() bool { return errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrInternal) }
+	again := func() bool {
+		return errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrInternal)
+	}
 	for try := 0; try < closeTries && again() && e.serves(); try++ {
 		r := &protocol.Close{}
 		if err = serveOwn(ctx, e, r); err == nil {
@@ -160,7 +162,8 @@ func (e *Engine) awaitStop(ctx context.Context) error {
 	case <-e.ending.stopped:
 		return nil
 	case <-grace.C:
-		return fmt.Errorf("the pools keep their memory, the engine's actors have not stopped: %w", ctx.Err())
+		return fmt.Errorf("the pools keep their memory, the engine's actors have not stopped: %w",
+			ctx.Err())
 	}
 }
 
@@ -178,7 +181,8 @@ func (e *Engine) orphaned() {
 	default:
 		return // a Close goes on with it
 	}
-	e.log.Warn("kvactor: the engine's actor was stopped", "engine", e.settings.Name, "leaked_pages", e.leaked())
+	e.log.Warn("kvactor: the engine's actor was stopped", "engine", e.settings.Name, "leaked_pages",
+		e.leaked())
 	e.background.end()
 	ctx, cancel := context.WithTimeout(context.Background(), orphanPatience)
 	defer cancel()

@@ -31,12 +31,16 @@ type ComputedAdmission struct {
 // nothing. The request counts in no statistics of admissions.
 //
 // It is an import without a stream: the engine does what it does for pages of another engine.
-func (h Handovers) AdmitComputed(ctx context.Context, r messages.AdmitRequest) (*ComputedAdmission, error) {
+func (h Handovers) AdmitComputed(
+	ctx context.Context, r messages.AdmitRequest,
+) (*ComputedAdmission, error) {
 	e := h.engine
 	if r.StoredOnly || r.ChunkTokens != 0 || r.BeamWidth > 1 || len(r.Encoder) > 0 {
-		return nil, refusals.New(messages.ErrBadRequest, "an admission of computed tokens excludes stored_only, beam_width, chunk_tokens and encoder")
+		return nil, refusals.New(messages.ErrBadRequest,
+			"an admission of computed tokens excludes stored_only, beam_width, chunk_tokens and encoder")
 	}
-	begun := &protocol.BeginImport{Prompt: r, Length: len(r.Tokens), Computed: len(r.Tokens), OwnWeights: true}
+	begun := &protocol.BeginImport{Prompt: r, Length: len(r.Tokens), Computed: len(r.Tokens),
+		OwnWeights: true}
 	if err := e.validate.ValidateImport(begun); err != nil {
 		return nil, err
 	}
@@ -45,13 +49,15 @@ func (h Handovers) AdmitComputed(ctx context.Context, r messages.AdmitRequest) (
 	}
 	d := &protocol.DescribeSequence{Sequence: begun.Sequence, ToWrite: true}
 	if err := first(e.Do(ctx, d), &d.Err); err != nil {
-		_ = e.exchange.discard(begun.Sequence, messages.Ticket{}) // the error says more than that of a release after it
+		// the error says more than that of a release after it
+		_ = e.exchange.discard(begun.Sequence, messages.Ticket{})
 		return nil, err
 	}
 	a := &ComputedAdmission{Sequence: begun.Sequence, Tables: d.Tables, Ready: d.Ready}
 	for i, at := range e.validate.CarriedPages(begun.Computed, 0) {
 		if begun.Missing[i] {
-			a.Missing = append(a.Missing, MissingPage{Pool: at.Pool, Block: at.Block, Page: d.Tables[at.Pool][0][at.Block]})
+			a.Missing = append(a.Missing, MissingPage{Pool: at.Pool, Block: at.Block,
+				Page: d.Tables[at.Pool][0][at.Block]})
 		}
 	}
 	return a, nil

@@ -63,7 +63,8 @@ func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 		return all, c.Pages, windows.Join(validatePages(all, c.Pages), c.validateMemory(all))
 	}
 	if c.Memory != nil {
-		return nil, nil, refusals.New(messages.ErrConfigInvalid, "memory needs pages: the engine cannot divide memory that is the host's")
+		return nil, nil, refusals.New(messages.ErrConfigInvalid,
+			"memory needs pages: the engine cannot divide memory that is the host's")
 	}
 	memory, err := c.Device.Memory()
 	if err != nil {
@@ -96,13 +97,16 @@ func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.P
 // once.
 func validatePages(pools []windows.Pool, pages []windows.PageCounts) error {
 	if len(pages) != len(pools) {
-		return refusals.New(messages.ErrConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))
+		return refusals.New(messages.ErrConfigInvalid, "page counts for %d pools, the model has %d",
+			len(pages), len(pools))
 	}
 	var problems []error
 	for i, n := range pages {
-		if n.Primary < 1 || n.Primary > windows.MaxPages || n.Secondary < 0 || n.Secondary > windows.MaxPages {
+		if n.Primary < 1 || n.Primary > windows.MaxPages || n.Secondary < 0 ||
+			n.Secondary > windows.MaxPages {
 			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
-				"pool %s: %d primary and %d secondary pages are not in 1 … %d and 0 … %d", pools[i].Name, n.Primary, n.Secondary, windows.MaxPages, windows.MaxPages))
+				"pool %s: %d primary and %d secondary pages are not in 1 … %d and 0 … %d", pools[i].Name,
+				n.Primary, n.Secondary, windows.MaxPages, windows.MaxPages))
 		}
 	}
 	return windows.Join(problems...)

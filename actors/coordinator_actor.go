@@ -211,7 +211,8 @@ func fromActor(ctx actor.Context) any {
 // again after a failure, and when it stops: none of them is answered.
 func library(message any) bool {
 	switch message.(type) {
-	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Terminated, *actor.PoisonPill:
+	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Terminated,
+		*actor.PoisonPill:
 		return true
 	}
 	return false

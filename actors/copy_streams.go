@@ -49,11 +49,14 @@ type copyStreams struct {
 }
 
 // streamNames are the names of the streams by lane, for reports of the device.
-var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk"}
+var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard",
+	offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk"}
 
 // openStreams makes streams and pools on the device. When it fails it gives back
 // what it has made.
-func openStreams(config *Config, known *coordinator.Config, hostPages []windows.HostPages) (*copyStreams, error) {
+func openStreams(
+	config *Config, known *coordinator.Config, hostPages []windows.HostPages,
+) (*copyStreams, error) {
 	s := &copyStreams{device: config.Device, last: map[gpu.Stream]messages.Ticket{}}
 	if err := s.open(config, known, hostPages); err != nil {
 		_, failed := s.close(context.Background())
@@ -62,7 +65,9 @@ func openStreams(config *Config, known *coordinator.Config, hostPages []windows.
 	return s, nil
 }
 
-func (s *copyStreams) open(config *Config, known *coordinator.Config, hostPages []windows.HostPages) error {
+func (s *copyStreams) open(
+	config *Config, known *coordinator.Config, hostPages []windows.HostPages,
+) error {
 	for _, name := range streamNames { // names are for the device's reports
 		stream, err := s.device.NewStream(name)
 		if err != nil {
@@ -104,7 +109,8 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config, hostPages 
 func (s *copyStreams) close(ctx context.Context) (given bool, err error) {
 	waited := syncAll(ctx, s.device, s.tickets())
 	if waited != nil && ctx.Err() != nil {
-		return false, fmt.Errorf("the pools keep their memory, copies or kernels may still use it: %w", waited)
+		return false, fmt.Errorf("the pools keep their memory, copies or kernels may still use it: %w",
+			waited)
 	}
 	problems := []error{waited}
 	for _, p := range s.pools {
@@ -166,7 +172,8 @@ type resize struct {
 
 // resizeTo prepares a resize.
 func (s *copyStreams) resizeTo(m *protocol.ResizeDevice) *resize {
-	return &resize{device: s.device, pools: s.pools, waits: slices.Clone(m.Waits), from: slices.Clone(s.pages), to: slices.Clone(m.Pages)}
+	return &resize{device: s.device, pools: s.pools, waits: slices.Clone(m.Waits),
+		from: slices.Clone(s.pages), to: slices.Clone(m.Pages)}
 }
 
 // do gives the pools other page counts when all tickets have passed: first those
@@ -201,7 +208,8 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 	for i := range x.Copies {
 		c := &x.Copies[i]
 		b.Copies = append(b.Copies, gpu.Copy{
-			Src: s.slot(c.Src), Dst: s.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes, Pages: c.Pages,
+			Src: s.slot(c.Src), Dst: s.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset,
+			Bytes: c.Bytes, Pages: c.Pages,
 			Zero: c.Zero,
 		})
 	}

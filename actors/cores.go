@@ -25,7 +25,8 @@ func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
 	for i, p := range e.validate.Pools {
-		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross}
+		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
+			State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross}
 		blocks = max(blocks, e.validate.Counts[i].Primary)
 	}
 	return tree.New(tree.Config{
@@ -68,7 +69,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
 		Quotas:      e.config.Cache.Quotas(),
-		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.settings.SkipWait,
+		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done,
+		SkipWait: e.settings.SkipWait,
 	}
 	if e.store.evicts() {
 		c.TakeSavePage, c.MinSavePriority = e.takeSavePage, e.store.config.MinPriority
@@ -82,7 +84,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 			Policy: e.config.Cache.EvictionPolicy,
 			Name:   p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
 			SparePages: e.hostPages[i].Ahead, SavePages: e.hostPages[i].Save,
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
+			TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
 	return offloader.New(c)

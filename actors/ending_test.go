@@ -49,7 +49,9 @@ func (h *restartingHost) Receive(ctx actor.Context) {
 }
 
 // startRestartingHost starts the host on a device.
-func startRestartingHost(t *testing.T, system *actor.ActorSystem, device gpu.Device) (*restartingHost, *actor.PID) {
+func startRestartingHost(
+	t *testing.T, system *actor.ActorSystem, device gpu.Device,
+) (*restartingHost, *actor.PID) {
 	t.Helper()
 	h := &restartingHost{config: (&setup{}).config(device), engines: make(chan *actors.Engine, 1)}
 	h.config.Pages = nil
@@ -75,7 +77,8 @@ func TestARestartedHostFindsTheMemoryFree(t *testing.T) {
 			require.NoError(t, err)
 			kernel, err := device.Launch(compute, gpu.Kernel{Label: "slow", Nanos: 1e6})
 			require.NoError(t, err)
-			_, err = first.Commit(context.Background(), []messages.CommitStep{{Sequence: old.Sequence, Computed: 9, After: kernel}})
+			_, err = first.Commit(context.Background(),
+				[]messages.CommitStep{{Sequence: old.Sequence, Computed: 9, After: kernel}})
 			require.NoError(t, err)
 
 			system.Root.Send(pid, &panicNow{})
@@ -123,7 +126,8 @@ func TestRequestsToAnEngineThatHasEnded(t *testing.T) {
 		end  func(r *rig)
 		want error
 	}{
-		"closed": {func(r *rig) { r.awaitKernels(); _, _ = r.Close(context.Background()) }, messages.ErrClosed},
+		"closed": {func(r *rig) { r.awaitKernels(); _, _ = r.Close(context.Background()) },
+			messages.ErrClosed},
 		"failed": {func(r *rig) {
 			for range 2 {
 				require.NoError(r.t, r.points.Arm("tree"))
@@ -261,7 +265,8 @@ func TestACloseGoesOnWhereTheLastGaveUp(t *testing.T) {
 func TestTheStackOfAPanicIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncBuffer
-		r := newRig(t, setup{}, actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), actors.WithRestartLimit(1, time.Minute))
+		r := newRig(t, setup{}, actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			actors.WithRestartLimit(1, time.Minute))
 		told := r.restarts()
 		require.NoError(t, r.points.Arm("tree"))
 		var aborted *messages.Panic
@@ -315,7 +320,8 @@ func TestAnEngineIsSilent(t *testing.T) {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 		require.NoError(t, err)
 		var points enginetest.Failpoints
-		e, err := actors.Spawn(actors.NewSystem(nil).Root, (&setup{}).config(device), enginetest.WithFailpoints(&points), actors.WithRestartLimit(0, time.Minute))
+		e, err := actors.Spawn(actors.NewSystem(nil).Root, (&setup{}).config(device),
+			enginetest.WithFailpoints(&points), actors.WithRestartLimit(0, time.Minute))
 		require.NoError(t, err)
 		require.NoError(t, points.Arm("tree"))
 		_, err = e.Lookup(context.Background(), messages.Prefix{Tokens: run(0, 5)})
@@ -359,12 +365,13 @@ func TestAPanicOfTheHostIsTheHosts(t *testing.T) {
 				os.Stderr.WriteString("an actor was restarted")
 			}
 		})
-		e, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithClock(func() time.Duration {
-			if broken {
-				panicInHost()
-			}
-			return 0
-		}))
+		e, err := actors.Spawn(system.Root, (&setup{}).config(device),
+			actors.WithClock(func() time.Duration {
+				if broken {
+					panicInHost()
+				}
+				return 0
+			}))
 		require.NoError(t, err)
 		callbacks[name](e, &broken)
 		select {}

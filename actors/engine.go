@@ -81,7 +81,8 @@ var engines atomic.Int64
 // memory is taken, then actors are started. An error of the last step gives the memory back.
 func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
 	if parent == nil {
-		return nil, refusals.New(messages.ErrConfigInvalid, "no parent: the root context of an actor system, or an actor's")
+		return nil, refusals.New(messages.ErrConfigInvalid,
+			"no parent: the root context of an actor system, or an actor's")
 	}
 	s, err := newSettings(list)
 	if err != nil {
@@ -104,7 +105,8 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		if err := store.resolve(&config, pools, counts); err != nil {
 			return nil, err
 		}
-		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}
+		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save),
+			MinPriority: store.MinPriority}
 	}
 	handover := handoverConfig(&s)
 	if err := handover.resolve(store); err != nil {
@@ -124,12 +126,17 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	e.validate.WaitingRoom = s.WaitingRoom
 	e.validate.RebalanceEvery = s.RebalanceEvery
 	if moved := s.OnRebalance; moved != nil {
-		e.validate.OnRebalance = func(r messages.Rebalanced) { e.callHost("WithAutoRebalance", func() { moved(r) }) }
+		e.validate.OnRebalance = func(r messages.Rebalanced) {
+			e.callHost("WithAutoRebalance", func() { moved(r) })
+		}
 	}
 	e.validate.OnRecovered = func(r coordinator.Recovered) {
-		e.log.Warn("kvactor: the engine has recovered", "engine", e.settings.Name, "lost_sequences", r.LostSequences, "kept_pages", r.KeptPages)
+		e.log.Warn("kvactor: the engine has recovered", "engine", e.settings.Name, "lost_sequences",
+			r.LostSequences, "kept_pages", r.KeptPages)
 	}
-	e.validate.OnThrash = func(t coordinator.Thrash) { warnOfThrash(e.log, e.settings.Name, e.validate.Forecast, t) }
+	e.validate.OnThrash = func(t coordinator.Thrash) {
+		warnOfThrash(e.log, e.settings.Name, e.validate.Forecast, t)
+	}
 	if err := e.spawn(parent); err != nil {
 		// Actors first: a child that has started may use the streams.
 		e.stop()
@@ -146,11 +153,14 @@ func logStart(e *Engine) {
 	list := []any{slog.String("engine", e.settings.Name)}
 	for _, p := range e.pools {
 		list = append(list, slog.Group(p.Name,
-			"pages", p.PrimaryPages, "host_pages", p.SecondaryPages, "page_bytes", p.PageBytes, "tokens_per_block", p.TokensPerBlock))
+			"pages", p.PrimaryPages, "host_pages", p.SecondaryPages, "page_bytes", p.PageBytes,
+			"tokens_per_block", p.TokensPerBlock))
 	}
 	m := &e.memory
-	list = append(list, slog.Group("memory", "ranks", m.Ranks, "device_bytes", m.DeviceBytes, "host_bytes", m.HostBytes(),
-		"content_bytes", m.ContentBytes, "ahead_bytes", m.AheadBytes, "save_bytes", m.SaveBytes, "metadata_bytes", m.MetadataBytes))
+	list = append(list, slog.Group("memory", "ranks", m.Ranks, "device_bytes", m.DeviceBytes,
+		"host_bytes", m.HostBytes(),
+		"content_bytes", m.ContentBytes, "ahead_bytes", m.AheadBytes, "save_bytes", m.SaveBytes,
+		"metadata_bytes", m.MetadataBytes))
 	e.log.Info("kvactor: the engine has started", list...)
 }
 
@@ -158,7 +168,9 @@ func logStart(e *Engine) {
 //
 // FirstGeneration differs between the engines of a process, so that an id of one engine is
 // refused by another as unknown, and does not name one of its sequences.
-func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings) *Engine {
+func newEngine(
+	parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings,
+) *Engine {
 	e := &Engine{
 		config: config, settings: s, log: s.Logger, system: parent.ActorSystem(),
 		gate: gate{places: make(chan struct{}, s.MaxInFlight), refuse: s.RefuseBusy}, validate: known,
@@ -198,16 +210,24 @@ const generationBits = 20
 //
 // The core knows no device, no store and no actor: it gets values, and functions where a
 // rule belongs to another package.
-func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.PageCounts) coordinator.Config {
+func coordinatorConfig(
+	config *Config, pools []windows.Pool, counts []windows.PageCounts,
+) coordinator.Config {
 	// A model of states alone reuses a part of a block by a copy of its state in any case.
 	copies := config.Cache.CopyOnPartialReuse || config.Model.OnlyStates()
 	return coordinator.Config{
-		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
-		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: copies,
+		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock,
+		MaxSeqLen: config.Model.MaxSeqLen,
+		Reuse:     config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse,
+		CopyOnPartial:      copies,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
-		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy != windows.PriorityLRU,
-		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), MaxPages: maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
-		Weights: config.Weights, FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
+		Tenants:            config.Cache.Tenants(),
+		Forecast:           config.Cache.EvictionPolicy != windows.PriorityLRU,
+		Ahead:              config.Cache.OffloadAhead && config.Cache.OnboardBlocks,
+		Divide:             divider(config, pools),
+		MaxPages:           maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
+		Weights: config.Weights, FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools),
+		EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
 }
 
@@ -221,7 +241,8 @@ func maxPages(c *windows.Config) int {
 //
 // The cross pool is left out: its memory has a rule of its own (windows.SplitCross).
 func divider(config *Config, pools []windows.Pool) func(map[string]float64, int64) ([]int, error) {
-	own := slices.DeleteFunc(slices.Clone(pools), func(p windows.Pool) bool { return p.Kind == windows.KindCross })
+	own := slices.DeleteFunc(slices.Clone(pools),
+		func(p windows.Pool) bool { return p.Kind == windows.KindCross })
 	return func(fractions map[string]float64, bytes int64) ([]int, error) {
 		cache := config.Cache
 		cache.PoolFractions = fractions
@@ -415,7 +436,8 @@ func issued(device gpu.Device, n int, after func(step int) messages.Ticket) erro
 // engine still wants to know the cause.
 func (e *Engine) refusal() error {
 	if failed := e.failed.Load(); failed != nil {
-		return &messages.Refusal{Code: messages.ErrFailed, Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
+		return &messages.Refusal{Code: messages.ErrFailed,
+			Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
 	}
 	if e.closing.Load() {
 		return refusals.New(messages.ErrClosed, "the engine is closed")
@@ -440,7 +462,8 @@ func (e *Engine) failure(err error) error {
 	if errors.Is(err, mailbox.ErrStopped) {
 		return refusals.New(messages.ErrClosed, "the engine's actors were stopped")
 	}
-	return &messages.Refusal{Code: messages.ErrInternal, Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
+	return &messages.Refusal{Code: messages.ErrInternal,
+		Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
 }
 
 // warnOfThrash logs that prompts are computed again that the cache has just evicted, and what
@@ -450,6 +473,8 @@ func warnOfThrash(log *slog.Logger, engine string, forecast bool, t coordinator.
 	if !forecast {
 		help = "eviction_policy forecast, or " + help
 	}
-	log.Warn("kvactor: the cache is too small for what is asked for again: it evicted a short while ago what it computes now; try "+help,
-		"engine", engine, "requests", t.Requests, "prompt_tokens", t.PromptTokens, "thrash_tokens", t.ThrashTokens)
+	log.Warn(
+		"kvactor: the cache is too small for what is asked for again: it evicted a short while ago what it computes now; try "+help,
+		"engine", engine, "requests", t.Requests, "prompt_tokens", t.PromptTokens, "thrash_tokens",
+		t.ThrashTokens)
 }

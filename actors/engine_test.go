@@ -31,11 +31,14 @@ func names(system *actor.ActorSystem, below string) []string {
 
 // The library's own mailboxes cost fifty times as much and lose requests.
 func TestEveryActorHasOurMailbox(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}}, actors.WithName("engine"))
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}},
+		actors.WithName("engine"))
 	defer r.close()
 	list := names(r.system, "engine")
 	assert.ElementsMatch(t, []string{
-		"engine", "engine/coordinator", "engine/events", "engine/tree", "engine/offloader", "engine/pool:w8h1", "engine/pool:wfullh1",
+		"engine", "engine/coordinator", "engine/events", "engine/tree", "engine/offloader",
+		"engine/pool:w8h1", "engine/pool:wfullh1",
 	}, list)
 	for _, id := range list {
 		assert.NotNil(t, mailbox.Of(r.system, actor.NewPID(r.system.Address(), id)), id)
@@ -103,10 +106,14 @@ func TestWhatSpawnRefuses(t *testing.T) {
 		want   string
 	}{
 		{"no device", func(c *actors.Config) { c.Device = nil }, "Config.Device is nil"},
-		{"cache", func(c *actors.Config) { c.Cache.TokensPerBlock = 3 }, "tokens_per_block 3 is not a power of two greater than 1"},
-		{"pools", func(c *actors.Config) { c.Pages = make([]windows.PageCounts, 2) }, "page counts for 2 pools, the model has 1"},
-		{"pages", func(c *actors.Config) { c.Pages = []windows.PageCounts{{Primary: 0}} }, "pool wfullh1: 0 primary"},
-		{"memory", func(c *actors.Config) { c.Pages = []windows.PageCounts{{Primary: 1 << 20}} }, "pool wfullh1"},
+		{"cache", func(c *actors.Config) { c.Cache.TokensPerBlock = 3 },
+			"tokens_per_block 3 is not a power of two greater than 1"},
+		{"pools", func(c *actors.Config) { c.Pages = make([]windows.PageCounts, 2) },
+			"page counts for 2 pools, the model has 1"},
+		{"pages", func(c *actors.Config) { c.Pages = []windows.PageCounts{{Primary: 0}} },
+			"pool wfullh1: 0 primary"},
+		{"memory", func(c *actors.Config) { c.Pages = []windows.PageCounts{{Primary: 1 << 20}} },
+			"pool wfullh1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := (&setup{}).config(device)
@@ -136,14 +143,16 @@ func TestPagesComeFromTheMemory(t *testing.T) {
 	assert.EqualValues(t, 1<<19/pageBytes, e.Pools()[0].PrimaryPages)
 	hostPages := int(1 << 16 / pageBytes)
 	ahead := (hostPages - 1 + 8) / 9
-	assert.Equal(t, hostPages-ahead, e.Pools()[0].SecondaryPages, "with those for copies ahead of demand 64 KiB")
+	assert.Equal(t, hostPages-ahead, e.Pools()[0].SecondaryPages,
+		"with those for copies ahead of demand 64 KiB")
 	_, err = e.Close(context.Background())
 	require.NoError(t, err)
 }
 
 // Copies that are still under way are waited for before the memory goes.
 func TestCloseWaitsForTheCopiesUnderWay(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 4}}, change: func(c *windows.Config) { c.OffloadAhead = false }})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 4}},
+		change: func(c *windows.Config) { c.OffloadAhead = false }})
 	r.store(run(0, 16))
 	r.awaitKernels() // the kernels are the host's to wait for
 	s, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(100, 16)})
@@ -157,7 +166,8 @@ func TestCloseWaitsForTheCopiesUnderWay(t *testing.T) {
 
 // Pools describes the pools as they are.
 func TestPoolsFollowARebalance(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	defer r.close()
 	moved, err := r.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.75})
 	require.NoError(t, err)
@@ -168,7 +178,8 @@ func TestPoolsFollowARebalance(t *testing.T) {
 
 // What a host does to a description of the pools changes none that it gets later.
 func TestDescriptionsBelongToTheHost(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	want := r.Pools()
 	spoil := func(pools []messages.PoolInfo) {
 		for i := range pools {

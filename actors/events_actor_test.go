@@ -31,14 +31,18 @@ type eventsRig struct {
 // restarting makes an actor go on after a panic.
 type restarting struct{ panics int }
 
-func (s *restarting) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {
+func (s *restarting) HandleFailure(
+	_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _,
+	_ any,
+) {
 	s.panics++
 	supervisor.RestartChildren(child)
 }
 
 func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 	system := actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 	worker, supervisor := mailbox.NewWorker(), &restarting{}
 	d = &eventsRig{t: t, engine: &Engine{gate: gate{places: make(chan struct{}, 100)}}}
@@ -46,7 +50,8 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 	var child *actor.PID
 	parent := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		if _, started := c.Message().(*actor.Started); started {
-			child = c.Spawn(actor.PropsFromProducer(func() actor.Actor { return d.shell }, mailbox.Inline(worker)...))
+			child = c.Spawn(actor.PropsFromProducer(func() actor.Actor { return d.shell },
+				mailbox.Inline(worker)...))
 		}
 	}, append(mailbox.Inline(worker), actor.WithSupervisor(supervisor))...))
 	d.box = mailbox.Of(system, child)
@@ -64,7 +69,8 @@ func (d *eventsRig) read(request any) { d.readKeys(request) }
 // readKeys sends a reader of a snapshot with what the tree has listed for it.
 func (d *eventsRig) readKeys(request any, keys ...*protocol.Changes) {
 	require.NoError(d.t, d.engine.gate.try())
-	c := &call{request: request, engine: d.engine, done: func(err error) { d.answers = append(d.answers, err) }}
+	c := &call{request: request, engine: d.engine,
+		done: func(err error) { d.answers = append(d.answers, err) }}
 	d.box.PostUserMessage(&forward{request: request, sender: c, keys: keys, port: &port{}})
 }
 
@@ -81,7 +87,8 @@ func listed(block protocol.BlockID) *protocol.Changes {
 			{Kind: protocol.BlocksEntered, Last: block, Count: 1, Parent: protocol.NoBlock, Tokens: 2},
 			{Kind: protocol.BlocksStored, Last: block, Count: 1},
 		},
-		Blocks: []protocol.BlockID{block}, Tokens: []messages.Token{1, messages.Token(block)}, Namespaces: make([]messages.Namespace, 1),
+		Blocks: []protocol.BlockID{block}, Tokens: []messages.Token{1, messages.Token(block)},
+		Namespaces: make([]messages.Namespace, 1),
 	}
 }
 
@@ -133,7 +140,8 @@ func TestRecordsOfChangesGoBack(t *testing.T) {
 	d.read(first)
 	assert.EqualValues(t, 16, first.Batch.Lost)
 	assert.Equal(t, "engine", first.Batch.Engine)
-	assert.Equal(t, []messages.Token{16, 16}, first.Batch.Events[0].Blocks[0].Tokens, "not those of the record")
+	assert.Equal(t, []messages.Token{16, 16}, first.Batch.Events[0].Blocks[0].Tokens,
+		"not those of the record")
 }
 
 // Readers are opened and closed.

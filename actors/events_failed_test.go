@@ -12,7 +12,9 @@ import (
 
 // publishWrong tells of a stored block that is not in the tree: the log fails over it.
 func (d *eventsRig) publishWrong() {
-	d.box.PostUserMessage(&published{changes: &protocol.Changes{List: []protocol.Change{{Kind: protocol.BlocksStored, Last: 1 << 20, Count: 1}}}})
+	d.box.PostUserMessage(
+		&published{changes: &protocol.Changes{List: []protocol.Change{{Kind: protocol.BlocksStored,
+			Last: 1 << 20, Count: 1}}}})
 }
 
 // Each reader gets what was published since it was opened.

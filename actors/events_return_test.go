@@ -47,10 +47,12 @@ func (f *follower) again() {
 // whatever else fails in the meantime: one that has left, one that stayed, and one that is new.
 func TestReadersReturnToCountedEvents(t *testing.T) {
 	ctx := context.Background()
-	for _, failing := range []string{"", "coordinator", "tree", "tree within", "events", "pool:wfullh1"} {
+	for _, failing := range []string{"", "coordinator", "tree", "tree within", "events",
+		"pool:wfullh1"} {
 		t.Run("failing "+failing, func(t *testing.T) {
 			r := newRig(t, setup{
-				pages: []windows.PageCounts{{Primary: 24}}, change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
+				pages:  []windows.PageCounts{{Primary: 24}},
+				change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
 			})
 			open := func() *follower {
 				id, err := r.OpenReader(ctx)

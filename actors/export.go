@@ -21,9 +21,9 @@ type Exported struct {
 	released atomic.Bool
 }
 
-// Release ends the hold on the pages, when the host knows that the receiver has them. Those that are
-// stored stay in the cache until they are evicted. A second Release does nothing. An
-// engine that has ended holds nothing: the error then is that of any other call.
+// Release ends the hold on the pages, when the host knows that the receiver has them. Those that
+// are stored stay in the cache until they are evicted. A second Release does nothing. An engine
+// that has ended holds nothing: the error then is that of any other call.
 //
 // A Release that an ended context has refused may be called again: released is set only
 // when the request is sent.
@@ -47,7 +47,9 @@ func (x *Exported) Release(ctx context.Context) error {
 // are held, the sequence copies its last, partial block when it next writes to it, as if it
 // had been forked, and a model with recurrent layers holds one further page in each state
 // pool: ErrOutOfPages names the pool that has none. With an error nothing is held.
-func (h Handovers) Export(ctx context.Context, id messages.SequenceID, w io.Writer) (*Exported, error) {
+func (h Handovers) Export(
+	ctx context.Context, id messages.SequenceID, w io.Writer,
+) (*Exported, error) {
 	if w == nil {
 		return nil, noStream("Export", "writer")
 	}
@@ -65,7 +67,9 @@ func (h Handovers) Export(ctx context.Context, id messages.SequenceID, w io.Writ
 // they are held no longer than the sequence holds them itself. The sequence goes on either
 // way: the host releases it, before or after. If the connection breaks after the last page,
 // the receiver may have the sequence although Send has failed.
-func (h Handovers) Send(ctx context.Context, id messages.SequenceID, connection io.ReadWriter) (*Exported, error) {
+func (h Handovers) Send(
+	ctx context.Context, id messages.SequenceID, connection io.ReadWriter,
+) (*Exported, error) {
 	if connection == nil {
 		return nil, noStream("Send", "connection")
 	}
@@ -88,7 +92,9 @@ func (h Handovers) Send(ctx context.Context, id messages.SequenceID, connection 
 //
 // The hold is made first: what is described afterwards cannot change, although the
 // sequence goes on.
-func (s *session) export(id messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
+func (s *session) export(
+	id messages.SequenceID, w io.Writer, answers io.Reader,
+) (*Exported, error) {
 	hold, err := s.hold(id)
 	if err != nil {
 		return nil, s.failure(err)
@@ -142,7 +148,9 @@ func (s *session) describe(id messages.SequenceID) (*protocol.DescribeSequence, 
 //
 // The order is that of the stream (package handover). The shape goes first, so that a
 // receiver of another model refuses before it reads tokens.
-func (s *session) write(hold messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
+func (s *session) write(
+	hold messages.SequenceID, w io.Writer, answers io.Reader,
+) (*Exported, error) {
 	d, err := s.describe(hold)
 	if err != nil {
 		return nil, err
@@ -203,7 +211,9 @@ func chosen(places []protocol.PagePlace, wanted []bool) []protocol.PagePlace {
 // batch before it waits for those of this one: the device copies while the connection
 // carries bytes. A batch is read into again only after writeBatch has returned, so its
 // memory is never on the wire and under a copy at the same time.
-func (s *session) writePages(out *handover.Writer, hold messages.SequenceID, places []protocol.PagePlace) error {
+func (s *session) writePages(
+	out *handover.Writer, hold messages.SequenceID, places []protocol.PagePlace,
+) error {
 	var batches [2][]protocol.TransferItem
 	read := func(b int) error {
 		n := min(s.staging.batch, len(places))

@@ -33,7 +33,9 @@ var handoverNames = [2]string{"export", "import"}
 // which the device has taken, zero if it has taken none.
 //
 // A stream is made at the first hand-over in its direction: most engines never have one.
-func (s *copyStreams) transfer(m *protocol.CopyPages, waits []messages.Ticket) (ticket messages.Ticket, failed bool) {
+func (s *copyStreams) transfer(
+	m *protocol.CopyPages, waits []messages.Ticket,
+) (ticket messages.Ticket, failed bool) {
 	way := 0
 	if m.In {
 		way = 1
@@ -85,7 +87,8 @@ type staging struct {
 func newStaging(device gpu.Device, bytes, pageBytes int64) (*staging, error) {
 	ranks := gpu.Ranks(device)
 	batch := int(min(max(bytes/2/(pageBytes*int64(ranks)), 1), stagingPages))
-	pool, err := device.CreatePool(gpu.PoolSpec{Name: "hand-over", PageBytes: pageBytes, HostPages: 2 * batch})
+	pool, err := device.CreatePool(gpu.PoolSpec{Name: "hand-over", PageBytes: pageBytes,
+		HostPages: 2 * batch})
 	if err != nil {
 		return nil, fmt.Errorf("staging memory for a hand-over: %w", err)
 	}

@@ -26,7 +26,8 @@ var fallible = []string{"coordinator", "tree", "offloader", "events", "pool:wful
 // in every admission.
 func hostedRig(t *testing.T, list ...actors.Option) *rig {
 	r := newRig(t, setup{
-		pages: []windows.PageCounts{{Primary: 14, Secondary: 16}}, change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
+		pages:  []windows.PageCounts{{Primary: 14, Secondary: 16}},
+		change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
 	}, list...)
 	for i := range 4 {
 		r.store(run(100*i, 16))
@@ -150,7 +151,8 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 			if err != nil {
 				return err
 			}
-			_, err = r.Append(ctx, []messages.AppendStep{{Sequence: forks[0], Tokens: run(9, 1)}, {Sequence: forks[1], Tokens: run(8, 3)}})
+			_, err = r.Append(ctx, []messages.AppendStep{{Sequence: forks[0], Tokens: run(9, 1)},
+				{Sequence: forks[1], Tokens: run(8, 3)}})
 			return err
 		},
 		"lookup": func(r *rig, _ *sequence) error { _, err := r.Lookup(ctx, prefix); return err },
@@ -170,16 +172,25 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &prefix})
 			return err
 		},
-		"reset":            func(r *rig, _ *sequence) error { return r.Reset(ctx) },
-		"rebalance":        func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
-		"contents":         func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
-		"snapshot":         func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
-		"events":           func(r *rig, _ *sequence) error { _, err := r.Events(ctx); return err },
-		"stats":            func(r *rig, _ *sequence) error { _, err := r.Stats(ctx); return err },
-		"scales":           func(r *rig, _ *sequence) error { _, err := r.Scales(ctx); return err },
-		"tables":           func(r *rig, s *sequence) error { _, err := r.TablesOf(ctx, s.id); return err },
-		"admit and commit": func(r *rig, _ *sequence) error { _, err := r.start(run(300, 9)); return err },
-		"check":            func(r *rig, _ *sequence) error { return r.Check(ctx) },
+		"reset": func(r *rig, _ *sequence) error { return r.Reset(ctx) },
+		"rebalance": func(r *rig, _ *sequence) error {
+			_, err := r.Rebalance(ctx, nil)
+			return err
+		},
+		"contents": func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
+		"snapshot": func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
+		"events":   func(r *rig, _ *sequence) error { _, err := r.Events(ctx); return err },
+		"stats":    func(r *rig, _ *sequence) error { _, err := r.Stats(ctx); return err },
+		"scales":   func(r *rig, _ *sequence) error { _, err := r.Scales(ctx); return err },
+		"tables": func(r *rig, s *sequence) error {
+			_, err := r.TablesOf(ctx, s.id)
+			return err
+		},
+		"admit and commit": func(r *rig, _ *sequence) error {
+			_, err := r.start(run(300, 9))
+			return err
+		},
+		"check": func(r *rig, _ *sequence) error { return r.Check(ctx) },
 	}
 }
 
@@ -197,7 +208,8 @@ func TestCallsThatWaitOutliveAFailure(t *testing.T) {
 					waiting = append(waiting, later(func() error {
 						a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(1000*i, 3)})
 						if err == nil {
-							_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+							_, err = r.Release(context.Background(),
+								[]messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 						}
 						return err
 					}))
@@ -441,7 +453,8 @@ func TestCoordinatorArmedAsItFires(t *testing.T) {
 				return nil
 			default:
 			}
-			if err := errors.Join(r.points.Arm("coordinator"), r.points.ArmWithin("coordinator", 1<<20)); err != nil {
+			if err := errors.Join(r.points.Arm("coordinator"), r.points.ArmWithin("coordinator",
+				1<<20)); err != nil {
 				return err
 			}
 		}

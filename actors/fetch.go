@@ -65,9 +65,9 @@ func flush(id messages.SequenceID, do func(*protocol.Flush) error) (saved int, e
 const flushPatience = 1000
 
 // Fetch brings what the store has of a prefix, whole blocks, into host memory. With an
-// encoder–decoder model a prefix without tokens names the input of the encoder, which comes
-// whole or not at all. Fetch returns what it has got when the context ends or the store fails; others are served
-// meanwhile. The error is that of the prefix or of the engine, never that of the store.
+// encoder–decoder model a prefix without tokens names the input of the encoder, which comes whole
+// or not at all. Fetch returns what it has got when the context ends or the store fails; others are
+// served meanwhile. The error is that of the prefix or of the engine, never that of the store.
 func (s Store) Fetch(ctx context.Context, p messages.Prefix) (Fetched, error) {
 	e := s.engine
 	if e.store == nil {
@@ -120,7 +120,8 @@ func (f *fetch) reach(ctx, serve context.Context) (int, error) {
 	if missing, err := f.find(ctx, serve); err != nil || !missing {
 		return 0, err
 	}
-	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights, Count: true}
+	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes,
+		Weights: f.namespace.Weights, Count: true}
 	err := first(f.do(serve, r), &r.Err)
 	return r.Length, err
 }
@@ -152,17 +153,20 @@ func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitReques
 			continue
 		}
 		prompt := messages.Prefix{
-			Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal, Encoder: r.Encoder, EncoderItems: r.EncoderItems,
+			Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal, Encoder: r.Encoder,
+			EncoderItems: r.EncoderItems,
 		}
 		prefixes := []messages.Prefix{prompt}
 		if len(r.Encoder) > 0 {
-			prefixes = append(prefixes, messages.Prefix{Namespace: r.Namespace, Encoder: r.Encoder, EncoderItems: r.EncoderItems})
+			prefixes = append(prefixes, messages.Prefix{Namespace: r.Namespace, Encoder: r.Encoder,
+				EncoderItems: r.EncoderItems})
 		}
 		for _, p := range prefixes {
 			all.Go(func() {
 				limited, cancel := context.WithTimeout(ctx, r.Fetch)
 				defer cancel()
-				_ = newFetch(e, p).run(limited, context.WithoutCancel(ctx)) // the admission says what is wrong with it
+				// the admission says what is wrong with it
+				_ = newFetch(e, p).run(limited, context.WithoutCancel(ctx))
 			})
 		}
 	}
@@ -240,7 +244,8 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 		}
 	}()
 	for {
-		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Weights: f.namespace.Weights}
+		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes,
+			Weights: f.namespace.Weights}
 		if err := first(f.do(serve, r), &r.Err); err != nil || r.Wanted == nil {
 			f.fetched += r.Fetched
 			return nil, err

@@ -18,7 +18,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// forecasting is a rig with the policy forecast and host memory, both much smaller than what is asked for.
+// forecasting is a rig with the policy forecast and host memory, both much smaller than what is
+// asked for.
 func forecasting(t *testing.T, device, host int, options ...actors.Option) *rig {
 	return byWork(t, device, host, 0, options...)
 }
@@ -27,7 +28,9 @@ func forecasting(t *testing.T, device, host int, options ...actors.Option) *rig 
 func byWork(t *testing.T, device, host, doublesAt int, options ...actors.Option) *rig {
 	return newRig(t, setup{
 		windows: []int{full}, pages: []windows.PageCounts{{Primary: device, Secondary: host}},
-		change: func(c *windows.Config) { c.EvictionPolicy, c.PrefillDoublesAt = windows.Forecast, doublesAt },
+		change: func(c *windows.Config) {
+			c.EvictionPolicy, c.PrefillDoublesAt = windows.Forecast, doublesAt
+		},
 	}, options...)
 }
 
@@ -54,14 +57,15 @@ func TestPoolsKnowTheTokensOfABlock(t *testing.T) {
 	}
 }
 
-// Prompts of 9 and of 81 tokens come at random. Where a token at depth 8 takes twice as long as the first one, the engine keeps fewer of the
-// short ones and more of the long ones.
+// Prompts of 9 and of 81 tokens come at random. Where a token at depth 8 takes twice as long as the
+// first one, the engine keeps fewer of the short ones and more of the long ones.
 func TestForecastCountsWork(t *testing.T) {
 	var reused [2][2]int // without and with the work, of short and long prompts
 	for seed := range uint64(6) {
 		for k, doublesAt := range []int{0, 8} {
 			var visits atomic.Int64
-			r := byWork(t, 60, 0, doublesAt, actors.WithClock(func() time.Duration { return time.Duration(visits.Load()) * time.Second }))
+			r := byWork(t, 60, 0, doublesAt,
+				actors.WithClock(func() time.Duration { return time.Duration(visits.Load()) * time.Second }))
 			w, dice := r.newWriter("host"), rand.New(rand.NewPCG(seed, 2))
 			for range 1200 {
 				visits.Add(1)
@@ -76,8 +80,9 @@ func TestForecastCountsWork(t *testing.T) {
 	assert.Greater(t, reused[1][1], reused[0][1])
 }
 
-// Prompts that come again, with twice as many between them that never do, are more than both tiers have pages for, so that LRU has
-// dropped each when it comes again. The policy forecast keeps them in both tiers; without it in host memory it reuses a third of them.
+// Prompts that come again, with twice as many between them that never do, are more than both tiers
+// have pages for, so that LRU has dropped each when it comes again. The policy forecast keeps them
+// in both tiers; without it in host memory it reuses a third of them.
 func TestForecastInBothTiers(t *testing.T) {
 	const again, rounds, tokens = 6, 100, 33
 	r := forecasting(t, 24, 48)
@@ -97,12 +102,14 @@ func TestForecastInBothTiers(t *testing.T) {
 	r.close()
 }
 
-// Hosts at once, more than there are pages for: the offloader ranks what it has while other calls wait for the pool.
+// Hosts at once, more than there are pages for: the offloader ranks what it has while other calls
+// wait for the pool.
 func TestForecastWithManyHosts(t *testing.T) {
 	manyHosts(t, forecasting(t, 32, 16))
 }
 
-// The same with too few pages for all hosts, so that admissions wait whose blocks are in host memory.
+// The same with too few pages for all hosts, so that admissions wait whose blocks are in host
+// memory.
 func TestForecastWithWaitingHosts(t *testing.T) {
 	manyHosts(t, forecasting(t, 7, 48, actors.WithWaitingRoom(8)))
 }

@@ -20,9 +20,12 @@ import (
 // sender it comes back refused, without one it is dropped, and the engine goes on.
 func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 	for _, record := range []any{
-		&protocol.Match{}, &protocol.Apply{}, &protocol.Move{}, &protocol.PoolWork{}, &protocol.OffloadAhead{}, &protocol.Audit{},
-		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{}, &protocol.TopNodes{}, &protocol.SampleHost{}, &protocol.ListLocations{}, &protocol.Quiesce{},
-		&protocol.ResizeDevice{}, &protocol.ResizePool{}, &protocol.RebuildPool{}, &protocol.RebuildHost{}, (*protocol.Match)(nil),
+		&protocol.Match{}, &protocol.Apply{}, &protocol.Move{}, &protocol.PoolWork{},
+		&protocol.OffloadAhead{}, &protocol.Audit{},
+		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{},
+		&protocol.TopNodes{}, &protocol.SampleHost{}, &protocol.ListLocations{}, &protocol.Quiesce{},
+		&protocol.ResizeDevice{}, &protocol.ResizePool{}, &protocol.RebuildPool{},
+		&protocol.RebuildHost{}, (*protocol.Match)(nil),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, setup{})
@@ -92,12 +95,15 @@ func TestAnAdapterThatIsNotThere(t *testing.T) {
 	request := messages.AdmitRequest{Namespace: forgotten.Namespace, Tokens: forgotten.Tokens}
 	ctx := context.Background()
 	for name, call := range map[string]func() error{
-		"validate":   func() error { return r.Validate(request) },
-		"admit":      func() error { _, err := r.Admit(ctx, request); return err },
-		"lookup":     func() error { _, err := r.Lookup(ctx, forgotten); return err },
-		"pin":        func() error { _, err := r.Pin(ctx, forgotten); return err },
-		"prefetch":   func() error { _, err := r.Prefetch(ctx, forgotten); return err },
-		"invalidate": func() error { _, err := r.Invalidate(ctx, messages.Selector{Prefix: &forgotten}); return err },
+		"validate": func() error { return r.Validate(request) },
+		"admit":    func() error { _, err := r.Admit(ctx, request); return err },
+		"lookup":   func() error { _, err := r.Lookup(ctx, forgotten); return err },
+		"pin":      func() error { _, err := r.Pin(ctx, forgotten); return err },
+		"prefetch": func() error { _, err := r.Prefetch(ctx, forgotten); return err },
+		"invalidate": func() error {
+			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &forgotten})
+			return err
+		},
 	} {
 		err := call()
 		require.ErrorIs(t, err, messages.ErrBadRequest, name)

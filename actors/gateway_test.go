@@ -21,7 +21,8 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		var config windows.Config
 		r := newRig(t, setup{
-			windows: []int{10, full}, pages: []windows.PageCounts{{Primary: 14, Secondary: 4}, {Primary: 20, Secondary: 6}},
+			windows: []int{10, full}, pages: []windows.PageCounts{{Primary: 14, Secondary: 4},
+				{Primary: 20, Secondary: 6}},
 			change: func(c *windows.Config) {
 				c.EnablePartialReuse, c.EventBufferMaxSize, c.SinkTokenLength = partial, 1000, 3
 				config = *c
@@ -42,7 +43,8 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 			require.NoError(t, err)
 			lookup, err := r.Lookup(ctx, p)
 			require.NoError(t, err)
-			matched := mirror.Match(pools, names[:(len(p.Tokens)-1)/config.TokensPerBlock]) * config.TokensPerBlock
+			matched := mirror.Match(pools,
+				names[:(len(p.Tokens)-1)/config.TokensPerBlock]) * config.TokensPerBlock
 			if partial {
 				require.LessOrEqual(t, matched, lookup.MatchedTokens)
 			} else {
@@ -80,7 +82,8 @@ func randomPrefix(random *rand.Rand) messages.Prefix {
 	}
 	p.Namespace = []messages.Namespace{{}, {}, {Salt: "s"}, {LoRA: "x", HasLoRA: true}}[random.IntN(4)]
 	if random.IntN(4) == 0 {
-		p.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1 + random.IntN(2), Length: 4}}
+		p.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1 + random.IntN(2),
+			Length: 4}}
 	}
 	return p
 }
@@ -88,7 +91,8 @@ func randomPrefix(random *rand.Rand) messages.Prefix {
 // serve computes a prompt and releases it.
 func (r *rig) serve(p messages.Prefix) {
 	r.t.Helper()
-	request := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal}
+	request := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens,
+		Multimodal: p.Multimodal}
 	in, err := r.Admit(context.Background(), request)
 	require.NoError(r.t, err)
 	s := admitted(request, &in)

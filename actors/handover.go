@@ -68,18 +68,18 @@ func handoverConfig(s *settings.Settings) *HandoverConfig {
 // called from any number of goroutines, and a hand-over holds up no other request.
 //
 // One way: Export writes a sequence to any writer, Import reads it, and the host says by
-// Exported.Release when the source need not hold the pages any longer. Both ways: Send and Receive talk
-// over a connection, so that only the pages go over it that the receiver lacks, and the
-// source releases its pages when the receiver has the whole sequence.
+// Exported.Release when the source need not hold the pages any longer. Both ways: Send and Receive
+// talk over a connection, so that only the pages go over it that the receiver lacks, and the source
+// releases its pages when the receiver has the whole sequence.
 //
 // When ctx ends, a Read or Write that waits is interrupted if the connection has the
 // deadlines of a net.Conn, which it keeps then. Otherwise ctx is looked at between two of
 // them. After an error the connection is in the middle of a stream: close it.
 type Handovers struct{ engine *Engine }
 
-// HandoversOf returns the hand-overs of an engine. Sequences with several
-// beams are refused (ErrNotSupported): a stream has the tokens of one. Between groups of devices every page is
-// the shares of all ranks; the groups must have as many.
+// HandoversOf returns the hand-overs of an engine. Sequences with several beams are refused
+// (ErrNotSupported): a stream has the tokens of one. Between groups of devices every page is the
+// shares of all ranks; the groups must have as many.
 func HandoversOf(e *Engine) Handovers { return Handovers{e} }
 
 // exchange is what the hand-overs of an engine share: staging memory that is used again,
@@ -104,7 +104,8 @@ type exchange struct {
 }
 
 func newExchange(e *Engine, c *HandoverConfig) *exchange {
-	return &exchange{engine: e, config: c, turns: make(chan struct{}, c.Concurrent), open: map[*session]struct{}{}, quiet: make(chan struct{})}
+	return &exchange{engine: e, config: c, turns: make(chan struct{}, c.Concurrent),
+		open: map[*session]struct{}{}, quiet: make(chan struct{})}
 }
 
 // session is one hand-over, on its caller's goroutine.
@@ -183,7 +184,8 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 		return nil, refusals.New(messages.ErrClosed, "the engine is closed")
 	}
 	// An engine that fails, or loses its parent, ends its tasks.
-	unwatch := context.AfterFunc(e.background.ctx, func() { s.cancel(refusals.New(messages.ErrClosed, "the engine has ended")) })
+	unwatch := context.AfterFunc(e.background.ctx,
+		func() { s.cancel(refusals.New(messages.ErrClosed, "the engine has ended")) })
 	s.calm = func() { unwatch() }
 	if interrupt == nil {
 		return s, nil
@@ -272,7 +274,8 @@ func (x *exchange) over() {
 // memory is freed.
 func (x *exchange) keep(err error) {
 	if err != nil {
-		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name, "cause", err)
+		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name,
+			"cause", err)
 	}
 }
 
@@ -418,11 +421,14 @@ func (s *session) failure(err error) error {
 	case err == nil || isRefusal(err):
 		return err
 	case errors.Is(err, handover.ErrVersion):
-		return &messages.Refusal{Code: messages.ErrNotSupported, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
+		return &messages.Refusal{Code: messages.ErrNotSupported,
+			Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
 	case errors.Is(err, handover.ErrRefused) || errors.Is(err, handover.ErrCorrupt):
-		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
+		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err),
+			Cause: err}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &messages.Refusal{Code: messages.ErrBadStream, Message: "hand-over: the stream ends too early", Cause: err}
+		return &messages.Refusal{Code: messages.ErrBadStream,
+			Message: "hand-over: the stream ends too early", Cause: err}
 	}
 	return fmt.Errorf("hand-over: %w", err)
 }

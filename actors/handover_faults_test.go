@@ -42,7 +42,8 @@ func streamOf(t testing.TB, s setup) []byte {
 	from := newRig(t, s)
 	q, err := from.start(run(0, 13))
 	require.NoError(t, err)
-	results, err := from.Append(context.Background(), []messages.AppendStep{{Sequence: q.id, Tokens: run(50, 2)}})
+	results, err := from.Append(context.Background(),
+		[]messages.AppendStep{{Sequence: q.id, Tokens: run(50, 2)}})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)
 	stream := exported(t, from, q.id)
@@ -88,11 +89,15 @@ func TestRefusedHandovers(t *testing.T) {
 		options []actors.Option
 		want    string
 	}{
-		{func(s *setup) { s.windows = []int{full, 8, 12} }, nil, "pool w12h1: window is 12 here, 16 in the stream"},
-		{func(s *setup) { s.windows, s.pages = []int{full, 8}, s.pages[:2] }, nil, "2 pools [w8h1 wfullh1] here, 3 [w8h1 w16h1 wfullh1] in the stream"},
-		{func(s *setup) { s.model = func(m *windows.Model) { m.HeadDim = 8 } }, nil, "pool w8h1: head_dim is 8 here, 4 in the stream"},
+		{func(s *setup) { s.windows = []int{full, 8, 12} }, nil,
+			"pool w12h1: window is 12 here, 16 in the stream"},
+		{func(s *setup) { s.windows, s.pages = []int{full, 8}, s.pages[:2] }, nil,
+			"2 pools [w8h1 wfullh1] here, 3 [w8h1 w16h1 wfullh1] in the stream"},
+		{func(s *setup) { s.model = func(m *windows.Model) { m.HeadDim = 8 } }, nil,
+			"pool w8h1: head_dim is 8 here, 4 in the stream"},
 		{func(s *setup) { s.change = nil }, nil, "pool w8h1: sink is 0 here, 4 in the stream"},
-		{func(*setup) {}, []actors.Option{actors.WithHandover(actors.HandoverConfig{Model: "m"})}, "model is m here"},
+		{func(*setup) {}, []actors.Option{actors.WithHandover(actors.HandoverConfig{Model: "m"})},
+			"model is m here"},
 	} {
 		s := other
 		c.change(&s)
@@ -133,11 +138,17 @@ func TestRefusalsOverAPipe(t *testing.T) {
 		damage func(stream []byte) int // the byte that is damaged; nil: none
 		want   [2]string               // of the source, of the receiver
 	}{
-		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, nil, [2]string{"the receiver refused", "window is 12 here"}},
-		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } }, nil, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
-		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.PageCounts{{Primary: 2}}, 3) }, nil, [2]string{"the receiver refused", "needs"}},
-		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 }, [2]string{"closed pipe", "checksum"}},
-		{"a damaged length", func(*setup) {}, lastLength, [2]string{"closed pipe", "check of the header"}},
+		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, nil,
+			[2]string{"the receiver refused", "window is 12 here"}},
+		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } },
+			nil, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
+		{"too few pages",
+			func(s *setup) { s.pages = slices.Repeat([]windows.PageCounts{{Primary: 2}}, 3) }, nil,
+			[2]string{"the receiver refused", "needs"}},
+		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 },
+			[2]string{"closed pipe", "checksum"}},
+		{"a damaged length", func(*setup) {}, lastLength, [2]string{"closed pipe",
+			"check of the header"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -252,21 +263,24 @@ func TestCloseEndsHandovers(t *testing.T) {
 func TestHandoverOverFailures(t *testing.T) {
 	for _, actor := range []string{"coordinator", "tree", "offloader", "pool:w8h1"} {
 		for at := range 12 {
-			from, to := newRig(t, limited(24), actors.WithRestartLimit(100, time.Hour)), newRig(t, limited(24), actors.WithRestartLimit(100, time.Hour))
+			from, to := newRig(t, limited(24), actors.WithRestartLimit(100, time.Hour)),
+				newRig(t, limited(24), actors.WithRestartLimit(100, time.Hour))
 			to.store(run(0, 8))
 			q, err := from.start(run(0, 21))
 			require.NoError(t, err)
 			// The failure comes with a read or a write of the stream, so that it is in another
 			// stage each time.
 			var stream bytes.Buffer
-			_, err = actors.HandoversOf(from.Engine).Export(context.Background(), q.id, &failing{Writer: &stream, after: at, fail: func() { _ = from.points.Arm(actor) }})
+			_, err = actors.HandoversOf(from.Engine).Export(context.Background(), q.id,
+				&failing{Writer: &stream, after: at, fail: func() { _ = from.points.Arm(actor) }})
 			if err != nil {
 				stream.Reset()
 				x, err := actors.HandoversOf(from.Engine).Export(context.Background(), q.id, &stream)
 				require.NoError(t, err)
 				require.NoError(t, x.Release(context.Background()))
 			}
-			m, err := actors.HandoversOf(to.Engine).Import(context.Background(), &failing{Reader: &stream, after: 3 * at, fail: func() { _ = to.points.Arm(actor) }})
+			m, err := actors.HandoversOf(to.Engine).Import(context.Background(),
+				&failing{Reader: &stream, after: 3 * at, fail: func() { _ = to.points.Arm(actor) }})
 			if err == nil {
 				got := arrived(m)
 				to.verify(got)
@@ -313,7 +327,8 @@ func TestManyHandovers(t *testing.T) {
 	var hosts sync.WaitGroup
 	var arrivals atomic.Int64
 	for i := range 6 {
-		w := &walker{rig: rigs[i%2], writer: rigs[i%2].newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 7))}
+		w := &walker{rig: rigs[i%2], writer: rigs[i%2].newWriter("host"),
+			rand: rand.New(rand.NewPCG(uint64(i), 7))}
 		target := rigs[1-i%2]
 		other := target.newWriter("receiver")
 		hosts.Go(func() {

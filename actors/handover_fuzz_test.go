@@ -102,7 +102,8 @@ func FuzzImport(f *testing.F) {
 		list := frames(stream)
 		for at, body := range map[int][]byte{
 			0: []byte(`{"Model":"","MaxSeqLen":512,"Pools":null,"Scales":null}`),
-			1: []byte(`{"Salt":null,"LoRA":null,"HasLoRA":false,"Session":null,"Retention":{"Ranges":[{"Start":-1,"End":9,"Priority":255}]},"Prompt":13,"Computed":13,"Tokens":15,"Items":0,"NoStore":false}`),
+			1: []byte(
+				`{"Salt":null,"LoRA":null,"HasLoRA":false,"Session":null,"Retention":{"Ranges":[{"Start":-1,"End":9,"Priority":255}]},"Prompt":13,"Computed":13,"Tokens":15,"Items":0,"NoStore":false}`),
 			2: bytes.Repeat([]byte{0xff}, len(list[2].body)),
 			3: list[3].body[:len(list[3].body)-1],
 		} {

@@ -68,7 +68,8 @@ func randomHandovers(d *drawn, system *actor.ActorSystem) {
 	p.setup.parent = system.Root
 	p.options = []actors.Option{
 		actors.WithRestartLimit(1000, time.Hour),
-		actors.WithHandover(actors.HandoverConfig{StagingBytes: int64([]int{1, 0}[d.int(0, 1, "staging")])}),
+		actors.WithHandover(
+			actors.HandoverConfig{StagingBytes: int64([]int{1, 0}[d.int(0, 1, "staging")])}),
 	}
 	defer p.abandon()
 	for i := range p.ends {
@@ -93,7 +94,8 @@ func randomHandovers(d *drawn, system *actor.ActorSystem) {
 // states and host memory, on one device or two. Both engines have the same pools; there is
 // room for few sequences.
 func drawGeometry(d *drawn) setup {
-	s := setup{windows: [][]int{{full}, {full, 8}, {8, 16}, {full, 8, 16}}[d.int(0, 3, "windows")], ranks: 2 * d.int(0, 1, "ranks")}
+	s := setup{windows: [][]int{{full}, {full, 8}, {8, 16}, {full, 8, 16}}[d.int(0, 3, "windows")],
+		ranks: 2 * d.int(0, 1, "ranks")}
 	sinks := d.int(0, 1, "sink blocks")
 	states := d.one(3, "states")
 	if d.one(8, "states alone") {
@@ -110,7 +112,8 @@ func drawGeometry(d *drawn) setup {
 		}
 	}
 	for range s.windows {
-		s.pages = append(s.pages, windows.PageCounts{Primary: d.int(10, 24, "pages"), Secondary: d.int(0, 4, "host pages")})
+		s.pages = append(s.pages, windows.PageCounts{Primary: d.int(10, 24, "pages"),
+			Secondary: d.int(0, 4, "host pages")})
 	}
 	return s
 }
@@ -189,12 +192,14 @@ func (p *pair) request() messages.AdmitRequest {
 	}
 	if p.one(4, "retention") {
 		r.Retention = &messages.Retention{
-			Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: messages.Priority(p.int(0, 100, "priority")), Duration: time.Hour}},
+			Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt,
+				Priority: messages.Priority(p.int(0, 100, "priority")), Duration: time.Hour}},
 			Decode: &messages.DecodeRetention{Priority: 10},
 		}
 	}
 	if len(r.Tokens) > 4 && p.one(4, "item") {
-		r.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1, Length: p.int(1, len(r.Tokens)-1, "covered")}}
+		r.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1,
+			Length: p.int(1, len(r.Tokens)-1, "covered")}}
 	}
 	return r
 }
@@ -224,7 +229,8 @@ func (p *pair) appendOne(end int, g *guest) { p.appended(end, g, p.int(1, 5, "ap
 
 func (p *pair) appended(end int, g *guest, n int) bool {
 	tokens := run(p.int(500, 501, "sampled"), n)
-	results, err := p.ends[end].Append(context.Background(), []messages.AppendStep{{Sequence: g.id, Tokens: tokens}})
+	results, err := p.ends[end].Append(context.Background(),
+		[]messages.AppendStep{{Sequence: g.id, Tokens: tokens}})
 	require.NoError(p, err)
 	if err := results[0].Err; err != nil {
 		p.tolerate(err, messages.ErrOutOfPages)

@@ -34,12 +34,15 @@ func exported(t testing.TB, r *rig, id messages.SequenceID) []byte {
 func arrived(m *actors.Imported) *sequence {
 	return &sequence{
 		id: m.Sequence, prompt: m.Prompt, computed: m.Computed, ready: m.Ready,
-		chains: host.Chains(messages.Prefix{Namespace: m.Namespace, Tokens: m.Tokens, Multimodal: m.Multimodal}),
+		chains: host.Chains(messages.Prefix{Namespace: m.Namespace, Tokens: m.Tokens,
+			Multimodal: m.Multimodal}),
 	}
 }
 
 // handed sends a sequence over a connection.
-func handed(t testing.TB, from, to *rig, id messages.SequenceID) (*actors.Exported, *actors.Imported) {
+func handed(
+	t testing.TB, from, to *rig, id messages.SequenceID,
+) (*actors.Exported, *actors.Imported) {
 	t.Helper()
 	a, b := net.Pipe()
 	defer a.Close()
@@ -80,8 +83,9 @@ func stateful() setup {
 // limited is a setup with full attention and two windows, one of them with sinks.
 func limited(pages int) setup {
 	return setup{
-		windows: []int{full, 8, 16}, pages: slices.Repeat([]windows.PageCounts{{Primary: pages, Secondary: 4}}, 3),
-		change: func(c *windows.Config) { c.SinkTokenLength = 4 },
+		windows: []int{full, 8, 16},
+		pages:   slices.Repeat([]windows.PageCounts{{Primary: pages, Secondary: 4}}, 3),
+		change:  func(c *windows.Config) { c.SinkTokenLength = 4 },
 	}
 }
 
@@ -97,7 +101,8 @@ func TestHandoverBetweenGroups(t *testing.T) {
 	from, to := newRig(t, two), newRig(t, three)
 	s, err := from.start(run(0, 9))
 	require.NoError(t, err)
-	_, err = actors.HandoversOf(to.Engine).Import(context.Background(), bytes.NewReader(exported(t, from, s.id)))
+	_, err = actors.HandoversOf(to.Engine).Import(context.Background(),
+		bytes.NewReader(exported(t, from, s.id)))
 	require.ErrorIs(t, err, messages.ErrNotSupported)
 	require.ErrorContains(t, err, "number of ranks is 3 here, 2 in the stream")
 	require.NoError(t, from.release(s))
@@ -145,7 +150,8 @@ func TestHandoverOfWhatIsThere(t *testing.T) {
 	s, err := from.start(run(0, 33))
 	require.NoError(t, err)
 	x, m := handed(t, from, to, s.id)
-	assert.Equal(t, 6+2+2, m.SharedPages, "six blocks of full attention, two sinks, two blocks of the larger window")
+	assert.Equal(t, 6+2+2, m.SharedPages,
+		"six blocks of full attention, two sinks, two blocks of the larger window")
 	assert.Equal(t, x.Pages, m.Pages)
 	first := arrived(m)
 	to.verify(first)
@@ -179,7 +185,8 @@ func TestHandoverOfForks(t *testing.T) {
 	forks, err := from.Fork(context.Background(), []messages.ForkStep{{Sequence: s.id, Count: 1}})
 	require.NoError(t, err)
 	require.NoError(t, forks[0].Err)
-	fork := &sequence{id: forks[0].Forks[0], prompt: s.prompt, computed: s.computed, chains: slices.Clone(s.chains), ready: s.ready}
+	fork := &sequence{id: forks[0].Forks[0], prompt: s.prompt, computed: s.computed,
+		chains: slices.Clone(s.chains), ready: s.ready}
 	for i := range messages.Token(6) {
 		require.NoError(t, from.decode(from.writer, s, 700+i))
 		require.NoError(t, from.decode(from.writer, fork, 800+i))
@@ -189,7 +196,8 @@ func TestHandoverOfForks(t *testing.T) {
 	_, second := handed(t, from, to, fork.id)
 	assert.Zero(t, first.SharedPages)
 	assert.Equal(t, append(run(0, 33), 800, 801, 802, 803, 804, 805), second.Tokens)
-	assert.GreaterOrEqual(t, second.SharedPages, 8, "the eight whole blocks of the prompt with full attention")
+	assert.GreaterOrEqual(t, second.SharedPages, 8,
+		"the eight whole blocks of the prompt with full attention")
 	assert.Less(t, second.Pages, first.Pages)
 	list := []*sequence{arrived(first), arrived(second)}
 	to.verify(list...)
@@ -226,14 +234,16 @@ func TestImportStopsAtTheEnd(t *testing.T) {
 func TestHandoverOfStates(t *testing.T) {
 	ctx := context.Background()
 	from, to := newRig(t, stateful()), newRig(t, stateful())
-	launch := func(r *rig, id messages.SequenceID, chains []host.Chain, computed, n int, ready []messages.Ticket) messages.Ticket {
+	launch := func(r *rig, id messages.SequenceID, chains []host.Chain, computed, n int,
+		ready []messages.Ticket) messages.Ticket {
 		tables, err := r.TablesOf(ctx, id)
 		require.NoError(t, err)
 		ticket, err := r.writer.Launch(host.Step{
 			Label: "compute", Waits: ready,
 			Reads:  []host.Span{{Chains: chains, To: computed, Table: host.Beam(tables, 0)}},
 			Writes: []host.Span{{Chains: chains, From: computed, To: n, Table: host.Beam(tables, 0)}},
-			States: []host.StateUpdate{{Pool: 3, Page: tables[3][0][0], From: host.StateAfter(chains, computed), To: host.StateAfter(chains, n)}},
+			States: []host.StateUpdate{{Pool: 3, Page: tables[3][0][0],
+				From: host.StateAfter(chains, computed), To: host.StateAfter(chains, n)}},
 		})
 		require.NoError(t, err)
 		return ticket
@@ -242,7 +252,8 @@ func TestHandoverOfStates(t *testing.T) {
 	require.NoError(t, err)
 	chains := host.Chains(messages.Prefix{Tokens: run(0, 19)})
 	after := launch(from, a.Sequence, chains, 0, 19, a.Ready)
-	committed, err := from.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 19, After: after}})
+	committed, err := from.Commit(ctx,
+		[]messages.CommitStep{{Sequence: a.Sequence, Computed: 19, After: after}})
 	require.NoError(t, err)
 	require.NoError(t, committed[0].Err)
 	stream := exported(t, from, a.Sequence)
@@ -258,7 +269,8 @@ func TestHandoverOfStates(t *testing.T) {
 	last := launch(to, m.Sequence, got.chains, 19, 20, append(m.Ready, appended[0].Ready...))
 	to.awaitKernels()
 	assert.Empty(t, to.writer.Problems())
-	for r, step := range map[*rig]messages.ReleaseStep{from: {Sequence: a.Sequence, After: after}, to: {Sequence: m.Sequence, After: last}} {
+	for r, step := range map[*rig]messages.ReleaseStep{from: {Sequence: a.Sequence, After: after},
+		to: {Sequence: m.Sequence, After: last}} {
 		results, err := r.Release(ctx, []messages.ReleaseStep{step})
 		require.NoError(t, err)
 		require.NoError(t, results[0].Err)
@@ -273,9 +285,11 @@ func TestHandoverOfAttributes(t *testing.T) {
 	from, to := newRig(t, limited(24)), newRig(t, limited(24))
 	request := messages.AdmitRequest{
 		Tokens: run(0, 21), Namespace: messages.Namespace{Salt: "\xff salt", HasLoRA: true}, Session: "s",
-		Multimodal: []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 2, Length: 5}, {Hash: [32]byte{1}, Start: 7, Length: 3}},
+		Multimodal: []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 2, Length: 5},
+			{Hash: [32]byte{1}, Start: 7, Length: 3}},
 		Retention: &messages.Retention{
-			Ranges: []messages.RetentionRange{{Start: 4, End: messages.EndOfPrompt, Priority: 80, Duration: time.Hour}},
+			Ranges: []messages.RetentionRange{{Start: 4, End: messages.EndOfPrompt, Priority: 80,
+				Duration: time.Hour}},
 			Decode: &messages.DecodeRetention{Priority: 10},
 		},
 	}
@@ -292,7 +306,8 @@ func TestHandoverOfAttributes(t *testing.T) {
 	got := arrived(m)
 	to.verify(got)
 	require.NoError(t, to.release(got))
-	found, err := to.Lookup(ctx, messages.Prefix{Namespace: request.Namespace, Tokens: request.Tokens, Multimodal: request.Multimodal})
+	found, err := to.Lookup(ctx, messages.Prefix{Namespace: request.Namespace, Tokens: request.Tokens,
+		Multimodal: request.Multimodal})
 	require.NoError(t, err)
 	assert.Equal(t, 20, found.MatchedTokens, "what has come is stored under the same identity")
 	// The other way round the source of the items is a sequence that has come.

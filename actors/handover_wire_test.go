@@ -77,7 +77,8 @@ const patience = time.Minute
 // kinds of what goes wrong. The first is the one that a case is shrunk to.
 var kinds = []string{
 	"nothing", "cut", "flip", "cut answers", "flip answers", "cancel source", "cancel receiver",
-	"fail source", "fail receiver", "close source", "close receiver", "go on", "admit", "resize source", "resize receiver",
+	"fail source", "fail receiver", "close source", "close receiver", "go on", "admit",
+	"resize source", "resize receiver",
 }
 
 // handOver hands a sequence over to the other engine.
@@ -155,7 +156,8 @@ func (t *trial) prepare() {
 // measure is the length of the stream when nothing goes wrong. It notes where the pages begin.
 func (t *trial) measure() int {
 	var stream bytes.Buffer
-	x, err := actors.HandoversOf(t.ends[t.from].Engine).Export(context.Background(), t.guest.id, &stream)
+	x, err := actors.HandoversOf(t.ends[t.from].Engine).Export(context.Background(), t.guest.id,
+		&stream)
 	if err != nil {
 		t.tolerate(err, messages.ErrOutOfPages)
 		return 1
@@ -180,7 +182,8 @@ func (t *trial) event() func() {
 		return t.cancel[1]
 	case "fail source", "fail receiver":
 		r := t.ends[t.engineOf()]
-		actor := []string{"coordinator", "tree", "offloader", "pool:" + r.Pools()[0].Name}[t.int(0, 3, "actor")]
+		actor := []string{"coordinator", "tree", "offloader", "pool:" +
+			r.Pools()[0].Name}[t.int(0, 3, "actor")]
 		return func() { _ = r.points.Arm(actor) }
 	case "close source", "close receiver":
 		end := t.engineOf()
@@ -266,7 +269,8 @@ func (t *trial) run() (m *actors.Imported, sendErr, err error) {
 // checkErrors holds the two answers against each other and against what has happened.
 func (t *trial) checkErrors(sendErr, err error) {
 	for _, e := range []error{sendErr, err} {
-		require.NotErrorIs(t, e, context.DeadlineExceeded, "%s at byte %d: both sides wait", t.kind, t.source.left)
+		require.NotErrorIs(t, e, context.DeadlineExceeded, "%s at byte %d: both sides wait", t.kind,
+			t.source.left)
 	}
 	switch {
 	case t.both && sendErr == nil:
@@ -285,6 +289,7 @@ func (t *trial) checkErrors(sendErr, err error) {
 		require.Error(t, sendErr, "%s at byte %d of the answers", t.kind, t.target.left)
 	}
 	if errors.Is(err, messages.ErrBadStream) && t.kind == "nothing" {
-		require.ErrorIs(t, sendErr, messages.ErrOutOfPages, "the source has no page for a state, and the receiver no stream")
+		require.ErrorIs(t, sendErr, messages.ErrOutOfPages,
+			"the source has no page for a state, and the receiver no stream")
 	}
 }

@@ -18,7 +18,8 @@ import (
 // One iteration is two hops.
 func BenchmarkHop(b *testing.B) {
 	system := actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 	worker := mailbox.NewWorker()
 	answers := 0
@@ -29,7 +30,8 @@ func BenchmarkHop(b *testing.B) {
 	}, mailbox.Inline(worker)...))
 	shell := &treeActor{core: tree.New(tree.Config{TokensPerBlock: 16, Pools: []tree.PoolShape{{}}})}
 	shell.coordinator = mailbox.Of(system, sink)
-	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return shell }, mailbox.Inline(worker)...))
+	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return shell },
+		mailbox.Inline(worker)...))
 	b.Cleanup(func() {
 		_ = system.Root.StopFuture(pid).Wait()
 		_ = system.Root.StopFuture(sink).Wait()

@@ -63,7 +63,8 @@ func maxSavePages(c windows.PageCounts) int { return max(64, c.Primary+c.Seconda
 
 // measure is the memory of so many pages, on all ranks.
 func (c *Config) measure(known *coordinator.Config, host []windows.HostPages) inspect.MemoryStats {
-	m := inspect.MemoryStats{Ranks: c.ranks(), MetadataBytes: windows.MetadataBytes(known.Counts, known.TokensPerBlock)}
+	m := inspect.MemoryStats{Ranks: c.ranks(), MetadataBytes: windows.MetadataBytes(known.Counts,
+		known.TokensPerBlock)}
 	for i, p := range known.Pools {
 		page := p.PageBytes() * int64(m.Ranks)
 		m.DeviceBytes += page * int64(known.Counts[i].Primary)
@@ -76,7 +77,9 @@ func (c *Config) measure(known *coordinator.Config, host []windows.HostPages) in
 
 // afford refuses host pages that the machine has no memory for. Those of host memory of the
 // host's are there.
-func (c *Config) afford(known *coordinator.Config, host []windows.HostPages, m *inspect.MemoryStats) error {
+func (c *Config) afford(
+	known *coordinator.Config, host []windows.HostPages, m *inspect.MemoryStats,
+) error {
 	need := m.HostBytes()
 	for i, p := range known.Pools {
 		if c.memoryOf(i).Host != nil {
@@ -90,6 +93,8 @@ func (c *Config) afford(known *coordinator.Config, host []windows.HostPages, m *
 	if err != nil || memory.HostFree == 0 || need <= memory.HostFree {
 		return err
 	}
-	return refusals.New(messages.ErrConfigInvalid, "host pages take %d bytes on %d ranks: %d for contents, %d for copies ahead of demand, "+
-		"%d on their way to a store; %d are free", need, m.Ranks, m.ContentBytes, m.AheadBytes, m.SaveBytes, memory.HostFree)
+	return refusals.New(messages.ErrConfigInvalid,
+		"host pages take %d bytes on %d ranks: %d for contents, %d for copies ahead of demand, "+
+			"%d on their way to a store; %d are free", need, m.Ranks, m.ContentBytes, m.AheadBytes,
+		m.SaveBytes, memory.HostFree)
 }

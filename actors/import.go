@@ -139,7 +139,8 @@ func (a *arrival) open(w io.Writer) error {
 		return err
 	}
 	if answers && w == nil {
-		return refusals.New(messages.ErrBadRequest, "hand-over: the source waits for answers: a stream of Send is for Receive")
+		return refusals.New(messages.ErrBadRequest,
+			"hand-over: the source waits for answers: a stream of Send is for Receive")
 	}
 	if answers {
 		a.answers = handover.NewWriter(w)
@@ -157,7 +158,8 @@ func (a *arrival) open(w io.Writer) error {
 		return refuseShape(different)
 	}
 	// A source of another model may have longer sequences.
-	a.begun, err = a.from.ReadSequence(min(max(stream.MaxSeqLen, a.engine.validate.MaxSeqLen), maxTokens))
+	a.begun, err = a.from.ReadSequence(min(max(stream.MaxSeqLen, a.engine.validate.MaxSeqLen),
+		maxTokens))
 	if err != nil {
 		return err
 	}
@@ -197,7 +199,8 @@ func (a *arrival) readInput() error {
 const maxTokens = 1 << 24
 
 func refuseShape(difference string) error {
-	return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s", difference)
+	return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s",
+		difference)
 }
 
 // fill reads the pages and makes the sequence one that runs.
@@ -220,7 +223,8 @@ func (a *arrival) fill() (*Imported, error) {
 		return nil, err
 	}
 	a.awaited = true
-	commit := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.begun.Sequence, Computed: a.begun.Computed, After: a.last}}}
+	commit := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.begun.Sequence,
+		Computed: a.begun.Computed, After: a.last}}}
 	if err := first(a.do(commit), &commit.Err); err != nil {
 		return nil, err
 	}
@@ -240,7 +244,8 @@ func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
 	m := &Imported{
 		Sequence: a.begun.Sequence, Namespace: p.Namespace, Session: p.Session, Retention: p.Retention,
 		Tokens: p.Tokens, Multimodal: p.Multimodal, Prompt: a.begun.Length, Computed: a.begun.Computed,
-		Encoder: p.Encoder, EncoderItems: p.EncoderItems, EncoderRetention: p.EncoderRetention, Tables: d.Tables, Ready: d.Ready, Bytes: a.from.Bytes(),
+		Encoder: p.Encoder, EncoderItems: p.EncoderItems, EncoderRetention: p.EncoderRetention,
+		Tables: d.Tables, Ready: d.Ready, Bytes: a.from.Bytes(),
 	}
 	for _, missing := range a.begun.Missing {
 		if missing {
@@ -278,7 +283,8 @@ func (a *arrival) readPages() error {
 		if !missing {
 			continue // the next page overwrites it
 		}
-		if batch = append(batch, protocol.TransferItem{PagePlace: at, Slot: slot}); len(batch) < a.staging.batch {
+		if batch = append(batch, protocol.TransferItem{PagePlace: at, Slot: slot}); len(
+			batch) < a.staging.batch {
 			continue
 		}
 		if err := a.transfer(b, a.begun.Sequence, batch); err != nil {
@@ -311,8 +317,10 @@ func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
 		return err
 	}
 	size := a.engine.pools[at.Pool].PageBytes
-	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) || h.Length != uint64(size)*uint64(a.staging.ranks) {
-		return fmt.Errorf("%w: %v frame of %d bytes, block %d of pool %d, where block %d of pool %d is due",
+	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) ||
+		h.Length != uint64(size)*uint64(a.staging.ranks) {
+		return fmt.Errorf(
+			"%w: %v frame of %d bytes, block %d of pool %d, where block %d of pool %d is due",
 			handover.ErrCorrupt, h.Kind, h.Length, h.Block, h.Pool, at.Block, at.Pool)
 	}
 	a.noteWrite(slot)

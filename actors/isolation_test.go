@@ -22,7 +22,8 @@ import (
 // The build tag isolated runs all tests of this package so.
 func TestActorsWithGoroutinesOfTheirOwn(t *testing.T) {
 	r := newRig(t, setup{
-		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24, Secondary: 24}, {Primary: 24, Secondary: 24}},
+		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24, Secondary: 24},
+			{Primary: 24, Secondary: 24}},
 	}, enginetest.WithOwnGoroutines())
 	ctx := context.Background()
 	for i := range 6 {
@@ -68,7 +69,8 @@ func TestWhoseGoroutineAnActorRunsOn(t *testing.T) {
 		r.store(run(100, 16))
 		require.NotEmpty(t, stacks)
 		for _, stack := range stacks {
-			assert.Equal(t, !own && !ownByDefault(), strings.Contains(stack, "(*Engine).Do"), "own goroutines: %v", own)
+			assert.Equal(t, !own && !ownByDefault(), strings.Contains(stack, "(*Engine).Do"),
+				"own goroutines: %v", own)
 		}
 		r.close()
 	}

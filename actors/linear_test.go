@@ -118,7 +118,8 @@ func linearizable(ops []operation) bool {
 	}
 	var history []porcupine.Operation
 	for _, o := range ops {
-		history = append(history, porcupine.Operation{Input: o.in, Output: o.out, Call: int64(o.call), Return: int64(o.reply)})
+		history = append(history, porcupine.Operation{Input: o.in, Output: o.out, Call: int64(o.call),
+			Return: int64(o.reply)})
 	}
 	return porcupine.CheckOperations(model, history)
 }
@@ -148,7 +149,8 @@ func TestTheSearchForAnOrder(t *testing.T) {
 	after := operation{in: pageCall{op: 'l'}, call: 11, reply: 12}
 	assert.True(t, linearizable([]operation{admit, commit, during}))
 	assert.True(t, linearizable([]operation{admit, commit, before}))
-	assert.False(t, linearizable([]operation{admit, commit, during, before}), "it was there and is gone")
+	assert.False(t, linearizable([]operation{admit, commit, during, before}),
+		"it was there and is gone")
 	assert.False(t, linearizable([]operation{admit, commit, after}), "it is there and not found")
 }
 
@@ -164,7 +166,8 @@ func TestShortHistoriesAreLinearizable(t *testing.T) {
 			clients.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(seed), uint64(client)))
 				for n := range linearSequences {
-					r.useSequence(t, h, pageCall{block: random.IntN(linearBlocks), handle: linearSequences*client + n})
+					r.useSequence(t, h, pageCall{block: random.IntN(linearBlocks),
+						handle: linearSequences*client + n})
 				}
 			})
 		}

@@ -33,7 +33,8 @@ const (
 // newSystem makes an actor system that says nothing.
 func newSystem() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
 		actor.WithDeadLetterThrottleInterval(deadLetterInterval))
 }
 
@@ -119,7 +120,8 @@ func (d *stallable) stall() *stall {
 }
 
 func modelOf(layers int) windows.Model {
-	return windows.Model{Layers: layers, KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full}
+	return windows.Model{Layers: layers, KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16,
+		MaxSeqLen: full}
 }
 
 // config makes the configuration of a setup on a device.
@@ -155,7 +157,8 @@ func simulate(t testing.TB, ranks int) simgroup.Simulated {
 	g, err := simgroup.New(simgroup.Config{
 		Config: config, Ranks: ranks, Profiles: []string{"h100-pcie5", "a100-pcie4", "gh200-c2c"},
 		Wrap: func(rank int, d *sim.Device) gpu.Device {
-			return check.Wrap(d, check.Options{OnProblem: func(p string) { t.Errorf("rank %d: %s", rank, p) }})
+			return check.Wrap(d,
+				check.Options{OnProblem: func(p string) { t.Errorf("rank %d: %s", rank, p) }})
 		},
 	})
 	require.NoError(t, err)
@@ -166,7 +169,8 @@ func simulate(t testing.TB, ranks int) simgroup.Simulated {
 func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	t.Helper()
 	d := simulate(t, s.ranks)
-	device := &stallable{Device: check.Wrap(d, check.Options{OnProblem: func(p string) { t.Error(p) }})}
+	device := &stallable{Device: check.Wrap(d,
+		check.Options{OnProblem: func(p string) { t.Error(p) }})}
 	r := &rig{t: t, sim: d, device: device}
 	if s.parent == nil {
 		r.system = newSystem()
@@ -174,7 +178,8 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	}
 	config := s.config(device)
 	var err error
-	r.Engine, err = actors.Spawn(s.parent, config, append(list, enginetest.WithFailpoints(&r.points))...)
+	r.Engine, err = actors.Spawn(s.parent, config, append(list,
+		enginetest.WithFailpoints(&r.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)
@@ -191,8 +196,9 @@ func (r *rig) newWriter(name string) *host.Writer {
 	require.NoError(r.t, err)
 	r.streams = append(r.streams, stream)
 	return host.NewWriter(host.WriterConfig{
-		Launcher: r.device, Stream: stream, Pools: r.DevicePools(), Layouts: r.layouts, NanosPerToken: 1000,
-		Ranks: gpu.Ranks(r.device),
+		Launcher: r.device, Stream: stream, Pools: r.DevicePools(), Layouts: r.layouts,
+		NanosPerToken: 1000,
+		Ranks:         gpu.Ranks(r.device),
 	})
 }
 
@@ -272,7 +278,8 @@ func (r *rig) start(tokens []messages.Token) (*sequence, error) {
 func admitted(r messages.AdmitRequest, a *messages.Admitted) *sequence {
 	return &sequence{
 		id: a.Sequence, prompt: len(r.Tokens), computed: a.ReusedTokens, ready: a.Ready,
-		chains: host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal}),
+		chains: host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens,
+			Multimodal: r.Multimodal}),
 	}
 }
 
@@ -291,7 +298,8 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 	for p := range r.layouts {
 		if r.layouts[p].HoldsStates() && n > s.computed {
 			step.States = append(step.States, host.StateUpdate{
-				Pool: messages.PoolID(p), Page: table[p][0], From: host.StateAfter(s.chains, s.computed), To: host.StateAfter(s.chains, n),
+				Pool: messages.PoolID(p), Page: table[p][0], From: host.StateAfter(s.chains, s.computed),
+				To: host.StateAfter(s.chains, n),
 			})
 		}
 	}
@@ -303,7 +311,8 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 		s.ready, s.last = nil, ticket
 	}
 	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
-		return r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket}})
+		return r.Commit(context.Background(),
+			[]messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket}})
 	})
 	if err != nil {
 		return err
@@ -319,7 +328,8 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 // decode appends a sampled token and computes the one before it.
 func (r *rig) decode(w *host.Writer, s *sequence, token messages.Token) error {
 	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
-		return r.Append(context.Background(), []messages.AppendStep{{Sequence: s.id, Tokens: []messages.Token{token}}})
+		return r.Append(context.Background(),
+			[]messages.AppendStep{{Sequence: s.id, Tokens: []messages.Token{token}}})
 	})
 	if err != nil {
 		return err

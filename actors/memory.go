@@ -69,7 +69,8 @@ func (c *Config) validateMemory(pools []windows.Pool) error {
 		return nil
 	}
 	if len(c.Memory) != len(pools) {
-		return refusals.New(messages.ErrConfigInvalid, "memory for %d pools, the model has %d", len(c.Memory), len(pools))
+		return refusals.New(messages.ErrConfigInvalid, "memory for %d pools, the model has %d",
+			len(c.Memory), len(pools))
 	}
 	if len(c.Pages) != len(pools) {
 		return nil // which validatePages says
@@ -81,9 +82,11 @@ func (c *Config) validateMemory(pools []windows.Pool) error {
 				"memory of pool %s: shared, and the host's own, which only the host can share", pools[i].Name))
 		}
 		problems = append(problems, c.validateTensors(m.Tensors, &pools[i]))
-		if want := int64(c.Pages[i].Secondary) * pools[i].PageBytes() * int64(c.ranks()); m.Host != nil && int64(len(m.Host)) < want {
+		if want := int64(c.Pages[i].Secondary) * pools[i].PageBytes() * int64(c.ranks()); m.Host != nil &&
+			int64(len(m.Host)) < want {
 			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
-				"memory of pool %s: %d bytes of host memory for pages of %d bytes", pools[i].Name, len(m.Host), want))
+				"memory of pool %s: %d bytes of host memory for pages of %d bytes", pools[i].Name, len(m.Host),
+				want))
 		}
 	}
 	return windows.Join(problems...)
@@ -103,7 +106,8 @@ func (c *Config) validateTensors(tensors []gpu.Tensor, pool *windows.Pool) error
 		}
 		if want := pool.PageBytes(); bytes != want {
 			return refusals.New(messages.ErrConfigInvalid,
-				"memory of pool %s: its tensors hold %d bytes of each page, which has %d%s", pool.Name, bytes, want, c.onRank(rank))
+				"memory of pool %s: its tensors hold %d bytes of each page, which has %d%s", pool.Name, bytes,
+				want, c.onRank(rank))
 		}
 	}
 	return nil
@@ -127,12 +131,14 @@ func (c *Config) movable(auto bool, pools []windows.Pool) error {
 	}
 	for p, fixed := range c.fixedPages() {
 		if fixed {
-			return refusals.New(messages.ErrConfigInvalid, "WithAutoRebalance: the device memory of pool %s is the host's", pools[p].Name)
+			return refusals.New(messages.ErrConfigInvalid,
+				"WithAutoRebalance: the device memory of pool %s is the host's", pools[p].Name)
 		}
 	}
 	for p := range c.Memory {
 		if c.Memory[p].Shared {
-			return refusals.New(messages.ErrConfigInvalid, "WithAutoRebalance: other processes may have mapped pool %s", pools[p].Name)
+			return refusals.New(messages.ErrConfigInvalid,
+				"WithAutoRebalance: other processes may have mapped pool %s", pools[p].Name)
 		}
 	}
 	return nil

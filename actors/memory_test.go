@@ -37,7 +37,8 @@ func (d *tensorDevice) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 // twoPools is a setup of a pool with a window and one of full attention; their pages
 // have 64 bytes: four tokens, keys and values of four elements.
 func twoPools() setup {
-	return setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6, Secondary: 2}, {Primary: 8, Secondary: 4}}}
+	return setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6, Secondary: 2},
+		{Primary: 8, Secondary: 4}}}
 }
 
 // tensorPools are a device that notes how pools are made, and an engine of two pools on it.
@@ -56,10 +57,12 @@ func TestTensorsOfTheHost(t *testing.T) {
 	system := newSystem()
 	defer shutdown(system)
 	device, config := tensorPools(t)
-	tensors := []gpu.Tensor{{Address: 1 << 20, PageBytes: 40, Stride: 64}, {Address: 2 << 20, PageBytes: 24, Stride: 24}}
+	tensors := []gpu.Tensor{{Address: 1 << 20, PageBytes: 40, Stride: 64},
+		{Address: 2 << 20, PageBytes: 24, Stride: 24}}
 	config.Memory = []actors.PoolMemory{{}, {Tensors: tensors}}
 
-	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
+	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10,
+		func(messages.Rebalanced) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.ErrorContains(t, err, "WithAutoRebalance: the device memory of pool wfullh1 is the host's")
 
@@ -73,9 +76,12 @@ func TestTensorsOfTheHost(t *testing.T) {
 
 	ctx := context.Background()
 	for name, resize := range map[string]func() error{
-		"resize":    func() error { _, err := e.Resize(ctx, []int{6, 9}); return err },
-		"smaller":   func() error { _, err := e.Resize(ctx, []int{6, 7}); return err },
-		"fractions": func() error { _, err := e.Rebalance(ctx, map[string]float64{"w8h1": 0.5, "wfullh1": 0.5}); return err },
+		"resize":  func() error { _, err := e.Resize(ctx, []int{6, 9}); return err },
+		"smaller": func() error { _, err := e.Resize(ctx, []int{6, 7}); return err },
+		"fractions": func() error {
+			_, err := e.Rebalance(ctx, map[string]float64{"w8h1": 0.5, "wfullh1": 0.5})
+			return err
+		},
 	} {
 		err := resize()
 		require.ErrorIs(t, err, messages.ErrNotSupported, name)
@@ -97,7 +103,8 @@ func TestSharedMemory(t *testing.T) {
 	defer shutdown(system)
 	device, config := tensorPools(t)
 	config.Memory = []actors.PoolMemory{{}, {Shared: true}}
-	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
+	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10,
+		func(messages.Rebalanced) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.ErrorContains(t, err, "WithAutoRebalance: other processes may have mapped pool wfullh1")
 
@@ -117,7 +124,8 @@ func TestSharedMemory(t *testing.T) {
 func TestHostMemoryOfTheHost(t *testing.T) {
 	const secondary, page = 6, 64
 	memory := make([]byte, secondary*page)
-	s := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: memory}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: secondary}},
+		memory: []actors.PoolMemory{{Host: memory}}}
 	r := newRig(t, s)
 	defer r.close()
 	untouched := bytes.Clone(memory)
@@ -146,12 +154,17 @@ func TestMemoryThatIsRefused(t *testing.T) {
 		want   string
 	}{
 		{"without page counts", make([]actors.PoolMemory, 2), nil, "memory needs pages"},
-		{"of too few pools", make([]actors.PoolMemory, 1), twoPools().pages, "memory for 1 pools, the model has 2"},
-		{"of short pieces", []actors.PoolMemory{{}, {Tensors: []gpu.Tensor{{Address: 1, PageBytes: 63, Stride: 64}}}}, twoPools().pages,
+		{"of too few pools", make([]actors.PoolMemory, 1), twoPools().pages,
+			"memory for 1 pools, the model has 2"},
+		{"of short pieces",
+			[]actors.PoolMemory{{}, {Tensors: []gpu.Tensor{{Address: 1, PageBytes: 63, Stride: 64}}}},
+			twoPools().pages,
 			"memory of pool wfullh1: its tensors hold 63 bytes of each page, which has 64"},
-		{"of the host, shared", []actors.PoolMemory{{Host: make([]byte, page), Shared: true}, {}}, twoPools().pages,
+		{"of the host, shared", []actors.PoolMemory{{Host: make([]byte, page), Shared: true}, {}},
+			twoPools().pages,
 			"memory of pool w8h1: shared, and the host's own"},
-		{"of too few bytes", []actors.PoolMemory{{Host: make([]byte, 127)}, {Host: make([]byte, page)}}, twoPools().pages,
+		{"of too few bytes", []actors.PoolMemory{{Host: make([]byte, 127)}, {Host: make([]byte, page)}},
+			twoPools().pages,
 			"memory of pool w8h1: 127 bytes of host memory for pages of 128 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

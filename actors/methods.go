@@ -31,7 +31,9 @@ func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 // AdmitBatch admits several sequences. All matches are claimed before any page is
 // taken, so it is not first in, first out: see messages.Admit. Each result has its own
 // Err; the error of the call says that no request was served.
-func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
+func (e *Engine) AdmitBatch(
+	ctx context.Context, requests []messages.AdmitRequest,
+) ([]messages.Admitted, error) {
 	fetchBefore(ctx, e, requests)
 	m := &messages.Admit{Requests: requests}
 	err := first(e.Do(ctx, m), &m.Err)
@@ -42,7 +44,9 @@ func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitReques
 // when After has passed. Blocks that this completes may be matched by others at once. A
 // commit of a chunk takes the pages of the next chunk, which are reserved: it never lacks
 // pages. Each result has its own Err.
-func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+func (e *Engine) Commit(
+	ctx context.Context, steps []messages.CommitStep,
+) ([]messages.StepResult, error) {
 	m := &messages.Commit{Steps: steps}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
@@ -51,16 +55,20 @@ func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]mes
 // Append adds sampled tokens to sequences, one step of a batch. A sequence that finds no
 // page is left as it was, with ErrOutOfPages in its result; the others are served. Only
 // the pools that pages are taken from get a message.
-func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+func (e *Engine) Append(
+	ctx context.Context, steps []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	m := &messages.Append{Steps: steps}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
 }
 
-// Release ends sequences. What they have committed stays reusable until it is evicted;
-// their other pages are free at once, and who takes one waits for After. Also a sequence that is lost
+// Release ends sequences. What they have committed stays reusable until it is evicted; their other
+// pages are free at once, and who takes one waits for After. Also a sequence that is lost
 // (ErrSequenceLost) is released. Each result has its own Err.
-func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+func (e *Engine) Release(
+	ctx context.Context, steps []messages.ReleaseStep,
+) ([]messages.StepResult, error) {
 	m := &messages.Release{Steps: steps}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
@@ -78,14 +86,18 @@ func (e *Engine) RewindOne(ctx context.Context, s messages.SequenceID, tokens in
 // Rewind drops the last tokens of sequences, such as rejected drafts. Tokens of the
 // prompt cannot be dropped (ErrBadRequest), nor tokens that would bring back blocks which
 // a window has passed, nor those of beams (ErrNotSupported). Each result has its own Err.
-func (e *Engine) Rewind(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
+func (e *Engine) Rewind(
+	ctx context.Context, steps []messages.RewindStep,
+) ([]messages.StepResult, error) {
 	m := &messages.Rewind{Steps: steps}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
 }
 
 // ForkOne is Fork for one sequence: it makes n new ones.
-func (e *Engine) ForkOne(ctx context.Context, s messages.SequenceID, n int) ([]messages.SequenceID, error) {
+func (e *Engine) ForkOne(
+	ctx context.Context, s messages.SequenceID, n int,
+) ([]messages.SequenceID, error) {
 	results, err := e.Fork(ctx, []messages.ForkStep{{Sequence: s, Count: n}})
 	if err != nil {
 		return nil, err
@@ -93,9 +105,11 @@ func (e *Engine) ForkOne(ctx context.Context, s messages.SequenceID, n int) ([]m
 	return results[0].Forks, results[0].Err
 }
 
-// Fork makes new sequences that share all pages of others until they write. The prompt
-// must be committed (ErrBadRequest), and the beam width 1 (ErrNotSupported). Each result has its own Err.
-func (e *Engine) Fork(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
+// Fork makes new sequences that share all pages of others until they write. The prompt must be
+// committed (ErrBadRequest), and the beam width 1 (ErrNotSupported). Each result has its own Err.
+func (e *Engine) Fork(
+	ctx context.Context, steps []messages.ForkStep,
+) ([]messages.ForkResult, error) {
 	m := &messages.Fork{Steps: steps}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
@@ -113,7 +127,9 @@ func (e *Engine) TablesOf(ctx context.Context, s messages.SequenceID) (messages.
 // Tables reads the page tables of sequences, as [pool][beam][block]. A host that follows
 // the Placed pages of its steps needs it only after a rebalance. Each result has its own
 // Err.
-func (e *Engine) Tables(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
+func (e *Engine) Tables(
+	ctx context.Context, sequences []messages.SequenceID,
+) ([]messages.TablesResult, error) {
 	m := &messages.ReadTables{Sequences: sequences}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Results, err
@@ -149,8 +165,8 @@ func (e *Engine) Unpin(ctx context.Context, pin messages.PinID) error {
 	return err
 }
 
-// Invalidate forgets what a selector selects and returns the number of blocks. Running sequences that it selects keep their pages, and
-// store nothing from now on.
+// Invalidate forgets what a selector selects and returns the number of blocks. Running sequences
+// that it selects keep their pages, and store nothing from now on.
 func (e *Engine) Invalidate(ctx context.Context, s messages.Selector) (int, error) {
 	m := &messages.Invalidate{Selector: s}
 	err := first(e.Do(ctx, m), &m.Err)
@@ -185,11 +201,13 @@ func (e *Engine) SetWeights(ctx context.Context, epoch string) error {
 	return first(e.Do(ctx, m), &m.Err)
 }
 
-// Rebalance moves device memory between pools: to fractions by the names of the pools,
-// which add up to 1, or with nil by demand. It waits for the device, so it takes as long
-// as the kernels and copies that use the pages. The answer lists held pages that got
-// other numbers, with an error, too. ErrOutOfPages: a pool would have fewer pages than are held or reserved.
-func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
+// Rebalance moves device memory between pools: to fractions by the names of the pools, which add up
+// to 1, or with nil by demand. It waits for the device, so it takes as long as the kernels and
+// copies that use the pages. The answer lists held pages that got other numbers, with an error,
+// too. ErrOutOfPages: a pool would have fewer pages than are held or reserved.
+func (e *Engine) Rebalance(
+	ctx context.Context, fractions map[string]float64,
+) (messages.Rebalanced, error) {
 	m := &messages.Rebalance{Fractions: fractions}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Rebalanced, err
@@ -221,7 +239,8 @@ func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 	m.Stats.Memory = e.memory
 	m.Stats.Memory.DeviceBytes = 0
 	for p := range m.Stats.Pools {
-		m.Stats.Memory.DeviceBytes += int64(m.Stats.Pools[p].Primary.Total) * e.pools[p].PageBytes * int64(e.memory.Ranks)
+		m.Stats.Memory.DeviceBytes += int64(
+			m.Stats.Pools[p].Primary.Total) * e.pools[p].PageBytes * int64(e.memory.Ranks)
 	}
 	if e.store != nil {
 		store := StoreOf(e).Stats()
@@ -262,7 +281,9 @@ func (e *Engine) EventsOf(ctx context.Context, id kvevents.ReaderID) (kvevents.E
 }
 
 // SnapshotOf is Snapshot for a reader.
-func (e *Engine) SnapshotOf(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
+func (e *Engine) SnapshotOf(
+	ctx context.Context, id kvevents.ReaderID,
+) (kvevents.EventBatch, error) {
 	m := &kvevents.ReadSnapshot{Reader: id}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Batch, err

@@ -49,7 +49,9 @@ const DefaultMaxInFlight = settings.MaxInFlight
 
 // WithMaxInFlight bounds the calls that are accepted and not yet answered. A
 // call over the bound waits for its turn, in order, as long as its context.
-func WithMaxInFlight(calls int) Option { return func(s *settings.Settings) { s.MaxInFlight = calls } }
+func WithMaxInFlight(calls int) Option {
+	return func(s *settings.Settings) { s.MaxInFlight = calls }
+}
 
 // WithBusyRefusal makes a call over the bound return ErrBusy at once.
 func WithBusyRefusal() Option { return func(s *settings.Settings) { s.RefuseBusy = true } }
@@ -99,7 +101,9 @@ func WithRenumbering(moved func(messages.Rebalanced)) Option {
 // request fits; then each of its requests is admitted or refused as usual. The
 // limit must be below the bound of calls in flight, so that releases always get
 // through. The default is 0: nothing waits.
-func WithWaitingRoom(limit int) Option { return func(s *settings.Settings) { s.WaitingRoom = limit } }
+func WithWaitingRoom(limit int) Option {
+	return func(s *settings.Settings) { s.WaitingRoom = limit }
+}
 
 // WithCallObserver makes the engine tell of each Do and each Submit when it is answered,
 // with the request record and its results, the time at which the call began, and the
@@ -107,7 +111,9 @@ func WithWaitingRoom(limit int) Option { return func(s *settings.Settings) { s.W
 // neither block nor keep the record, and may be called by many goroutines at once. ctx
 // is that of Do, and context.Background for Submit. Requests that a host that is an
 // actor sends as messages are not told. Without an observer nothing is timed.
-func WithCallObserver(observe func(ctx context.Context, request messages.Request, began time.Time, err error)) Option {
+func WithCallObserver(
+	observe func(ctx context.Context, request messages.Request, began time.Time, err error),
+) Option {
 	return func(s *settings.Settings) { s.OnCall = observe }
 }
 
@@ -115,7 +121,9 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 // WithCallObserver does, with the stages that it has gone through. The first is the queue and
 // began with the call; the last ends now. observe must not keep the list. A call that is
 // observed so costs a look at the clock for each stage; without an observer, nothing.
-func WithStageObserver(observe func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error)) Option {
+func WithStageObserver(
+	observe func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error),
+) Option {
 	return func(s *settings.Settings) { s.OnStages = observe }
 }
 

@@ -28,8 +28,10 @@ func TestSpawnRefusesWrongOptions(t *testing.T) {
 		{actors.WithClock(nil), "WithClock: no clock"},
 		{enginetest.WithScheduler(nil), "WithScheduler: no scheduler"},
 		{enginetest.WithoutWait("nonsense"), `WithoutWait: no wait "nonsense": there are `},
-		{actors.WithRestartLimit(-1, time.Second), "WithRestartLimit: -1 failures within 1s, want at least 0"},
-		{actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}), "WithAutoRebalance: every -1 rounds, want at least 1"},
+		{actors.WithRestartLimit(-1, time.Second),
+			"WithRestartLimit: -1 failures within 1s, want at least 0"},
+		{actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}),
+			"WithAutoRebalance: every -1 rounds, want at least 1"},
 		{actors.WithAutoRebalance(5, nil), "WithAutoRebalance: no function to tell of moved pages"},
 		{actors.WithWaitingRoom(-1), "WithWaitingRoom: -1 calls are not in 0 … 4095"},
 	} {
@@ -40,7 +42,8 @@ func TestSpawnRefusesWrongOptions(t *testing.T) {
 			defer shutdown(system)
 			spawned := make(chan error, 1)
 			go func() {
-				_, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithBusyRefusal(), x.option)
+				_, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithBusyRefusal(),
+					x.option)
 				spawned <- err
 			}()
 			select {

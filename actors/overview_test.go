@@ -40,7 +40,8 @@ func TestOverview(t *testing.T) {
 		want := stats.Pools[i]
 		n := states(p.Primary)
 		assert.Len(t, p.Primary, want.Primary.Total)
-		assert.Equal(t, []int{want.Primary.Used, want.Primary.Cached}, []int{n[inspect.PageUsed], n[inspect.PageCached]}, "pool %d", i)
+		assert.Equal(t, []int{want.Primary.Used, want.Primary.Cached},
+			[]int{n[inspect.PageUsed], n[inspect.PageCached]}, "pool %d", i)
 		n = states(p.Secondary)
 		assert.Equal(t, want.Secondary.Cached, n[inspect.PageCached]+n[inspect.PageCopy], "pool %d", i)
 		assert.Equal(t, want.Secondary.Free, n[inspect.PageFree], "pool %d: spare pages are not shown", i)
@@ -54,7 +55,8 @@ func TestOverview(t *testing.T) {
 	require.NotEmpty(t, nodes)
 	assert.True(t, m.Overview.Complete)
 	assert.Equal(t, -1, nodes[0].Parent)
-	assert.GreaterOrEqual(t, nodes[0].Below, 2+4, "the blocks of both stored prompts that some pool holds")
+	assert.GreaterOrEqual(t, nodes[0].Below, 2+4,
+		"the blocks of both stored prompts that some pool holds")
 
 	m.Limits = inspect.OverviewLimits{Pages: 2}
 	require.NoError(t, r.Do(ctx, m))
@@ -80,7 +82,8 @@ func TestLookupSaysWhyItFoundNoMore(t *testing.T) {
 	r.store(run(0, 17))
 	r.store(run(100, 17))
 	seen := map[messages.MissReason]bool{}
-	for _, prompt := range [][]messages.Token{run(100, 17), run(0, 17), run(500, 9), append(run(100, 8), run(0, 9)...), run(0, 9)} {
+	for _, prompt := range [][]messages.Token{run(100, 17), run(0, 17), run(500, 9),
+		append(run(100, 8), run(0, 9)...), run(0, 9)} {
 		m := &messages.Lookup{Prefix: messages.Prefix{Tokens: prompt}}
 		require.NoError(t, r.Do(ctx, m))
 		require.NoError(t, m.Err)

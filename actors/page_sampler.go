@@ -56,7 +56,8 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 		case protocol.Take:
 			pages = pages[len(pages)-op.N:] // those before were not taken now
 			fallthrough
-		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages, protocol.DetachPages, protocol.EndPin:
+		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages,
+			protocol.DetachPages, protocol.EndPin:
 			s.use(op.Kind, pages, w.Now)
 		default: // No page is used, stored or evicted.
 		}

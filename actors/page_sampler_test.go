@@ -40,11 +40,12 @@ func TestPageTimes(t *testing.T) {
 		defer mu.Unlock()
 		return now
 	}
-	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithClock(clock), actors.WithPageObserver(1, func(x inspect.PageTime) {
-		mu.Lock()
-		defer mu.Unlock()
-		times = append(times, x)
-	}))
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithClock(clock),
+		actors.WithPageObserver(1, func(x inspect.PageTime) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, x)
+		}))
 	defer r.close()
 	at(time.Second)
 	r.store(run(0, 9)) // two blocks, and one stored in part
@@ -52,15 +53,19 @@ func TestPageTimes(t *testing.T) {
 	at(3 * time.Second)
 	s, err := r.start(run(0, 9))
 	require.NoError(t, err)
-	assert.Equal(t, map[inspect.PageTimeKind][]time.Duration{inspect.PageReuseGap: {2 * time.Second, 2 * time.Second}}, taken())
+	assert.Equal(t,
+		map[inspect.PageTimeKind][]time.Duration{inspect.PageReuseGap: {2 * time.Second,
+			2 * time.Second}}, taken())
 	at(4 * time.Second)
 	require.NoError(t, r.release(s))
 	at(10 * time.Second)
 	r.store(run(100, 15)) // evicts all of it
 	evicted := taken()
 	assert.Empty(t, evicted[inspect.PageReuseGap])
-	assert.ElementsMatch(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second}, evicted[inspect.PageLifetime])
-	assert.ElementsMatch(t, []time.Duration{6 * time.Second, 6 * time.Second, 9 * time.Second}, evicted[inspect.PageIdle])
+	assert.ElementsMatch(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second},
+		evicted[inspect.PageLifetime])
+	assert.ElementsMatch(t, []time.Duration{6 * time.Second, 6 * time.Second, 9 * time.Second},
+		evicted[inspect.PageIdle])
 
 	_, err = r.Resize(context.Background(), []int{6})
 	require.NoError(t, err)
@@ -68,7 +73,8 @@ func TestPageTimes(t *testing.T) {
 	r.store(run(200, 23))
 	assert.Empty(t, taken(), "what was known before the pages moved is forgotten")
 
-	_, err = actors.Spawn(newSystem().Root, (&setup{}).config(r.device), actors.WithPageObserver(0, func(inspect.PageTime) {}))
+	_, err = actors.Spawn(newSystem().Root, (&setup{}).config(r.device),
+		actors.WithPageObserver(0, func(inspect.PageTime) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 }
 
@@ -76,11 +82,12 @@ func TestPageTimes(t *testing.T) {
 func TestPageTimesOfSomePages(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
-	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 16}}}, actors.WithPageObserver(8, func(inspect.PageTime) {
-		mu.Lock()
-		defer mu.Unlock()
-		n++
-	}))
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 16}}},
+		actors.WithPageObserver(8, func(inspect.PageTime) {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+		}))
 	defer r.close()
 	r.store(run(0, 64))
 	r.store(run(100, 64))

@@ -104,12 +104,16 @@ func auditPool(p *pool.Pool, m *protocol.Audit) {
 	p.Do(&work)
 	for i, share := range work.Ops[0].Shares {
 		if share.References != m.References[i] {
-			problems = append(problems, fmt.Errorf("pool %s: page %d has %d references, sequences hold %d", p.Name(), i, share.References, m.References[i]))
+			problems = append(problems, fmt.Errorf("pool %s: page %d has %d references, sequences hold %d",
+				p.Name(), i, share.References, m.References[i]))
 		}
 	}
 	for i, t := range m.Tenants {
-		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && t != protocol.AnyTenant && own != t && len(p.Quotas()) > 0 {
-			problems = append(problems, fmt.Errorf("pool %s: page %d is on the account of tenant %d, sequences of %d hold it", p.Name(), i, own, t))
+		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && t != protocol.AnyTenant &&
+			own != t && len(p.Quotas()) > 0 {
+			problems = append(problems,
+				fmt.Errorf("pool %s: page %d is on the account of tenant %d, sequences of %d hold it", p.Name(),
+					i, own, t))
 		}
 	}
 	m.Problem = errors.Join(problems...)
@@ -123,6 +127,7 @@ func resizePool(p *pool.Pool, m *protocol.ResizePool) {
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
+		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New),
+			Held: p.Holds(move.New)})
 	}
 }

@@ -26,8 +26,10 @@ func divided(t *testing.T) *rig {
 
 // begin admits and computes blocks of a tenant.
 func begin(t *testing.T, r *rig, salt string, from, blocks int) (messages.Prefix, *sequence) {
-	q := messages.AdmitRequest{Namespace: messages.Namespace{Salt: salt}, Tokens: run(from, blocks*tpb)}
-	a, err := enginetest.Again(func() (messages.Admitted, error) { return r.Admit(context.Background(), q) })
+	q := messages.AdmitRequest{Namespace: messages.Namespace{Salt: salt},
+		Tokens: run(from, blocks*tpb)}
+	a, err := enginetest.Again(
+		func() (messages.Admitted, error) { return r.Admit(context.Background(), q) })
 	require.NoError(t, err)
 	s := admitted(q, &a)
 	require.NoError(t, r.compute(r.writer, s, len(q.Tokens)))
@@ -61,9 +63,11 @@ func TestQuotasOutliveFailures(t *testing.T) {
 					visit(t, r, "a", 1000+100*i, 4)
 				}
 				require.NoError(t, r.Check(ctx))
-				found, err := r.Lookup(ctx, messages.Prefix{Namespace: kept.Namespace, Tokens: append(kept.Tokens, 7)})
+				found, err := r.Lookup(ctx, messages.Prefix{Namespace: kept.Namespace,
+					Tokens: append(kept.Tokens, 7)})
 				require.NoError(t, err)
-				assert.Equal(t, messages.Found{MatchedTokens: len(kept.Tokens), PrimaryTokens: len(kept.Tokens)}, found, "b is within its quota")
+				assert.Equal(t, messages.Found{MatchedTokens: len(kept.Tokens),
+					PrimaryTokens: len(kept.Tokens)}, found, "b is within its quota")
 				r.verify(s)
 				require.NoError(t, r.release(s))
 				r.close()

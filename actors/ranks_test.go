@@ -19,7 +19,8 @@ import (
 func TestAStoreOfAGroup(t *testing.T) {
 	for _, save := range []actors.SavePolicy{actors.SaveOnCommit, actors.SaveHostEvict} {
 		var memory stores.Memory
-		s := setup{ranks: 3, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 6, Secondary: 3}, {Primary: 6, Secondary: 3}}}
+		s := setup{ranks: 3, windows: []int{full, 8},
+			pages: []windows.PageCounts{{Primary: 6, Secondary: 3}, {Primary: 6, Secondary: 3}}}
 		first := newRig(t, s, withStore(&memory, save))
 		first.store(run(0, 21))
 		first.store(run(1000, 21)) // displaces the first text from the device
@@ -57,7 +58,8 @@ func TestPoolsOfEveryKindOverAGroup(t *testing.T) {
 	}
 	for name, change := range kinds {
 		t.Run(name, func(t *testing.T) {
-			s := setup{ranks: 2, windows: []int{full, 8}, model: change, pages: []windows.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 6, Secondary: 8}}}
+			s := setup{ranks: 2, windows: []int{full, 8}, model: change,
+				pages: []windows.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 6, Secondary: 8}}}
 			r := newRig(t, s)
 			for i := range 6 {
 				r.store(run(1000*(i%2), 21))
@@ -99,7 +101,8 @@ func TestMemoryOfTheHostOverAGroup(t *testing.T) {
 	defer system.Shutdown()
 	for want, memory := range map[string]actors.PoolMemory{
 		"bytes of host memory for pages": {Host: make([]byte, 4*page)},
-		"which has 64, on rank 1":        {Tensors: []gpu.Tensor{{Address: 1 << 20, PageBytes: page, Stride: page}}},
+		"which has 64, on rank 1": {Tensors: []gpu.Tensor{{Address: 1 << 20, PageBytes: page,
+			Stride: page}}},
 	} {
 		config.Memory = []actors.PoolMemory{memory}
 		_, err := actors.Spawn(system.Root, config)

@@ -24,7 +24,8 @@ import (
 func TestReadersAndHostsAtOnce(t *testing.T) {
 	const hosts, rounds = 4, 60
 	r := newRig(t, setup{
-		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24, Secondary: 8}, {Primary: 24, Secondary: 8}},
+		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24, Secondary: 8},
+			{Primary: 24, Secondary: 8}},
 		change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 20 },
 	})
 	ctx := context.Background()

@@ -19,7 +19,8 @@ func TestASamplerOfFewPages(t *testing.T) {
 		told := 0
 		s := newPageSampler(0, every, func(inspect.PageTime) { told++ })
 		pages := []messages.PageID{messages.NoPage, 0, 1, 2}
-		for _, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.SetPriority, protocol.Claim} {
+		for _, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.SetPriority,
+			protocol.Claim} {
 			s.done(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: kind, Pages: pages}}})
 		}
 		want := 1
@@ -40,16 +41,22 @@ func TestASamplerOfOperationsWithOnePage(t *testing.T) {
 		for i := range messages.PageID(200) {
 			pages = append(pages, i)
 		}
-		for i, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.Claim, protocol.Drop, protocol.Take, protocol.Claim} {
+		for i, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.Claim, protocol.Drop,
+			protocol.Take, protocol.Claim} {
 			now := time.Duration(i) * time.Second
 			for _, p := range pages[1:] {
-				one.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: []messages.PageID{p}, N: 1}}})
+				one.done(
+					&protocol.PoolWork{Now: now,
+						Ops: []protocol.PoolOp{{Kind: kind, Pages: []messages.PageID{p}, N: 1}}})
 			}
-			one.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages[:1], N: 1}}})
-			many.done(&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages, N: len(pages)}}})
+			one.done(
+				&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages[:1], N: 1}}})
+			many.done(
+				&protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: kind, Pages: pages, N: len(pages)}}})
 		}
 		followed := (200 + every - 1) / every
-		assert.Len(t, times[0], 3*followed, "a reuse gap, a lifetime and an idle time of each with every %d", every)
+		assert.Len(t, times[0], 3*followed,
+			"a reuse gap, a lifetime and an idle time of each with every %d", every)
 		assert.Equal(t, times[1], times[0])
 	}
 }

@@ -66,7 +66,8 @@ func (*savePagesFree) Abort(error) {}
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
 func newSaver(
-	client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader, pages []windows.HostPages,
+	client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader,
+	pages []windows.HostPages,
 ) *saver {
 	s := &saver{
 		coordinator: coordinator, config: client.config, client: client,
@@ -136,7 +137,9 @@ func (s *saver) removeTaken(items []savedPage) {
 		return
 	}
 	s.taken = slices.DeleteFunc(s.taken, func(t savedPage) bool {
-		return slices.ContainsFunc(items, func(it savedPage) bool { return it.pool == t.pool && it.page == t.page })
+		return slices.ContainsFunc(items, func(it savedPage) bool {
+			return it.pool == t.pool && it.page == t.page
+		})
 	})
 }
 
@@ -230,7 +233,9 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 // copyHost copies a host page to a save page, and tells whether it did. A page that is
 // still being written to is not waited for unless the configuration says so: the actor would
 // hold up every request.
-func (a *offloaderActor) copyHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) bool {
+func (a *offloaderActor) copyHost(
+	m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID,
+) bool {
 	device := a.streams.device
 	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
 		if !a.saver.config.WaitForCopies || device.Sync(a.background.ctx, t) != nil {

@@ -26,11 +26,14 @@ func TestPagesOfEveryShape(t *testing.T) {
 		"nvfp4 with scales":      func(m *windows.Model) { m.HeadDim, m.DType = 32, windows.NVFP4 },
 		"side bytes":             func(m *windows.Model) { m.SideBytes = 5 },
 		"a shape for each layer": func(m *windows.Model) {
-			m.Shapes = []windows.Shape{{HeadDim: 4, DType: windows.Float32}, {HeadDim: 8, ValueDim: 4, DType: windows.FP8}}
+			m.Shapes = []windows.Shape{{HeadDim: 4, DType: windows.Float32},
+				{HeadDim: 8, ValueDim: 4, DType: windows.FP8}}
 		},
 		"a layer that shares another": func(m *windows.Model) { m.SharedKV = []int{0, 0} },
-		"a layer that keeps nothing":  func(m *windows.Model) { m.KVHeads, m.NoCache = []int{0, 2}, []int{0} },
-		"chunks of attention":         func(m *windows.Model) { m.AttentionChunk = []int{8, 0} },
+		"a layer that keeps nothing": func(m *windows.Model) {
+			m.KVHeads, m.NoCache = []int{0, 2}, []int{0}
+		},
+		"chunks of attention": func(m *windows.Model) { m.AttentionChunk = []int{8, 0} },
 	}
 	for name, set := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +101,8 @@ func TestChunksOfAttention(t *testing.T) {
 	require.NoError(t, err)
 	table := host.Beam(tables, 0)[0]
 	for i, page := range table {
-		assert.Equal(t, i >= 6, page >= 0, "block %d: only those of the chunk from token 24 on are held", i)
+		assert.Equal(t, i >= 6, page >= 0,
+			"block %d: only those of the chunk from token 24 on are held", i)
 	}
 	require.NoError(t, r.release(s))
 	// Four pages cache the last four blocks, [12, 26). At 24 a new chunk begins.
@@ -178,15 +182,16 @@ func TestRecurrentModels(t *testing.T) {
 	require.NoError(t, r.Check(ctx))
 }
 
-// TestForecastOfCheckpoints: with the policy forecast a checkpoint is worth the blocks from the next shorter one of its
-// prefix to it. Of three that are used alike the one that saves a single block goes, not the oldest one, also if the pool has failed in
-// between.
+// TestForecastOfCheckpoints: with the policy forecast a checkpoint is worth the blocks from the
+// next shorter one of its prefix to it. Of three that are used alike the one that saves a single
+// block goes, not the oldest one, also if the pool has failed in between.
 func TestForecastOfCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		policy string
 		fails  bool
 		want   [2]int
-	}{{windows.PriorityLRU, false, [2]int{20, 0}}, {windows.Forecast, false, [2]int{16, 8}}, {windows.Forecast, true, [2]int{16, 8}}} {
+	}{{windows.PriorityLRU, false, [2]int{20, 0}}, {windows.Forecast, false, [2]int{16, 8}},
+		{windows.Forecast, true, [2]int{16, 8}}} {
 		r := newRig(t, setup{
 			windows: []int{full, full}, pages: []windows.PageCounts{{Primary: 32}, {Primary: 4}},
 			model: func(m *windows.Model) {
@@ -200,7 +205,8 @@ func TestForecastOfCheckpoints(t *testing.T) {
 				return r.Admit(t.Context(), messages.AdmitRequest{Tokens: prompt})
 			})
 			require.NoError(t, err)
-			steps, err := r.Commit(t.Context(), []messages.CommitStep{{Sequence: s.Sequence, Computed: len(prompt) - 1}})
+			steps, err := r.Commit(t.Context(),
+				[]messages.CommitStep{{Sequence: s.Sequence, Computed: len(prompt) - 1}})
 			require.NoError(t, err)
 			require.NoError(t, steps[0].Err)
 			_, err = r.Release(t.Context(), []messages.ReleaseStep{{Sequence: s.Sequence, Discard: true}})
@@ -231,7 +237,9 @@ func TestForecastOfCheckpoints(t *testing.T) {
 // TestResize: the pools grow beyond the memory that they began with and shrink
 // again; running sequences go on, and what is cached stays.
 func TestResize(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8, Secondary: 4}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8},
+			{Primary: 8, Secondary: 4}}})
 	defer r.close()
 	s, err := r.start(run(0, 10))
 	require.NoError(t, err)

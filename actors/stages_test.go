@@ -23,7 +23,9 @@ type staged struct {
 	errs []error
 }
 
-func (s *staged) observe(_ context.Context, request messages.Request, stages []inspect.StageMark, err error) {
+func (s *staged) observe(
+	_ context.Context, request messages.Request, stages []inspect.StageMark, err error,
+) {
 	if _, is := request.(*messages.Admit); !is {
 		return
 	}
@@ -85,7 +87,8 @@ func TestStagesOfAnAdmission(t *testing.T) {
 func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a time that ends when all else waits
 		var s staged
-		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithStageObserver(s.observe))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithWaitingRoom(2),
+			actors.WithStageObserver(s.observe))
 		defer r.close()
 		first, err := r.start(run(0, 15))
 		require.NoError(t, err)
@@ -115,10 +118,12 @@ func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
 // own cost.
 func BenchmarkObservers(b *testing.B) {
 	for name, options := range map[string][]actors.Option{
-		"none":   nil,
-		"calls":  {actors.WithCallObserver(func(context.Context, messages.Request, time.Time, error) {})},
-		"stages": {actors.WithStageObserver(func(context.Context, messages.Request, []inspect.StageMark, error) {})},
-		"pages":  {actors.WithPageObserver(64, func(inspect.PageTime) {})},
+		"none":  nil,
+		"calls": {actors.WithCallObserver(func(context.Context, messages.Request, time.Time, error) {})},
+		"stages": {actors.WithStageObserver(func(context.Context, messages.Request, []inspect.StageMark,
+			error) {
+		})},
+		"pages": {actors.WithPageObserver(64, func(inspect.PageTime) {})},
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := newRig(b, setup{pages: []windows.PageCounts{{Primary: 64}}}, options...)

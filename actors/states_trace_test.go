@@ -18,7 +18,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// statesTrace reads the prompts of a trace, with tpb tokens for each of its blocks; the test is skipped where there is none.
+// statesTrace reads the prompts of a trace, with tpb tokens for each of its blocks; the test is
+// skipped where there is none.
 func statesTrace(t *testing.T, name string) (prompts [][]messages.Token, arrivals []time.Duration) {
 	const tpb = 4
 	file, err := os.Open(filepath.Join("..", "..", "shared", "traces", name+".jsonl.gz"))
@@ -39,16 +40,18 @@ func statesTrace(t *testing.T, name string) (prompts [][]messages.Token, arrival
 		for _, id := range r.IDs {
 			prompt = append(prompt, run(tpb*id, tpb)...)
 		}
-		prompts, arrivals = append(prompts, prompt), append(arrivals, time.Duration(r.Timestamp)*time.Millisecond)
+		prompts, arrivals = append(prompts, prompt), append(arrivals,
+			time.Duration(r.Timestamp)*time.Millisecond)
 	}
 	return prompts, arrivals
 }
 
-// TestStatesOnATrace replays traces on a model with recurrent layers, one request at a time: with the policy forecast
-// checkpoints in small pools save about twice as many tokens as with priority_lru.
+// TestStatesOnATrace replays traces on a model with recurrent layers, one request at a time: with
+// the policy forecast checkpoints in small pools save about twice as many tokens as with
+// priority_lru.
 //
-// With -short and with the invariants, under which a request takes a hundred times as long, it replays the first requests and
-// compares nothing.
+// With -short and with the invariants, under which a request takes a hundred times as long, it
+// replays the first requests and compares nothing.
 func TestStatesOnATrace(t *testing.T) {
 	whole, attention := !testing.Short() && !invariants.Enabled, 200_000 // room for all
 	for _, c := range []struct {
@@ -85,7 +88,9 @@ func TestStatesOnATrace(t *testing.T) {
 }
 
 // hybridEngine has one layer of attention and one with a state, with so many pages each.
-func hybridEngine(t *testing.T, policy string, attention, states int, clock func() time.Duration) *actors.Engine {
+func hybridEngine(
+	t *testing.T, policy string, attention, states int, clock func() time.Duration,
+) *actors.Engine {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 30, Poison: sim.PoisonOff})
 	require.NoError(t, err)
 	s := setup{
@@ -94,7 +99,9 @@ func hybridEngine(t *testing.T, policy string, attention, states int, clock func
 			m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
 			m.MaxSeqLen = 1 << 12
 		},
-		change: func(c *windows.Config) { c.EvictionPolicy, c.MaxAttentionWindow = policy, []int{1 << 12} },
+		change: func(c *windows.Config) {
+			c.EvictionPolicy, c.MaxAttentionWindow = policy, []int{1 << 12}
+		},
 	}
 	system := newSystem()
 	e, err := actors.Spawn(system.Root, s.config(device), actors.WithClock(clock))
@@ -106,7 +113,8 @@ func hybridEngine(t *testing.T, policy string, attention, states int, clock func
 	return e
 }
 
-// serveAtOnce admits a prompt, computes it up to each of its checkpoints and its end, and releases it.
+// serveAtOnce admits a prompt, computes it up to each of its checkpoints and its end, and releases
+// it.
 func serveAtOnce(t *testing.T, e *actors.Engine, prompt []messages.Token) (reused int) {
 	return serveTurn(t, e, prompt).ReusedTokens
 }

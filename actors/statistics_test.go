@@ -19,7 +19,8 @@ import (
 // Statistics tell what waits: admissions for pages, and calls over the bound.
 func TestStatisticsTellWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithMaxInFlight(3))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithWaitingRoom(2),
+			actors.WithMaxInFlight(3))
 		s, err := r.start(run(0, 3*tpb))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -132,9 +133,10 @@ func TestStatisticsOfSteps(t *testing.T) {
 func TestRefusedCopiesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncBuffer
-		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 4}}, change: func(c *windows.Config) {
-			c.HostCacheSize, c.OffloadAhead = 1<<20, false
-		}}, actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 4}},
+			change: func(c *windows.Config) {
+				c.HostCacheSize, c.OffloadAhead = 1<<20, false
+			}}, actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		defer r.close()
 		r.store(run(0, 4*tpb))
 		assert.NotContains(t, log.String(), "refused")
@@ -157,7 +159,8 @@ func TestStatisticsOfReadmissions(t *testing.T) {
 		require.NoError(t, r.release(s))
 		before, err := r.Stats(t.Context())
 		require.NoError(t, err)
-		again, err := r.Admit(t.Context(), messages.AdmitRequest{Tokens: run(0, 2*tpb+1), Readmitted: true})
+		again, err := r.Admit(t.Context(), messages.AdmitRequest{Tokens: run(0, 2*tpb+1),
+			Readmitted: true})
 		require.NoError(t, err)
 		assert.Equal(t, 2*tpb, again.ReusedTokens)
 		require.NoError(t, r.release(&sequence{id: again.Sequence}))

@@ -50,7 +50,8 @@ func (c *stoppedCoordinator) SendSystemMessage(pid *actor.PID, message any) {
 		return
 	}
 	if p, found := c.system.ProcessRegistry.Get(watch.Watcher); found {
-		p.SendSystemMessage(watch.Watcher, &actor.Terminated{Who: pid, Why: actor.TerminatedReason_NotFound})
+		p.SendSystemMessage(watch.Watcher, &actor.Terminated{Who: pid,
+			Why: actor.TerminatedReason_NotFound})
 	}
 }
 

@@ -248,7 +248,8 @@ func (a *storeActor) next() {
 // The task uses copies of the actor's fields, so a restart of the actor disturbs no job.
 // It always posts the job, also after an error, for running counts it until then.
 func (a *storeActor) start(job *saveJob) {
-	w := &jobWriter{storeClient: a.client, job: job, device: a.device, pools: a.pools, offloader: a.offloader}
+	w := &jobWriter{storeClient: a.client, job: job, device: a.device, pools: a.pools,
+		offloader: a.offloader}
 	self := a.self
 	a.background.run(func(ctx context.Context) {
 		defer self.PostUserMessage(job)

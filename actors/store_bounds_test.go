@@ -36,7 +36,8 @@ func (s *askedStore) Has(ctx context.Context, keys []stores.Key, found []bool) e
 func TestAFetchAsksInGrowingBatches(t *testing.T) {
 	s := &askedStore{}
 	shape := setup{
-		pages: []windows.PageCounts{{Primary: 160, Secondary: 160}}, windows: []int{1024}, model: func(m *windows.Model) { m.MaxSeqLen = 1024 },
+		pages: []windows.PageCounts{{Primary: 160, Secondary: 160}}, windows: []int{1024},
+		model: func(m *windows.Model) { m.MaxSeqLen = 1024 },
 	}
 	first := newRig(t, shape, withStore(&s.Memory, actors.SaveOnCommit))
 	first.store(run(0, 150*tpb))
@@ -71,7 +72,9 @@ func TestAnAdmissionWaitsForTheStoreAsLongAsItSays(t *testing.T) {
 		flushed(t, first)
 		first.close()
 
-		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{Store: s, Model: "m", BreakerFailures: -1, Timeout: time.Hour}))
+		r := newRig(t, onePool,
+			actors.WithStore(actors.StoreConfig{Store: s, Model: "m", BreakerFailures: -1,
+				Timeout: time.Hour}))
 		admit := func(tokens []messages.Token, fetch time.Duration) (waited time.Duration, reused int) {
 			start := time.Now()
 			a, err := r.Admit(ctx, messages.AdmitRequest{Tokens: tokens, Fetch: fetch})
@@ -118,9 +121,11 @@ func TestTheStoreIsGivenAFewBatchesAtATime(t *testing.T) {
 			now.Add(-1)
 			return nil
 		}}
-		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 64, Secondary: 8}}}, actors.WithStore(actors.StoreConfig{
-			Store: s, Model: "m", Save: actors.SaveOnCommit, Concurrency: 3, BreakerFailures: -1, Timeout: time.Hour,
-		}))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 64, Secondary: 8}}},
+			actors.WithStore(actors.StoreConfig{
+				Store: s, Model: "m", Save: actors.SaveOnCommit, Concurrency: 3, BreakerFailures: -1,
+				Timeout: time.Hour,
+			}))
 		for i := range 6 {
 			r.store(run(100*i, 8))
 			synctest.Wait()

@@ -132,7 +132,8 @@ func (c *storeClient) note(err error) {
 		}
 		c.stats.BreakerOpen = true
 		c.stats.BreakerOpened++
-		c.log.Warn("kvactor: the store is not asked for a while: too many calls failed one after the other",
+		c.log.Warn(
+			"kvactor: the store is not asked for a while: too many calls failed one after the other",
 			"engine", c.engine, "failures", c.failures, "pause", c.config.BreakerPause, "err", err)
 		select {
 		case c.tripped <- struct{}{}:
@@ -168,7 +169,8 @@ func (c *storeClient) probe(ctx context.Context) {
 			return
 		case <-c.tripped:
 		}
-		for pause := c.config.BreakerPause; c.refuses(); pause = min(2*pause, maxPauses*c.config.BreakerPause) {
+		for pause := c.config.BreakerPause; c.refuses(); pause = min(2*pause,
+			maxPauses*c.config.BreakerPause) {
 			select {
 			case <-ctx.Done():
 				return

@@ -60,8 +60,10 @@ type storeClient struct {
 // part of every key, so that engines of another geometry find none of these objects.
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{
-		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)), savePages: make([]int, len(g.Pools)),
-		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{}, usable: map[stores.Key]struct{}{},
+		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(),
+		unused: make([]atomic.Int32, len(g.Pools)), savePages: make([]int, len(g.Pools)),
+		tripped: make(chan struct{}, 1), unusable: map[stores.Key]struct{}{},
+		usable:  map[stores.Key]struct{}{},
 		reading: map[stores.Key]chan struct{}{},
 	}
 }
@@ -156,7 +158,8 @@ const maxUnusable = 1 << 16
 func (c *storeClient) reject(key stores.Key, err error) {
 	c.avoid(key)
 	if n := c.count(&c.stats.Rejected, 1); passesPower(n, 1) {
-		c.log.Warn("kvactor: the store has an object that is not what was asked for; the next save replaces it",
+		c.log.Warn(
+			"kvactor: the store has an object that is not what was asked for; the next save replaces it",
 			"engine", c.engine, "rejected_objects", n, "err", err)
 	}
 }
@@ -202,7 +205,9 @@ func (c *storeClient) saved(o *stores.Object) {
 
 // passesPower tells whether a count that has grown has reached a power of two. The log has
 // losses then: the first, and no more than 63 others, however many there are.
-func passesPower(n, grown int64) bool { return bits.Len64(uint64(n)) != bits.Len64(uint64(n-grown)) }
+func passesPower(n, grown int64) bool {
+	return bits.Len64(uint64(n)) != bits.Len64(uint64(n-grown))
+}
 
 // claim marks objects as being read by the only fetch that may. If another one reads any of
 // them, claim marks none and returns what is closed when that is over: the engine has to be asked

@@ -97,7 +97,8 @@ func (c *StoreConfig) problems() (errs []error) {
 	if c.MinPriority > messages.MaxPriority {
 		errs = append(errs, c.refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority))
 	}
-	if c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0 {
+	if c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 ||
+		c.BreakerPause < 0 {
 		errs = append(errs, c.refuse("a bound is below 0"))
 	}
 	return errs
@@ -119,7 +120,8 @@ func (c *StoreConfig) resolve(
 	}
 	for i := range engine.Memory {
 		if engine.Memory[i].Host != nil && engine.pagesBeyond(i, &pools[i]) < 1 {
-			return c.refuse("the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
+			return c.refuse(
+				"the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
 				pools[i].Name, engine.Pages[i].Secondary)
 		}
 	}

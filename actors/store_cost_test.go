@@ -32,10 +32,13 @@ func (countingCompressor) Decompress(dst, src []byte) error {
 }
 
 // withCounted is withStore that counts the pages that are encoded.
-func withCounted(s stores.Store, save actors.SavePolicy, pages *atomic.Int64, breaker int) actors.Option {
+func withCounted(
+	s stores.Store, save actors.SavePolicy, pages *atomic.Int64, breaker int,
+) actors.Option {
 	return actors.WithStore(actors.StoreConfig{
-		Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: breaker, BreakerPause: time.Hour,
-		Compressor: func() stores.Compressor { return countingCompressor{pages} },
+		Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: breaker,
+		BreakerPause: time.Hour,
+		Compressor:   func() stores.Compressor { return countingCompressor{pages} },
 	})
 }
 
@@ -77,15 +80,17 @@ func TestPagesAreEncodedOnlyToBeWritten(t *testing.T) {
 // While a store hangs, its jobs keep their save pages, and what finds none is dropped and
 // counted. When the store answers, all pages come back.
 func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
-	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit,
+		actors.SaveHostEvict} {
 		released := make(chan struct{})
 		s := &hookedStore{Memory: &stores.Memory{}, beforeHas: func(context.Context) error {
 			<-released
 			return nil
 		}}
-		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 4}}}, actors.WithStore(actors.StoreConfig{
-			Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1, Timeout: time.Hour,
-		}))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 4}}},
+			actors.WithStore(actors.StoreConfig{
+				Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1, Timeout: time.Hour,
+			}))
 		stats := actors.StoreOf(r.Engine).Stats
 		prompt := 0
 		for ; stats().Dropped == 0; prompt++ {
@@ -115,9 +120,11 @@ func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
 func TestTheBreakerIsLogged(t *testing.T) {
 	var memory stores.Memory
 	var lines lockedBuffer
-	r := newRig(t, onePool, actors.WithName("logged"), actors.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), actors.WithStore(actors.StoreConfig{
-		Store: &memory, Model: "m", BreakerFailures: 2, BreakerPause: time.Millisecond,
-	}))
+	r := newRig(t, onePool, actors.WithName("logged"),
+		actors.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))),
+		actors.WithStore(actors.StoreConfig{
+			Store: &memory, Model: "m", BreakerFailures: 2, BreakerPause: time.Millisecond,
+		}))
 	const opens, closes = "the store is not asked for a while", "the store answers again"
 	fetch := func() {
 		_, err := actors.StoreOf(r.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9)})
@@ -172,7 +179,8 @@ func TestLossesOfAStoreAreLogged(t *testing.T) {
 
 	second := newRig(t, onePool, logged, withStore(s, actors.SaveOnReuse))
 	fetched(t, second, run(0, 9))
-	assert.Contains(t, lines.String(), `level=WARN msg="kvactor: the store has an object that is not what was asked for`)
+	assert.Contains(t, lines.String(),
+		`level=WARN msg="kvactor: the store has an object that is not what was asked for`)
 	assert.Contains(t, lines.String(), "rejected_objects=1")
 	assert.NotContains(t, lines.String(), "rejected_objects=3", "only powers of two")
 	second.close()

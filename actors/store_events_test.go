@@ -20,7 +20,8 @@ import (
 func TestAMirrorOfAnEngineWithAStore(t *testing.T) {
 	var memory stores.Memory
 	r := newRig(t, setup{
-		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 10, Secondary: 4}, {Primary: 12, Secondary: 6}},
+		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 10, Secondary: 4},
+			{Primary: 12, Secondary: 6}},
 		change: func(c *windows.Config) { c.EventBufferMaxSize = 1000 },
 	}, withStore(&memory, actors.SaveOnCommit))
 	ctx, mirror := context.Background(), events.NewMirror()

@@ -53,15 +53,17 @@ func waysOut() map[string]wayOut {
 	ctx := context.Background()
 	one := []windows.PageCounts{{Primary: 8, Secondary: 6}}
 	return map[string]wayOut{
-		"eviction":       {setup{pages: one}, func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
-		"no host memory": {setup{pages: []windows.PageCounts{{Primary: 8}}}, func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
+		"eviction": {setup{pages: one}, func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
+		"no host memory": {setup{pages: []windows.PageCounts{{Primary: 8}}},
+			func(_ *testing.T, e *evicting) { e.fill(0, 8) }},
 		"resize": {setup{pages: one}, func(t *testing.T, e *evicting) {
 			e.fill(0, 3)
 			_, err := e.Resize(ctx, []int{3})
 			require.NoError(t, err)
 		}},
 		"rebalance": {
-			setup{windows: []int{full, 64}, pages: []windows.PageCounts{{Primary: 16, Secondary: 3}, {Primary: 16, Secondary: 2}}},
+			setup{windows: []int{full, 64}, pages: []windows.PageCounts{{Primary: 16, Secondary: 3},
+				{Primary: 16, Secondary: 2}}},
 			func(t *testing.T, e *evicting) {
 				e.fill(0, 4)
 				_, err := e.Rebalance(ctx, map[string]float64{"wfullh1": 0.25, "w64h1": 0.75})
@@ -70,7 +72,8 @@ func waysOut() map[string]wayOut {
 			},
 		},
 		"quota": {
-			setup{pages: one, change: func(c *windows.Config) { c.SaltQuotas = map[string]float64{"a": 0.25} }},
+			setup{pages: one,
+				change: func(c *windows.Config) { c.SaltQuotas = map[string]float64{"a": 0.25} }},
 			func(t *testing.T, e *evicting) {
 				for n := range 3 {
 					visit(t, e.rig, "a", 100*n, 4)
@@ -86,8 +89,10 @@ func waysOut() map[string]wayOut {
 			_, err = e.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(200, 4)}})
 			require.NoError(t, err)
 		}},
-		"reset":   {setup{pages: one}, func(t *testing.T, e *evicting) { e.fill(0, 3); require.NoError(t, e.Reset(ctx)) }},
-		"weights": {setup{pages: one}, func(t *testing.T, e *evicting) { e.fill(0, 3); require.NoError(t, e.SetWeights(ctx, "2")) }},
+		"reset": {setup{pages: one},
+			func(t *testing.T, e *evicting) { e.fill(0, 3); require.NoError(t, e.Reset(ctx)) }},
+		"weights": {setup{pages: one},
+			func(t *testing.T, e *evicting) { e.fill(0, 3); require.NoError(t, e.SetWeights(ctx, "2")) }},
 		"blocks stored in part": {setup{pages: one}, func(_ *testing.T, e *evicting) {
 			for n := range 6 {
 				e.store(run(100*n, 18))
@@ -98,11 +103,13 @@ func waysOut() map[string]wayOut {
 				require.NoError(e.t, err)
 			}
 		}},
-		"pages taken over": {setup{pages: one, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}, func(t *testing.T, e *evicting) {
-			e.fill(0, 1)
-			e.store(append(run(0, 14), run(500, 6)...)) // writes behind half of the last block
-			e.stored += 2
-		}},
+		"pages taken over": {setup{pages: one,
+			change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
+			func(t *testing.T, e *evicting) {
+				e.fill(0, 1)
+				e.store(append(run(0, 14), run(500, 6)...)) // writes behind half of the last block
+				e.stored += 2
+			}},
 		"refused copies": {setup{pages: one}, func(_ *testing.T, e *evicting) {
 			e.fill(0, 2)
 			e.sim.(*sim.Device).Fail(gpu.Offload, 3)

@@ -83,10 +83,12 @@ func TestAStuckStore(t *testing.T) {
 	r.store(run(100, 9)) // others are served
 	giveUp()
 	<-done // the caller as well, as its time is over
-	a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9), Fetch: time.Millisecond})
+	a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9),
+		Fetch: time.Millisecond})
 	require.NoError(t, err)
 	assert.Zero(t, a.ReusedTokens)
-	_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+	_, err = r.Release(context.Background(),
+		[]messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 	require.NoError(t, err)
 	r.close()
 	close(released)
@@ -104,15 +106,18 @@ func TestLookupOfWhatIsStored(t *testing.T) {
 	r := newRig(t, onePool, withStore(&memory, actors.SaveOnReuse))
 	lookup := func(n int) messages.Found {
 		t.Helper()
-		found, err := actors.StoreOf(r.Engine).Lookup(context.Background(), messages.Prefix{Tokens: run(0, n)})
+		found, err := actors.StoreOf(r.Engine).Lookup(context.Background(),
+			messages.Prefix{Tokens: run(0, n)})
 		require.NoError(t, err)
 		return found
 	}
 	r.store(run(0, 8))
 	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8, StoredTokens: 12}, lookup(21))
-	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8, StoredTokens: 11}, lookup(20), "all but the last")
+	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8, StoredTokens: 11}, lookup(20),
+		"all but the last")
 	memory.Fail(1)
-	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8}, lookup(21), "the store does not answer")
+	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8}, lookup(21),
+		"the store does not answer")
 	stats, err := r.Stats(context.Background())
 	require.NoError(t, err)
 	assert.Zero(t, stats.Store.FetchedObjects)
@@ -126,7 +131,8 @@ func TestLookupOfWhatIsStored(t *testing.T) {
 	r.close()
 
 	none := newRig(t, onePool)
-	_, err = actors.StoreOf(none.Engine).Lookup(context.Background(), messages.Prefix{Tokens: run(0, 9)})
+	_, err = actors.StoreOf(none.Engine).Lookup(context.Background(),
+		messages.Prefix{Tokens: run(0, 9)})
 	assert.ErrorIs(t, err, messages.ErrNotSupported)
 	none.close()
 }
@@ -196,7 +202,8 @@ func TestFetchesOfOneBlockAreOne(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			_, err := actors.StoreOf(r.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9+4*(i%4))})
+			_, err := actors.StoreOf(r.Engine).Fetch(context.Background(),
+				messages.Prefix{Tokens: run(0, 9+4*(i%4))})
 			assert.NoError(t, err)
 		})
 	}

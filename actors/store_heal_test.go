@@ -114,7 +114,8 @@ func TestAnEngineThatOnlySavesReplacesUnusableObjects(t *testing.T) {
 	reads := 0
 	counted := &hookedStore{Memory: &s.Memory, beforeGet: func([]stores.Key) { reads++ }}
 	c := actors.StoreConfig{
-		Store: counted, Model: "m", Save: actors.SaveOnCommit, WaitForCopies: true, BreakerFailures: -1, WriteOnly: true,
+		Store: counted, Model: "m", Save: actors.SaveOnCommit, WaitForCopies: true, BreakerFailures: -1,
+		WriteOnly: true,
 	}
 	second := newRig(t, setup{}, actors.WithStore(c))
 	stats := actors.StoreOf(second.Engine).Stats
@@ -186,7 +187,8 @@ func TestAHangingStoreIsProbedBesideTheRequests(t *testing.T) {
 // With SaveHostEvict contents that leave the device and never come to host memory are counted as
 // not saved.
 func TestContentsThatHostMemoryNeverHad(t *testing.T) {
-	for name, host := range map[string]int{"below the priority of host memory": 8, "no host memory": 0} {
+	for name, host := range map[string]int{"below the priority of host memory": 8,
+		"no host memory": 0} {
 		t.Run(name, func(t *testing.T) {
 			var memory stores.Memory
 			few := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: host}}}

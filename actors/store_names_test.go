@@ -22,7 +22,8 @@ func toldOf(blocks ...protocol.BlockID) *blocksChanged {
 		c.Tokens = append(c.Tokens, messages.Token(10*int(blocks[0])+i))
 	}
 	c.List = []protocol.Change{{
-		Kind: protocol.BlocksEntered, Last: blocks[len(blocks)-1], Count: int32(len(blocks)), Tokens: int32(len(c.Tokens)), Parent: protocol.NoBlock,
+		Kind: protocol.BlocksEntered, Last: blocks[len(blocks)-1], Count: int32(len(blocks)),
+		Tokens: int32(len(c.Tokens)), Parent: protocol.NoBlock,
 	}}
 	return &blocksChanged{changes: c}
 }
@@ -45,8 +46,9 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	})
 	given := 0
 	a := &storeActor{
-		client: newStoreClient(&StoreConfig{}, stores.Geometry{Pools: []messages.PoolInfo{{TokensPerBlock: 2, PageBytes: 8}}}),
-		open:   map[uint64]*saveJob{}, coordinator: mailbox.Of(system, coordinator),
+		client: newStoreClient(&StoreConfig{},
+			stores.Geometry{Pools: []messages.PoolInfo{{TokensPerBlock: 2, PageBytes: 8}}}),
+		open: map[uint64]*saveJob{}, coordinator: mailbox.Of(system, coordinator),
 		background: &background{schedule: func(func()) { given++ }},
 	}
 	a.client.log = slog.New(slog.DiscardHandler)

@@ -26,7 +26,8 @@ func savingRig(t *testing.T, s stores.Store, save actors.SavePolicy, secondary i
 		pages.Primary = savePages
 	}
 	return newRig(t, setup{
-		pages: []windows.PageCounts{pages}, memory: []actors.PoolMemory{{Host: make([]byte, (secondary+savePages)*page)}},
+		pages:  []windows.PageCounts{pages},
+		memory: []actors.PoolMemory{{Host: make([]byte, (secondary+savePages)*page)}},
 	}, withStore(s, save), actors.WithRestartLimit(1000, 1))
 }
 
@@ -66,7 +67,8 @@ func TestAFailedStoresActorLosesNoSavePage(t *testing.T) {
 	if testing.Short() {
 		stride = 7
 	}
-	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit,
+		actors.SaveHostEvict} {
 		for parts, hit := 0, true; hit; parts += stride {
 			synctest.Test(t, func(t *testing.T) {
 				var memory stores.Memory
@@ -98,7 +100,8 @@ func TestAFailedOffloaderLosesNoSavePage(t *testing.T) {
 		stride = 5
 	}
 	t.Run("pages that come back", func(t *testing.T) {
-		for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+		for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit,
+			actors.SaveHostEvict} {
 			synctest.Test(t, func(t *testing.T) {
 				var r *rig
 				var calls atomic.Int64

@@ -21,7 +21,8 @@ import (
 
 // withStore attaches an engine to a store, so that what is saved does not depend on time.
 func withStore(s stores.Store, save actors.SavePolicy) actors.Option {
-	return actors.WithStore(actors.StoreConfig{Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1})
+	return actors.WithStore(actors.StoreConfig{Store: s, Model: "m", Save: save, WaitForCopies: true,
+		BreakerFailures: -1})
 }
 
 func flushed(t *testing.T, r *rig) int {
@@ -42,7 +43,8 @@ func fetched(t *testing.T, r *rig, tokens []messages.Token) actors.Fetched {
 // byte is right.
 func TestAStoreOutlivesItsEngine(t *testing.T) {
 	var memory stores.Memory
-	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 16, Secondary: 8}, {Primary: 16, Secondary: 8}}}
+	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 16, Secondary: 8},
+		{Primary: 16, Secondary: 8}}}
 	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
 	first.store(run(0, 21))
 	assert.Equal(t, 10, flushed(t, first), "five whole blocks in two pools")
@@ -73,7 +75,8 @@ func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
 		given := func(beyond int) setup {
 			bytes := make([]byte, max(1, c.ranks)*(secondary+beyond)*page)
 			return setup{
-				ranks: c.ranks, pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: bytes}},
+				ranks: c.ranks, pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}},
+				memory: []actors.PoolMemory{{Host: bytes}},
 			}
 		}
 		first := newRig(t, given(c.beyond), withStore(&memory, actors.SaveOnCommit))
@@ -90,10 +93,13 @@ func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
 	}
 	system := newSystem()
 	defer shutdown(system)
-	s := setup{pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: make([]byte, secondary*page)}}}
-	_, err := actors.Spawn(system.Root, s.config(simulate(t, 0)), withStore(&stores.Memory{}, actors.SaveOnCommit))
+	s := setup{pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}},
+		memory: []actors.PoolMemory{{Host: make([]byte, secondary*page)}}}
+	_, err := actors.Spawn(system.Root, s.config(simulate(t, 0)),
+		withStore(&stores.Memory{}, actors.SaveOnCommit))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
-	require.ErrorContains(t, err, "the host memory of pool wfullh1 is the application's, and beyond 8 secondary pages it has no room")
+	require.ErrorContains(t, err,
+		"the host memory of pool wfullh1 is the application's, and beyond 8 secondary pages it has no room")
 }
 
 // Pages of so many bytes are encoded, decoded and written to host memory on several
@@ -144,7 +150,8 @@ func TestAStoreOfAnotherModel(t *testing.T) {
 	assert.Equal(t, actors.Fetched{}, fetched(t, other, run(0, 9)))
 	other.close()
 	none := newRig(t, s)
-	_, err := actors.StoreOf(none.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9)})
+	_, err := actors.StoreOf(none.Engine).Fetch(context.Background(),
+		messages.Prefix{Tokens: run(0, 9)})
 	assert.ErrorIs(t, err, messages.ErrNotSupported)
 	_, err = actors.StoreOf(none.Engine).Flush(context.Background(), 0)
 	assert.ErrorIs(t, err, messages.ErrNotSupported)
@@ -189,7 +196,8 @@ func TestAStoreHasCheckpoints(t *testing.T) {
 	first.close()
 
 	second := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
-	assert.Equal(t, actors.Fetched{}, fetched(t, second, run(0, 7)), "the first block has no checkpoint")
+	assert.Equal(t, actors.Fetched{}, fetched(t, second, run(0, 7)),
+		"the first block has no checkpoint")
 	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 8}, fetched(t, second, run(0, 10)))
 	second.close()
 }
@@ -197,7 +205,8 @@ func TestAStoreHasCheckpoints(t *testing.T) {
 // What a store has not taken is saved when a prompt reuses it the next time.
 func TestASaveThatFailedIsTriedAgain(t *testing.T) {
 	var memory stores.Memory
-	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}, withStore(&memory, actors.SaveOnReuse))
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}},
+		withStore(&memory, actors.SaveOnReuse))
 	r.store(run(0, 9))
 	memory.Fail(1)
 	r.store(run(0, 9))
@@ -282,9 +291,11 @@ func TestABadStore(t *testing.T) {
 		steps = 100
 	}
 	var got int64
-	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit,
+		actors.SaveHostEvict} {
 		bad := &badStore{rnd: rand.New(rand.NewPCG(uint64(save), 1))}
-		s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 6}, {Primary: 12, Secondary: 6}}}
+		s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 6},
+			{Primary: 12, Secondary: 6}}}
 		rnd := rand.New(rand.NewPCG(uint64(save), 2))
 		for range 4 {
 			r := newRig(t, s, withStore(bad, save))
@@ -326,10 +337,12 @@ func TestAHangingStore(t *testing.T) {
 		Store: hanging, Model: "m", BreakerFailures: 2, BreakerPause: time.Hour,
 	}))
 	admit := func() {
-		a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9), Fetch: time.Millisecond})
+		a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9),
+			Fetch: time.Millisecond})
 		require.NoError(t, err)
 		assert.Zero(t, a.ReusedTokens)
-		_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+		_, err = r.Release(context.Background(),
+			[]messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 		require.NoError(t, err)
 	}
 	stats := actors.StoreOf(r.Engine).Stats

@@ -49,7 +49,8 @@ func TestManyHostsOverAGroup(t *testing.T) {
 func TestManyHostsAndAStore(t *testing.T) {
 	bad := &slowStore{badStore{rnd: rand.New(rand.NewPCG(1, 1))}}
 	pressHosts(t, pressure{length: stressTime(t), store: &actors.StoreConfig{
-		Store: bad, Model: "m", Save: actors.SaveOnCommit, SaveBytes: 1 << 14, BreakerFailures: 8, BreakerPause: time.Millisecond,
+		Store: bad, Model: "m", Save: actors.SaveOnCommit, SaveBytes: 1 << 14, BreakerFailures: 8,
+		BreakerPause: time.Millisecond,
 	}})
 }
 
@@ -89,14 +90,16 @@ func pressHosts(t *testing.T, p pressure) {
 	r := newRig(t, setup{
 		ranks:   p.ranks,
 		windows: []int{full, 16, 8},
-		pages:   []windows.PageCounts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24}, {Primary: 160, Secondary: 200}},
+		pages: []windows.PageCounts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24},
+			{Primary: 160, Secondary: 200}},
 	}, options...)
 	end := time.Now().Add(p.length)
 	var hosts sync.WaitGroup
 	var walks atomic.Int64
 	all := make([]*walker, stressHosts)
 	for i := range all {
-		all[i] = &walker{rig: r, writer: r.newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 1)), stores: p.store != nil}
+		all[i] = &walker{rig: r, writer: r.newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 1)),
+			stores: p.store != nil}
 	}
 	quiet := make(chan struct{})
 	go func() { // the device works while the hosts press
@@ -166,7 +169,8 @@ func (w *walker) runSequence() error {
 		return err
 	}
 	if w.stores && w.one(3) {
-		if _, err := actors.StoreOf(w.Engine).Fetch(context.Background(), messages.Prefix{Tokens: w.prompt()}); err != nil {
+		if _, err := actors.StoreOf(w.Engine).Fetch(context.Background(),
+			messages.Prefix{Tokens: w.prompt()}); err != nil {
 			return err
 		}
 	}
@@ -211,7 +215,8 @@ func (w *walker) arrive() ([]*sequence, error) {
 		}
 		if w.one(4) {
 			requests[i].Retention = &messages.Retention{Ranges: []messages.RetentionRange{
-				{End: messages.EndOfPrompt, Priority: messages.Priority(w.rand.IntN(101)), Duration: time.Duration(1+w.rand.IntN(20)) * time.Millisecond},
+				{End: messages.EndOfPrompt, Priority: messages.Priority(w.rand.IntN(101)),
+					Duration: time.Duration(1+w.rand.IntN(20)) * time.Millisecond},
 			}}
 		}
 	}
@@ -272,10 +277,12 @@ func (w *walker) fork(s *sequence) ([]*sequence, error) {
 		return nil, err
 	}
 	f := *s
-	f.id, f.chains, f.ready = ids[0], append([]host.Chain(nil), s.chains...), append([]gpu.Ticket(nil), s.ready...)
+	f.id, f.chains, f.ready = ids[0], append([]host.Chain(nil), s.chains...),
+		append([]gpu.Ticket(nil), s.ready...)
 	forks := []*sequence{&f}
 	for n, x := range []*sequence{&f, s} {
-		if err := w.decode(w.writer, x, messages.Token(300_000+n)); err != nil && !errors.Is(err, messages.ErrOutOfPages) {
+		if err := w.decode(w.writer, x, messages.Token(300_000+n)); err != nil &&
+			!errors.Is(err, messages.ErrOutOfPages) {
 			return forks, err
 		}
 	}
@@ -285,7 +292,8 @@ func (w *walker) fork(s *sequence) ([]*sequence, error) {
 // interfere does what belongs to no sequence. Calls with little time may end with
 // their contexts.
 func (w *walker) interfere() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(w.rand.IntN(200))*time.Microsecond)
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(w.rand.IntN(200))*time.Microsecond)
 	defer cancel()
 	prefix := messages.Prefix{Tokens: w.prompt()}
 	var err error

@@ -88,13 +88,19 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p := &port{engine: e}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p, engine: e}
 	p.point = &c.point
-	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published, publishedRecords)}
-	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams, background: &e.background}
+	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published,
+		publishedRecords)}
+	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams,
+		background: &e.background}
 	// No page can be read any more, so nothing that the engine could still answer would be of
 	// use. A call under way is answered as if its copies had been refused.
-	e.streams.lost = func(err error) { e.fail(fmt.Errorf("the device cannot be used any more: %w", err)) }
+	e.streams.lost = func(
+		err error) {
+		e.fail(fmt.Errorf("the device cannot be used any more: %w", err))
+	}
 	e.streams.warn = func(refused int64, err error) {
-		e.log.Warn("kvactor: the device has refused copies: contents are lost, or requests refused", "engine", e.settings.Name, "refused_copies", refused, "err", err)
+		e.log.Warn("kvactor: the device has refused copies: contents are lost, or requests refused",
+			"engine", e.settings.Name, "refused_copies", refused, "err", err)
 	}
 	s.tree = t
 	var err error
@@ -142,7 +148,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 // The offloader's core is made once more at the end, because its configuration refers to
 // the saver, which needs the numbers of the save pages from a core. It is empty, so nothing
 // is lost.
-func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
+func (s *supervisor) store(
+	ctx actor.Context, t *treeActor, o *offloaderActor,
+) (*mailbox.Mailbox, error) {
 	e := s.engine
 	a := &storeActor{
 		client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools,
@@ -182,7 +190,8 @@ func (s *supervisor) spawn(
 	s.points.Add(name, point)
 	// The producer returns the same shell after each restart: its state is what recovery
 	// starts from.
-	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(own, mailbox.OnAbort(lost))...)
+	props := actor.PropsFromProducer(func() actor.Actor { return a },
+		s.engine.props(own, mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)
@@ -200,7 +209,10 @@ func (e *Engine) props(own bool, options ...mailbox.Option) []actor.PropsOption 
 
 // HandleFailure restarts the actor that failed and makes the coordinator rebuild
 // what it held; after too many failures it stops all.
-func (s *supervisor) HandleFailure(_ *actor.ActorSystem, library actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+func (s *supervisor) HandleFailure(
+	_ *actor.ActorSystem, library actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics,
+	reason, _ any,
+) {
 	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
 	cause, failed := s.engine.failedActor(name, reason, &s.restarts)
 	if failed {
@@ -210,25 +222,31 @@ func (s *supervisor) HandleFailure(_ *actor.ActorSystem, library actor.Superviso
 	// The restart comes before the coordinator hears of the failure: the fence that the
 	// coordinator sends then is served by an actor that runs.
 	library.RestartChildren(child)
-	s.engine.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && s.tree.changing, Cause: cause}})
+	s.engine.coordinator.PostUserMessage(
+		&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && s.tree.changing,
+			Cause: cause}})
 }
 
 // failedActor tells the log and the event stream of an actor that has panicked. The
 // engine fails with it when there have been too many. Restarted is published before
 // any request is answered that the failure aborts, so that a host that watches knows
 // the cause first.
-func (e *Engine) failedActor(name string, reason any, so *restarts) (cause *messages.Panic, failed bool) {
+func (e *Engine) failedActor(
+	name string, reason any, so *restarts,
+) (cause *messages.Panic, failed bool) {
 	cause = &messages.Panic{Actor: name, Reason: fmt.Sprint(reason)}
 	if p, ok := reason.(*mailbox.Panic); ok {
 		cause.Stack = string(p.Stack)
 	}
 	over := so.over(time.Now())
 	failures := len(so.at)
-	e.log.Error("kvactor: an actor panicked", "engine", e.settings.Name, "actor", name, "reason", cause.Reason, "failures", failures, "stack", cause.Stack)
+	e.log.Error("kvactor: an actor panicked", "engine", e.settings.Name, "actor", name, "reason",
+		cause.Reason, "failures", failures, "stack", cause.Stack)
 	if over {
 		e.fail(fmt.Errorf("%d failures within %v, the last: %w", failures, so.within, cause))
 		return cause, true
 	}
-	e.system.EventStream.Publish(&messages.Restarted{Engine: e.pid.Id, Actor: name, Cause: cause, Failures: failures})
+	e.system.EventStream.Publish(&messages.Restarted{Engine: e.pid.Id, Actor: name, Cause: cause,
+		Failures: failures})
 	return cause, false
 }

@@ -24,9 +24,10 @@ func TestPrioritiesEndAfterFailures(t *testing.T) {
 					pages:  []windows.PageCounts{{Primary: 4}},
 					change: func(c *windows.Config) { c.EventBufferMaxSize = 0 },
 				})
-				q := messages.AdmitRequest{Tokens: run(0, 2*tpb), Retention: &messages.Retention{Ranges: []messages.RetentionRange{
-					{End: messages.EndOfPrompt, Priority: 90, Duration: time.Minute},
-				}}}
+				q := messages.AdmitRequest{Tokens: run(0, 2*tpb),
+					Retention: &messages.Retention{Ranges: []messages.RetentionRange{
+						{End: messages.EndOfPrompt, Priority: 90, Duration: time.Minute},
+					}}}
 				a, err := r.Admit(ctx, q)
 				require.NoError(t, err)
 				s := admitted(q, &a)

@@ -80,7 +80,8 @@ func TestThrash(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.log.String(), "eviction_policy forecast"), r.log.String())
 	stats, err := r.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, inspect.ForgetStats{Resets: 1, RunningResets: 1, Weights: 1, Invalidations: 1}, stats.Forgets)
+	assert.Equal(t, inspect.ForgetStats{Resets: 1, RunningResets: 1, Weights: 1, Invalidations: 1},
+		stats.Forgets)
 	assert.Equal(t, "2", stats.Weights)
 }
 

@@ -61,7 +61,8 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *sequence) e
 	require.NoError(t, err)
 	require.NoError(t, r.points.ArmWithin(name, parts))
 	if err := call(r, s); err != nil {
-		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
+		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost),
+			"%s: %v", about, err)
 	}
 	// The failpoint may not have been hit: it does in one of these, which then may fail.
 	if more, err := r.start(run(200, 9)); err == nil {

@@ -87,16 +87,20 @@ func newChatRun(tb testing.TB, c chat) *chatRun {
 	h := &chatRun{chat: c, dice: dice(c.seed), users: make([]chatUser, c.users), waits: newSamples()}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.OffloadAhead, cache.MaxAttentionWindow = chatBlock, !c.off, c.windows
-	model := windows.Model{Layers: max(1, len(c.windows)), KVHeads: []int{1}, HeadDim: 64, DType: windows.Float16, MaxSeqLen: chatLongest + 2000}
+	model := windows.Model{Layers: max(1, len(c.windows)), KVHeads: []int{1}, HeadDim: 64,
+		DType: windows.Float16, MaxSeqLen: chatLongest + 2000}
 	pages := make([]windows.PageCounts, model.Layers)
 	for i := range pages {
 		pages[i] = c.pages
 	}
 	var err error
-	h.device, err = sim.New(sim.Config{MemoryBytes: 1 << 32, Measured: chatLink(cmp.Or(c.slower, 1)), Poison: sim.PoisonOff})
+	h.device, err = sim.New(sim.Config{MemoryBytes: 1 << 32, Measured: chatLink(cmp.Or(c.slower, 1)),
+		Poison: sim.PoisonOff})
 	require.NoError(tb, err)
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
-	h.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: h.device}, actors.WithClock(h.device.Now))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	h.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: pages,
+		Device: h.device}, actors.WithClock(h.device.Now))
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		h.device.Drain()
@@ -174,7 +178,9 @@ func (h *chatRun) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
 			end = reach
 		}
 		u.last = h.kernel(time.Duration(end-computed)*chatPrefill, ready)
-		steps := must(h.engine.Commit(context.Background(), []messages.CommitStep{{Sequence: u.id, Computed: end, After: u.last}}))
+		steps := must(
+			h.engine.Commit(context.Background(),
+				[]messages.CommitStep{{Sequence: u.id, Computed: end, After: u.last}}))
 		accept(h.device.Sync(context.Background(), u.last))
 		computed, ready = end, steps[0].Ready
 	}
@@ -236,10 +242,12 @@ func (h *chatRun) leave(u *chatUser) {
 type chatOutcome struct {
 	taken, evicted, offloaded, dirty, waiting, ahead, onboarded int64
 	reused                                                      float64
-	link                                                        float64    // part of the time in which the link to the host was busy
-	perPiece                                                    [2]float64 // pages copied in one descriptor, out and in
-	p99                                                         time.Duration
-	refused                                                     int
+	// part of the time in which the link to the host was busy
+	link float64
+	// pages copied in one descriptor, out and in
+	perPiece [2]float64
+	p99      time.Duration
+	refused  int
 }
 
 func (h *chatRun) outcome() (o chatOutcome) {
@@ -268,16 +276,20 @@ func (h *chatRun) outcome() (o chatOutcome) {
 func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1, o.dirty)) }
 
 func (o chatOutcome) String() string {
-	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; %.2f pages a piece out, %.2f in; p99 ready after %v; %d refused",
-		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.perPiece[0], o.perPiece[1], o.p99, o.refused)
+	return fmt.Sprintf(
+		"%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; %.2f pages a piece out, %.2f in; p99 ready after %v; %d refused",
+		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded,
+		100*o.reused, 100*o.link, o.perPiece[0], o.perPiece[1], o.p99, o.refused)
 }
 
 // chats are services with ever more to do: the first leaves the device idle now
 // and then, the last never.
 func chats() map[string]chat {
-	base := chat{users: 120, turns: 600, pages: windows.PageCounts{Primary: 6000, Secondary: 40000}, sequence: 24, document: 1200, seed: 1}
+	base := chat{users: 120, turns: 600, pages: windows.PageCounts{Primary: 6000, Secondary: 40000},
+		sequence: 24, document: 1200, seed: 1}
 	calm, busy, hybrid, tight := base, base, base, base
-	calm.think, busy.think, hybrid.think, tight.think = 60*time.Second, 10*time.Second, 20*time.Second, 10*time.Second
+	calm.think, busy.think, hybrid.think, tight.think = 60*time.Second, 10*time.Second, 20*time.Second,
+		10*time.Second
 	hybrid.windows = []int{1 << 30, 512}
 	tight.pages.Primary = 3000
 	documents := busy
@@ -288,7 +300,8 @@ func chats() map[string]chat {
 	chunked.windows, chunked.chunk, chunked.sequence = []int{1 << 30, 512}, 256, 12
 	chunked.pages = windows.PageCounts{Primary: 3000, Secondary: 4000}
 	return map[string]chat{
-		"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents, "full": full, "chunked": chunked,
+		"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents,
+		"full": full, "chunked": chunked,
 	}
 }
 

@@ -65,7 +65,8 @@ func engineStates(b testing.TB) ask {
 			l.compute(do, position)
 		}
 		// The last sampled token is in no page.
-		grow := &messages.Append{Steps: []messages.AppendStep{{Sequence: admitted.Sequence, Tokens: answer, Computed: len(prompt) + len(answer) - 1}}}
+		grow := &messages.Append{Steps: []messages.AppendStep{{Sequence: admitted.Sequence,
+			Tokens: answer, Computed: len(prompt) + len(answer) - 1}}}
 		do(grow)
 		accept(grow.Results[0].Err)
 		l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence}
@@ -80,7 +81,8 @@ func engineStates(b testing.TB) ask {
 func peerStates(rule func(prompt, computed int) []int) ask {
 	states := map[string]bool{}
 	key := func(tokens []messages.Token) string {
-		return string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), len(tokens)*int(unsafe.Sizeof(tokens[0]))))
+		return string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))),
+			len(tokens)*int(unsafe.Sizeof(tokens[0]))))
 	}
 	return func(prompt, answer []messages.Token) (reused int) {
 		for n := len(prompt) - 1; n > 0 && reused == 0; n-- {
@@ -99,7 +101,8 @@ func peerStates(rule func(prompt, computed int) []int) ask {
 // lastBoundary is vLLM's rule with mamba_cache_mode align: a state at the last block
 // boundary of a prompt, and at the last of what is generated.
 func lastBoundary(prompt, computed int) []int {
-	return []int{(prompt - 1) / tokensPerBlock * tokensPerBlock, computed / tokensPerBlock * tokensPerBlock}
+	return []int{(prompt - 1) / tokensPerBlock * tokensPerBlock,
+		computed / tokensPerBlock * tokensPerBlock}
 }
 
 // insertedEnd is SGLang's rule: a state at the end of what a sequence inserts into the

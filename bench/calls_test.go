@@ -54,7 +54,8 @@ func (l *calls) store(do do) {
 
 // compute commits the first n tokens.
 func (l *calls) compute(do do, n int) {
-	l.commit.Steps[0] = messages.CommitStep{Sequence: l.admit.Results[0].Sequence, Computed: n, After: l.after}
+	l.commit.Steps[0] = messages.CommitStep{Sequence: l.admit.Results[0].Sequence, Computed: n,
+		After: l.after}
 	do(&l.commit)
 	accept(l.commit.Results[0].Err)
 }

@@ -38,7 +38,9 @@ func (d *quietDevice) Submit(s gpu.Stream, _ *gpu.Batch) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s}, nil
 }
 
-func (d *quietDevice) Fence(s gpu.Stream) (gpu.Ticket, error)     { return gpu.Ticket{Stream: s}, nil }
+func (d *quietDevice) Fence(s gpu.Stream) (gpu.Ticket, error) {
+	return gpu.Ticket{Stream: s}, nil
+}
 func (d *quietDevice) Wait(gpu.Stream, ...gpu.Ticket) error       { return nil }
 func (d *quietDevice) Done(gpu.Ticket) bool                       { return true }
 func (d *quietDevice) Sync(context.Context, gpu.Ticket) error     { return nil }

@@ -63,7 +63,8 @@ func (c *cached) drop(pages []messages.PageID) {
 	if c.use%16 == 0 {
 		priority = 80
 	}
-	c.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: pages, Blocks: c.blocks, Priority: priority}
+	c.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: pages, Blocks: c.blocks,
+		Priority: priority}
 	c.leave.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: c.use}
 	c.pool.Do(&c.leave)
 }

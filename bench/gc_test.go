@@ -50,7 +50,8 @@ type collector struct {
 func readCollector() collector {
 	s := []metrics.Sample{
 		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
-		{Name: "/cpu/classes/total:cpu-seconds"}, {Name: "/gc/cycles/total:gc-cycles"}, {Name: "/sched/pauses/total/gc:seconds"},
+		{Name: "/cpu/classes/total:cpu-seconds"}, {Name: "/gc/cycles/total:gc-cycles"},
+		{Name: "/sched/pauses/total/gc:seconds"},
 	}
 	metrics.Read(s)
 	return collector{
@@ -120,7 +121,8 @@ func runTraffic(b *testing.B, blocks int, run time.Duration) (load, time.Duratio
 	gc, cycles := after.gcSeconds-before.gcSeconds, float64(after.cycles-before.cycles)
 	engine(&inspect.ReadStats{})
 	return load{
-		share: gc / (after.allSeconds - before.allSeconds), turn: float64(took.Nanoseconds()) / float64(turns),
+		share:  gc / (after.allSeconds - before.allSeconds),
+		turn:   float64(took.Nanoseconds()) / float64(turns),
 		cycles: cycles, cycleMillis: 1e3 * gc / cycles,
 	}, after.longestPause(before)
 }

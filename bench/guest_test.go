@@ -112,7 +112,8 @@ func (g *guest) prompt() messages.Prefix {
 // begin admits a sequence and computes its prompt.
 func (g *guest) begin() bool {
 	p := g.prompt()
-	r := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal, BeamWidth: 1}
+	r := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal,
+		BeamWidth: 1}
 	if g.dice.IntN(3) == 0 {
 		r.Session = fmt.Sprint("session ", g.dice.IntN(20))
 	}
@@ -135,7 +136,8 @@ func (g *guest) begin() bool {
 		return false
 	}
 	q := &sequence{
-		id: admitted.Sequence, prompt: len(p.Tokens), chunk: r.ChunkTokens, computed: admitted.ReusedTokens, ready: admitted.Ready,
+		id: admitted.Sequence, prompt: len(p.Tokens), chunk: r.ChunkTokens,
+		computed: admitted.ReusedTokens, ready: admitted.Ready,
 	}
 	for range r.BeamWidth {
 		q.beams = append(q.beams, host.Chains(p))
@@ -183,7 +185,8 @@ func (g *guest) computeHere(q *sequence, to int) bool {
 	for beam, chains := range q.beams {
 		table := host.Beam(tables, beam)
 		step.Reads = append(step.Reads, host.Span{Chains: chains, To: q.computed, Table: table})
-		step.Writes = append(step.Writes, host.Span{Chains: chains, From: q.computed, To: to, Table: table})
+		step.Writes = append(step.Writes, host.Span{Chains: chains, From: q.computed, To: to,
+			Table: table})
 	}
 	g.launch.Lock()
 	q.last, err = g.writer.Launch(step)
@@ -194,7 +197,8 @@ func (g *guest) computeHere(q *sequence, to int) bool {
 	}
 	g.seen.add("kernels")
 	q.ready = nil
-	results, err := g.engine.Commit(ctx, []messages.CommitStep{{Sequence: q.id, Computed: to, After: q.last}})
+	results, err := g.engine.Commit(ctx,
+		[]messages.CommitStep{{Sequence: q.id, Computed: to, After: q.last}})
 	if err == nil {
 		err = results[0].Err
 	}
@@ -235,7 +239,8 @@ func (g *guest) append(q *sequence) {
 		}
 	} else {
 		for i := range q.beams {
-			b := messages.BeamStep{Parent: g.dice.IntN(len(q.beams)), Token: messages.Token(g.dice.IntN(vocabulary))}
+			b := messages.BeamStep{Parent: g.dice.IntN(len(q.beams)),
+				Token: messages.Token(g.dice.IntN(vocabulary))}
 			step.Beams = append(step.Beams, b)
 			parent := q.beams[b.Parent]
 			next[i] = append(slices.Clone(parent), parent[len(parent)-1].Next(b.Token, messages.Cover{}))
@@ -270,7 +275,8 @@ func (g *guest) fork(q *sequence) {
 	}
 	for _, id := range ids {
 		child := *q
-		child.id, child.beams, child.ready = id, [][]host.Chain{slices.Clone(q.beams[0])}, slices.Clone(q.ready)
+		child.id, child.beams, child.ready = id, [][]host.Chain{slices.Clone(q.beams[0])},
+			slices.Clone(q.ready)
 		g.group = append(g.group, &child)
 	}
 }
@@ -322,7 +328,8 @@ func (g *guest) ask() {
 		_, err = g.engine.Prefetch(ctx, g.prompt())
 	case 2:
 		what = "invalidate"
-		_, err = g.engine.Invalidate(ctx, messages.Selector{Session: fmt.Sprint("session ", g.dice.IntN(20))})
+		_, err = g.engine.Invalidate(ctx,
+			messages.Selector{Session: fmt.Sprint("session ", g.dice.IntN(20))})
 	case 3:
 		what = "stats"
 		_, err = g.engine.Stats(ctx)

@@ -47,7 +47,8 @@ func handoverEngine(tb testing.TB, system *actor.ActorSystem, pages int) *actors
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 16
 	e, err := actors.Spawn(system.Root, actors.Config{
-		Model: windows.Model{Layers: 8, KVHeads: []int{16}, HeadDim: 128, DType: windows.Float16, MaxSeqLen: 16 * (pages + 1)},
+		Model: windows.Model{Layers: 8, KVHeads: []int{16}, HeadDim: 128, DType: windows.Float16,
+			MaxSeqLen: 16 * (pages + 1)},
 		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Device: device,
 	})
 	require.NoError(tb, err)
@@ -75,7 +76,8 @@ func BenchmarkHandover(b *testing.B) {
 		}
 		admitted, err := from.Admit(ctx, messages.AdmitRequest{Tokens: tokens})
 		require.NoError(b, err)
-		_, err = from.Commit(ctx, []messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(tokens)}})
+		_, err = from.Commit(ctx,
+			[]messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(tokens)}})
 		require.NoError(b, err)
 		b.SetBytes(handoverPages << 20)
 		for b.Loop() {

@@ -103,7 +103,8 @@ func BenchmarkHosts(b *testing.B) {
 	}
 	for _, hosts := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprint(hosts), func(b *testing.B) {
-			one, many, bare := newCrowd(hosts, texts, engine), newCrowd(hosts, texts, engine), newCrowd(hosts, texts, locked)
+			one, many, bare := newCrowd(hosts, texts, engine), newCrowd(hosts, texts, engine),
+				newCrowd(hosts, texts, locked)
 			alone := newCrowd(1, texts, engine)
 			waits, bareTimes, aloneTimes := newSamples(), newSamples(), newSamples()
 			c := versus(b, func() time.Duration {

@@ -44,7 +44,8 @@ var theLibrary = sync.OnceValue(func() *library {
 			if i%group == 0 {
 				begin = random(r, sharedText)
 			}
-			ask := append(append(make([]messages.Token, 0, tokens+1), begin...), random(r, tokens-sharedText)...)
+			ask := append(append(make([]messages.Token, 0, tokens+1), begin...),
+				random(r, tokens-sharedText)...)
 			newCalls(ask).store(l.do)
 			stored := append([]messages.Token(nil), ask...)
 			texts[i] = text{ask: append(ask, vocabulary), stored: stored}

@@ -39,7 +39,8 @@ func fill(do do, blocks, n int, after messages.Ticket) {
 // on a stream, as in a real host. The floor is the tokens alone, 64 bytes.
 func BenchmarkMemory(b *testing.B) {
 	for _, tokens := range []int{512, shortText, longText} {
-		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) { benchMemory(b, tokens, messages.Ticket{}) })
+		b.Run(fmt.Sprintf("tokens=%d", tokens),
+			func(b *testing.B) { benchMemory(b, tokens, messages.Ticket{}) })
 	}
 	b.Run(fmt.Sprintf("ordered/tokens=%d", shortText), func(b *testing.B) {
 		benchMemory(b, shortText, messages.Ticket{Stream: 9, Seq: 1})

@@ -64,17 +64,22 @@ func (s shape) unwatched() *actors.Engine { return s.spawnIn(newSystem()) }
 // anyone reads.
 func (s shape) observed(tracer tracers.Tracer) *actors.Engine {
 	c, r := metrics.New(metrics.Options{Model: "m"}), &page.Recorder{}
-	e := must(actors.Spawn(newSystem().Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{}},
-		actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
-			c.Observe(ctx, request, began, err)
-			r.Observe(ctx, request, began, err)
-		}),
-		actors.WithStageObserver(tracing.StageObserver(tracer)),
-		actors.WithPageObserver(64, c.ObservePage)))
+	e := must(
+		actors.Spawn(newSystem().Root, actors.Config{Model: s.model(), Cache: s.cache(),
+			Pages: s.counts(), Device: &quietDevice{}},
+			actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time,
+				err error) {
+				c.Observe(ctx, request, began, err)
+				r.Observe(ctx, request, began, err)
+			}),
+			actors.WithStageObserver(tracing.StageObserver(tracer)),
+			actors.WithPageObserver(64, c.ObservePage)))
 	c.Attach(e, e.Shapes())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
-	httptest.NewServer(page.New(page.Options{Source: e, Pools: e.Shapes(), Recorder: r, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}))
+	httptest.NewServer(
+		page.New(page.Options{Source: e, Pools: e.Shapes(), Recorder: r,
+			Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}))
 	return e
 }
 
@@ -84,16 +89,17 @@ func (s shape) published(tracer tracers.Tracer, linger time.Duration) *actors.En
 	s.events = 1 << 16
 	e, config := s.observed(tracer), wire.Default()
 	config.Enable, config.Endpoint = true, "tcp://127.0.0.1:0"
-	must(wire.Start(context.Background(), wire.Options{Source: published{e}, View: publish.Config{Pools: e.Shapes()}, Config: config, Linger: linger}))
+	must(wire.Start(context.Background(), wire.Options{Source: published{e},
+		View: publish.Config{Pools: e.Shapes()}, Config: config, Linger: linger}))
 	return e
 }
 
-// BenchmarkObserved is an engine step of 512 sequences with everything on that watches an
-// engine, while no one reads; the floor is the same engine without. Published: events are on
-// as well, and a publisher that has paused, as it does 10 s after its last reader has gone. Polled:
-// the publisher never pauses, and hashes on another core what no reader gets. Unsampled: as published,
-// with a tracer that exports a sample of its spans, none of those here. Nothing: nothing is
-// on at either side, which shows how far the quotients of the others can be trusted.
+// BenchmarkObserved is an engine step of 512 sequences with everything on that watches an engine,
+// while no one reads; the floor is the same engine without. Published: events are on as well, and a
+// publisher that has paused, as it does 10 s after its last reader has gone. Polled: the publisher
+// never pauses, and hashes on another core what no reader gets. Unsampled: as published, with a
+// tracer that exports a sample of its spans, none of those here. Nothing: nothing is on at either
+// side, which shows how far the quotients of the others can be trusted.
 func BenchmarkObserved(b *testing.B) {
 	b.Run("nothing", func(b *testing.B) { apart(b, "floor", "floor") })
 	for _, row := range []string{"watched", "published", "unsampled", "polled"} {

@@ -39,7 +39,8 @@ func BenchmarkPartial(b *testing.B) {
 				engine(lookup)
 				i++
 			}), batched(64, func() {
-				at, _ := slices.BinarySearchFunc(blocks, asks[j%queries][prefix:prefix+tokensPerBlock], slices.Compare)
+				at, _ := slices.BinarySearchFunc(blocks, asks[j%queries][prefix:prefix+tokensPerBlock],
+					slices.Compare)
 				found += at
 				j++
 			}))

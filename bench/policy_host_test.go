@@ -17,8 +17,8 @@ import (
 // hostDevicePages is how many device pages the rows of host memory have.
 const hostDevicePages = 2048
 
-// displacing is a full pool whose victims go to full host memory. No prompt is used again, so every page that is
-// taken displaces one.
+// displacing is a full pool whose victims go to full host memory. No prompt is used again, so every
+// page that is taken displaces one.
 type displacing struct {
 	evicting *evicting
 	host     *offloader.Offloader
@@ -57,7 +57,8 @@ func newDisplacing(forecast, all bool, pages, prompt int) *displacing {
 	return d
 }
 
-// next takes the pages of a prompt, and tells how long host memory took over those that were evicted for it.
+// next takes the pages of a prompt, and tells how long host memory took over those that were
+// evicted for it.
 func (d *displacing) next() time.Duration {
 	e := d.evicting
 	e.next()
@@ -103,8 +104,9 @@ func (d *displacing) unnamed() protocol.BlockID {
 	return b
 }
 
-// BenchmarkPolicyDisplace gives the victims of a full pool to full host memory: what decides which contents go on there and
-// which are displaced, and with the copies that are planned and recorded for them.
+// BenchmarkPolicyDisplace gives the victims of a full pool to full host memory: what decides which
+// contents go on there and which are displaced, and with the copies that are planned and recorded
+// for them.
 func BenchmarkPolicyDisplace(b *testing.B) {
 	for _, part := range []string{"decide", "all"} {
 		for _, prompt := range []int{16, 256} {

@@ -50,7 +50,8 @@ func (s *splitmix) next() uint64 {
 	return (x ^ x>>31) | 1
 }
 
-// scatterings is for how many times the pages of a pool prompts of all lengths come before the rows whose pages are scattered.
+// scatterings is for how many times the pages of a pool prompts of all lengths come before the rows
+// whose pages are scattered.
 const scatterings = 20
 
 func newEvicting(p *pool.Pool, prompt int, all, scattered bool) *evicting {
@@ -86,9 +87,12 @@ func (e *evicting) next() time.Duration {
 		e.facts.Signatures = append(e.facts.Signatures, e.name.next())
 	}
 	e.use += 2
-	e.facts.Arrived, e.facts.Blocks, e.facts.Prompt, e.facts.Answer = e.now, len(op.Pages), len(op.Pages), 100
-	e.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: op.Pages, Blocks: e.blocks, Priority: messages.DefaultPriority}
-	e.leave.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: op.Pages, Use: e.use, Request: &e.facts}
+	e.facts.Arrived, e.facts.Blocks, e.facts.Prompt, e.facts.Answer = e.now, len(op.Pages),
+		len(op.Pages), 100
+	e.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: op.Pages, Blocks: e.blocks,
+		Priority: messages.DefaultPriority}
+	e.leave.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: op.Pages, Use: e.use,
+		Request: &e.facts}
 	start = time.Now()
 	e.pool.Do(&e.leave)
 	if e.all {
@@ -100,8 +104,9 @@ func (e *evicting) next() time.Duration {
 // BenchmarkPolicyEvict takes the pages of prompts from a full pool: the eviction alone, and
 // with all that a pool does for such a prompt.
 //
-// Where all prompts have one length, plain LRU takes those of one prompt for the next, so that they adjoin for ever. Scattered: prompts
-// of many lengths came before, as in a server that has run for some time.
+// Where all prompts have one length, plain LRU takes those of one prompt for the next, so that they
+// adjoin for ever. Scattered: prompts of many lengths came before, as in a server that has run for
+// some time.
 func BenchmarkPolicyEvict(b *testing.B) {
 	for _, part := range []string{"take", "scattered", "all"} {
 		for _, prompt := range []int{16, 256} {
@@ -110,8 +115,11 @@ func BenchmarkPolicyEvict(b *testing.B) {
 					if quick() && pages > 10_000 {
 						b.Skip("large pools are for full runs")
 					}
-					open := func(p *pool.Pool) *evicting { return newEvicting(p, prompt, part == "all", part == "scattered") }
-					above := open(pool.NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}))
+					open := func(p *pool.Pool) *evicting {
+						return newEvicting(p, prompt, part == "all", part == "scattered")
+					}
+					above := open(
+						pool.NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}))
 					below := open(pool.New("lru", pages))
 					c := versus(b, above.next, below.next)
 					require.Equal(b, pages, above.pool.Counts().Cached)
@@ -135,8 +143,9 @@ func policy(b *testing.B, name string, pages, tokensPerBlock int) (do, *time.Dur
 // new prompt whose pages are all evicted from others.
 func BenchmarkPolicyRequest(b *testing.B) { policyRequests(b, wholeRequest) }
 
-// BenchmarkPolicyAdmission is the admission alone of the requests of BenchmarkPolicyRequest: the match, and the pages that the
-// prompt gets, before which no token of an answer can be computed. The policy learns from a request when it is released.
+// BenchmarkPolicyAdmission is the admission alone of the requests of BenchmarkPolicyRequest: the
+// match, and the pages that the prompt gets, before which no token of an answer can be computed.
+// The policy learns from a request when it is released.
 func BenchmarkPolicyAdmission(b *testing.B) { policyRequests(b, admissionOnly) }
 
 // What of a request is measured.

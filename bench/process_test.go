@@ -17,11 +17,19 @@ const sideVariable = "KVACTOR_BENCH_SIDE"
 
 // sides are what a process can run. None ends what it starts: its process ends.
 var sides = map[string]func() side{
-	"floor":     func() side { return newBatch(serve(observedShape().unwatched()), 6).next },
-	"watched":   func() side { return newBatch(serve(observedShape().observed(exporterless())), 6).next },
-	"published": func() side { return newBatch(serve(observedShape().published(exporterless(), pausing)), 6).next },
-	"unsampled": func() side { return newBatch(serve(observedShape().published(unsampling(), pausing)), 6).next },
-	"polled":    func() side { return newBatch(serve(observedShape().published(exporterless(), polling)), 6).next },
+	"floor": func() side { return newBatch(serve(observedShape().unwatched()), 6).next },
+	"watched": func() side {
+		return newBatch(serve(observedShape().observed(exporterless())), 6).next
+	},
+	"published": func() side {
+		return newBatch(serve(observedShape().published(exporterless(), pausing)), 6).next
+	},
+	"unsampled": func() side {
+		return newBatch(serve(observedShape().published(unsampling(), pausing)), 6).next
+	},
+	"polled": func() side {
+		return newBatch(serve(observedShape().published(exporterless(), polling)), 6).next
+	},
 }
 
 // runSide runs a side for the process that has started this one: each line that it reads is a
@@ -51,7 +59,8 @@ type process struct {
 func startProcess(ctx context.Context, side string) *process {
 	cmd := exec.CommandContext(ctx, must(os.Executable()))
 	cmd.Env, cmd.Stderr = append(os.Environ(), sideVariable+"="+side), os.Stderr
-	p := &process{steps: must(cmd.StdinPipe()), times: bufio.NewReader(must(cmd.StdoutPipe())), cmd: cmd}
+	p := &process{steps: must(cmd.StdinPipe()), times: bufio.NewReader(must(cmd.StdoutPipe())),
+		cmd: cmd}
 	accept(cmd.Start())
 	return p
 }
@@ -79,8 +88,8 @@ const stepsAtATime = 40
 //
 // Within one process equal sides differ by up to a tenth all the time: memory that the first one
 // left, and which of their data meet in the caches, favour one. Here nothing but a side itself
-// decides how its memory looks, and each pair is a new draw. Which of two sides is started first, and
-// makes the first steps of a turn, alternates.
+// decides how its memory looks, and each pair is a new draw. Which of two sides is started first,
+// and makes the first steps of a turn, alternates.
 func apart(b *testing.B, engine, floor string) {
 	pairs, turns := 9, 40
 	if quick() {
@@ -102,7 +111,9 @@ func apart(b *testing.B, engine, floor string) {
 }
 
 // pair starts two processes and returns the medians of their turns and of the quotients.
-func pair(b *testing.B, engine, floor string, turns int, reverse bool) (engineTime, floorTime, quotient float64) {
+func pair(
+	b *testing.B, engine, floor string, turns int, reverse bool,
+) (engineTime, floorTime, quotient float64) {
 	names := []string{engine, floor}
 	if reverse {
 		slices.Reverse(names)

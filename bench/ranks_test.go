@@ -71,7 +71,8 @@ func newPaging(b *testing.B, device gpu.Device) *paging {
 	s := hybrid(0)
 	config := actors.Config{Model: s.model(), Cache: s.cache(), Device: device}
 	for range s.windows {
-		config.Pages = append(config.Pages, windows.PageCounts{Primary: 3 * pagingBlocks, Secondary: 2 * pagingPrompts * pagingBlocks})
+		config.Pages = append(config.Pages, windows.PageCounts{Primary: 3 * pagingBlocks,
+			Secondary: 2 * pagingPrompts * pagingBlocks})
 	}
 	system := newSystem()
 	p := &paging{Engine: must(actors.Spawn(system.Root, config))}

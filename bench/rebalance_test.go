@@ -45,9 +45,12 @@ const (
 )
 
 var (
-	chatting = phase{turns: 6000, users: 260, shortest: 200, span: 800, follow: 150, turnsEach: 8, running: 16}
-	reading  = phase{turns: 1500, users: 70, shortest: 6000, span: 8000, follow: 60, turnsEach: 20, running: 8}
-	poring   = phase{turns: 1000, users: 26, shortest: 16000, span: 12000, follow: 60, turnsEach: 30, running: 4}
+	chatting = phase{turns: 6000, users: 260, shortest: 200, span: 800, follow: 150, turnsEach: 8,
+		running: 16}
+	reading = phase{turns: 1500, users: 70, shortest: 6000, span: 8000, follow: 60, turnsEach: 20,
+		running: 8}
+	poring = phase{turns: 1000, users: 26, shortest: 16000, span: 12000, follow: 60, turnsEach: 30,
+		running: 4}
 )
 
 // shifting is a shift under way.
@@ -71,20 +74,26 @@ type reader struct {
 // play serves all phases, shows the service to see, and ends it.
 func (s shift) play(see func(*shifting)) {
 	h := &shifting{shift: s, dice: dice(s.seed)}
-	model := windows.Model{Layers: shiftLayers, KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 15}
+	model := windows.Model{Layers: shiftLayers, KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8,
+		MaxSeqLen: 1 << 15}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = shiftBlock
-	cache.MaxAttentionWindow = []int{1 << 15, shiftWindow, shiftWindow, shiftWindow, shiftWindow, shiftWindow}
+	cache.MaxAttentionWindow = []int{1 << 15, shiftWindow, shiftWindow, shiftWindow, shiftWindow,
+		shiftWindow}
 	pools := must(windows.Pools(model, cache))
 	cache.PoolFractions = map[string]float64{pools[0].Name: 1 - s.full, pools[1].Name: s.full}
 	primary := must(windows.Divide(pools, model, cache, s.bytes))
 	counts := []windows.PageCounts{{Primary: primary[0]}, {Primary: primary[1]}}
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	var options []actors.Option
 	if s.every > 0 {
-		options = append(options, actors.WithAutoRebalance(s.every, func(messages.Rebalanced) { h.moves++ }))
+		options = append(options, actors.WithAutoRebalance(s.every,
+			func(messages.Rebalanced) { h.moves++ }))
 	}
-	h.engine = must(actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: &quietDevice{}}, options...))
+	h.engine = must(
+		actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts,
+			Device: &quietDevice{}}, options...))
 	h.run()
 	see(h)
 	must(h.engine.Close(context.Background()))
@@ -136,12 +145,16 @@ func (h *shifting) turn(p phase, u *reader) {
 	h.reused += a.ReusedTokens
 	for n := a.ReusedTokens; n < len(u.history); {
 		n = min(len(u.history), (n+512)/shiftBlock*shiftBlock)
-		accept(must(h.engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: n}}))[0].Err)
+		accept(must(
+			h.engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: n}}))[0].Err)
 	}
 	answer := random(h.dice, shiftAnswer)
 	u.id, u.running = a.Sequence, true
 	h.active = append(h.active, u)
-	r := must(h.engine.Append(ctx, []messages.AppendStep{{Sequence: a.Sequence, Tokens: answer, Computed: len(u.history) + len(answer)}}))
+	r := must(
+		h.engine.Append(ctx,
+			[]messages.AppendStep{{Sequence: a.Sequence, Tokens: answer,
+				Computed: len(u.history) + len(answer)}}))
 	if r[0].Err == nil {
 		u.history = append(u.history, answer...)
 	}

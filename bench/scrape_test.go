@@ -19,10 +19,15 @@ import (
 // hold some, with metrics under all names.
 func scraped(b *testing.B) (e *actors.Engine, c *metrics.Collector) {
 	s := hybrid(1_000_000 / 3)
-	c = metrics.New(metrics.Options{Model: "m", Aliases: metrics.AliasVLLM | metrics.AliasVLLMLegacy | metrics.AliasTensorRTLLM})
+	c = metrics.New(
+		metrics.Options{Model: "m",
+			Aliases: metrics.AliasVLLM | metrics.AliasVLLMLegacy | metrics.AliasTensorRTLLM})
 	system := newSystem()
-	e = must(actors.Spawn(system.Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{}},
-		actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages), actors.WithPageObserver(64, c.ObservePage)))
+	e = must(
+		actors.Spawn(system.Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(),
+			Device: &quietDevice{}},
+			actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages),
+			actors.WithPageObserver(64, c.ObservePage)))
 	c.Attach(e, e.Shapes())
 	for range 100 {
 		c.Copied("offload", time.Millisecond, 1<<20)
@@ -38,8 +43,8 @@ func scraped(b *testing.B) (e *actors.Engine, c *metrics.Collector) {
 	return e, c
 }
 
-// BenchmarkScrape is what Prometheus costs at a million pages: the engine, which serves one
-// request for its statistics, and the process, which writes the text of all metrics. cpu-ns/op is the time
+// BenchmarkScrape is what Prometheus costs at a million pages: the engine, which serves one request
+// for its statistics, and the process, which writes the text of all metrics. cpu-ns/op is the time
 // of all threads of the process, which a busy machine does not stretch.
 func BenchmarkScrape(b *testing.B) {
 	e, c := scraped(b)
@@ -55,7 +60,8 @@ func BenchmarkScrape(b *testing.B) {
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(c)
 		h := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-		request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics", http.NoBody)
+		request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics",
+			http.NoBody)
 		size, used := 0, processTime()
 		b.ReportAllocs()
 		for b.Loop() {

@@ -55,7 +55,8 @@ func fromTrace(b *testing.B, t trace, requests, blocks, state int) hybridWorkloa
 
 // alternating are conversations that take turns, each with a block more every time.
 func alternating(chats, turns, first, blocks, state int) hybridWorkload {
-	w := hybridWorkload{name: fmt.Sprintf("%d alternating conversations", chats), blocks: blocks, state: state}
+	w := hybridWorkload{name: fmt.Sprintf("%d alternating conversations", chats), blocks: blocks,
+		state: state}
 	for turn := range turns {
 		for chat := range chats {
 			var prompt []messages.Token
@@ -76,8 +77,9 @@ func (w hybridWorkload) reused(s hybridSplit) float64 {
 		longest = max(longest, len(prompt))
 	}
 	model := windows.Model{
-		Layers: 2, KVHeads: []int{1, 0}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: longest + hybridBlock,
-		States: []windows.State{{Layers: []int{1}, Bytes: page * int64(w.state)}},
+		Layers: 2, KVHeads: []int{1, 0}, HeadDim: 1, DType: windows.Int8,
+		MaxSeqLen: longest + hybridBlock,
+		States:    []windows.State{{Layers: []int{1}, Bytes: page * int64(w.state)}},
 	}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.EvictionPolicy = hybridBlock, s.policy
@@ -87,7 +89,8 @@ func (w hybridWorkload) reused(s hybridSplit) float64 {
 		cache.PoolFractions = map[string]float64{pools[0].Name: 1 - s.states, pools[1].Name: s.states}
 	}
 	var counts []windows.PageCounts
-	for _, n := range must(windows.Divide(pools, model, cache.ForMixedLengths(model), page*int64(w.blocks))) {
+	for _, n := range must(windows.Divide(pools, model, cache.ForMixedLengths(model),
+		page*int64(w.blocks))) {
 		counts = append(counts, windows.PageCounts{Primary: n})
 	}
 	cache.PoolFractions = nil
@@ -96,9 +99,12 @@ func (w hybridWorkload) reused(s hybridSplit) float64 {
 	if s.every > 0 {
 		options = append(options, actors.WithAutoRebalance(s.every, func(messages.Rebalanced) {}))
 	}
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	defer system.Shutdown()
-	e := must(actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: &quietDevice{}}, options...))
+	e := must(
+		actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts,
+			Device: &quietDevice{}}, options...))
 	ctx := context.Background()
 	tokens, reused := 0, 0
 	for _, prompt := range w.prompts {
@@ -126,9 +132,13 @@ func BenchmarkStateSplit(b *testing.B) {
 		shares, intervals = shares[3:4], intervals[:1]
 	}
 	for name, make := range map[string]func(b *testing.B) hybridWorkload{
-		"conversation": func(b *testing.B) hybridWorkload { return fromTrace(b, traces[0], scaled(4000), 6000, 8) },
-		"agents":       func(b *testing.B) hybridWorkload { return fromTrace(b, traces[3], scaled(1<<20), 6000, 64) },
-		"alternating":  func(*testing.B) hybridWorkload { return alternating(2, 40, 40, 120, 4) },
+		"conversation": func(b *testing.B) hybridWorkload {
+			return fromTrace(b, traces[0], scaled(4000), 6000, 8)
+		},
+		"agents": func(b *testing.B) hybridWorkload {
+			return fromTrace(b, traces[3], scaled(1<<20), 6000, 64)
+		},
+		"alternating": func(*testing.B) hybridWorkload { return alternating(2, 40, 40, 120, 4) },
 	} {
 		for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
 			b.Run(name+"/"+policy, func(b *testing.B) {

@@ -170,7 +170,8 @@ func benchEvents(b *testing.B, tokens int, reads bool) {
 		above.next()
 		below.next()
 	}
-	versusRead(b, above.do, func() bool { return reads && above.stored%readEvery == 0 }, above.next, below.next)
+	versusRead(b, above.do, func() bool { return reads && above.stored%readEvery == 0 }, above.next,
+		below.next)
 }
 
 // versusRead is versus with a reader who takes the events when they are due, and
@@ -194,7 +195,8 @@ func benchDecodeEvents(b *testing.B) {
 	on := off
 	on.events = 1 << 16
 	above, below := newBatch(on.actors(b), 7), newBatch(off.actors(b), 7)
-	versusRead(b, above.do, func() bool { return above.step%(4*readEvery) == 0 }, above.next, below.next)
+	versusRead(b, above.do, func() bool { return above.step%(4*readEvery) == 0 }, above.next,
+		below.next)
 }
 
 // benchDecodeUnread measures when the pools and the log are full: each step evicts as much

@@ -81,7 +81,8 @@ func startRedis(b *testing.B, server string) stores.Store {
 	address := l.Addr().String()
 	require.NoError(b, l.Close())
 	_, port, _ := strings.Cut(address, ":")
-	run := exec.Command(server, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", os.TempDir())
+	run := exec.Command(server, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly",
+		"no", "--dir", os.TempDir())
 	require.NoError(b, run.Start())
 	b.Cleanup(func() {
 		_ = run.Process.Kill()
@@ -106,14 +107,20 @@ func newKeeper(b *testing.B, pages windows.PageCounts, options ...actors.Option)
 	return newKeeperOf(b, 1<<20, pages, options...)
 }
 
-func newKeeperOf(b *testing.B, pageBytes int, pages windows.PageCounts, options ...actors.Option) *keeper {
-	device, err := sim.New(sim.Config{MemoryBytes: int64(pages.Primary) * int64(pageBytes), Poison: sim.PoisonOff})
+func newKeeperOf(
+	b *testing.B, pageBytes int, pages windows.PageCounts, options ...actors.Option,
+) *keeper {
+	device, err := sim.New(sim.Config{MemoryBytes: int64(pages.Primary) * int64(pageBytes),
+		Poison: sim.PoisonOff})
 	require.NoError(b, err)
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.OffloadAhead = tokensPerBlock, false
-	model := windows.Model{Layers: 1, KVHeads: []int{64}, HeadDim: pageBytes / (2 * 64 * tokensPerBlock), DType: windows.Int8, MaxSeqLen: 1 << 20}
-	e, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: []windows.PageCounts{pages}, Device: device}, options...)
+	model := windows.Model{Layers: 1, KVHeads: []int{64},
+		HeadDim: pageBytes / (2 * 64 * tokensPerBlock), DType: windows.Int8, MaxSeqLen: 1 << 20}
+	e, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache,
+		Pages: []windows.PageCounts{pages}, Device: device}, options...)
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		_, err := e.Close(context.Background())
@@ -157,10 +164,12 @@ func BenchmarkFetch(b *testing.B) {
 			n := pagesKept()
 			seen := &seenStore{Store: store}
 			tokens := random(dice(9), n*tokensPerBlock)
-			writer := newKeeper(b, windows.PageCounts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
+			writer := newKeeper(b, windows.PageCounts{Primary: n},
+				actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
 			writer.keep(b, tokens)
 			require.Len(b, seen.keys, n)
-			reader := newKeeper(b, windows.PageCounts{Primary: 2, Secondary: n}, actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name(), FetchBytes: 2 << 30}))
+			reader := newKeeper(b, windows.PageCounts{Primary: 2, Secondary: n},
+				actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name(), FetchBytes: 2 << 30}))
 			ctx := context.Background()
 			fetch := func() time.Duration {
 				start := time.Now()
@@ -187,7 +196,8 @@ func BenchmarkSave(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			n := min(pagesKept(), 4*callObjects)
 			seen := &seenStore{Store: store}
-			k := newKeeper(b, windows.PageCounts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
+			k := newKeeper(b, windows.PageCounts{Primary: n},
+				actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
 			tokens := random(dice(10), n*tokensPerBlock)
 			ctx := context.Background()
 			next := 0
@@ -210,7 +220,8 @@ func BenchmarkSave(b *testing.B) {
 				}
 				require.NoError(b, store.Delete(ctx, keys))
 				start := time.Now()
-				inBatches(objects, func(objects []stores.Object) { require.NoError(b, store.Put(ctx, objects)) })
+				inBatches(objects,
+					func(objects []stores.Object) { require.NoError(b, store.Put(ctx, objects)) })
 				return time.Since(start)
 			})
 			b.ReportMetric(float64(n<<20)/c.engine.quantile(0.5), "GB/s")
@@ -304,7 +315,8 @@ func BenchmarkWithStore(b *testing.B) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 				above, below := newSamples(), newSamples()
-				engine := visitTexts(b, load.step, load.pageBytes, actors.WithStore(actors.StoreConfig{Store: c.store, Model: b.Name()}))
+				engine := visitTexts(b, load.step, load.pageBytes,
+					actors.WithStore(actors.StoreConfig{Store: c.store, Model: b.Name()}))
 				versus(b, onThread(engine, &above), onThread(visitTexts(b, load.step, load.pageBytes), &below))
 				b.ReportMetric(above.quantile(0.5)/max(1, below.quantile(0.5)), "thread-x/floor")
 			})

@@ -70,7 +70,8 @@ const stressBlock = 8 // tokens
 // newStress starts the engine: full attention and two windows, one with sinks.
 func newStress(tb testing.TB, size stressSize) *stress {
 	s := &stress{stressSize: size, seen: coverage{counts: map[string]int{}}}
-	model := windows.Model{Layers: 3, KVHeads: []int{1, 2, 1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: 2048}
+	model := windows.Model{Layers: 3, KVHeads: []int{1, 2, 1}, HeadDim: 4, DType: windows.Float16,
+		MaxSeqLen: 2048}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = stressBlock
 	cache.MaxAttentionWindow = []int{2048, 64, 128}
@@ -89,8 +90,10 @@ func newStress(tb testing.TB, size stressSize) *stress {
 	// A page that moves is copied whole, also where nothing is written yet; what
 	// the bytes should be is verified in kernels and at the end.
 	s.checked = check.Wrap(s.sim, check.Options{OnProblem: s.problem, IgnoreUnwritten: true})
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
-	s.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: s.checked}, actors.WithClock(s.sim.Now))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	s.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts,
+		Device: s.checked}, actors.WithClock(s.sim.Now))
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		_, _ = s.engine.Close(context.Background()) // again, unless the test has failed
@@ -99,7 +102,8 @@ func newStress(tb testing.TB, size stressSize) *stress {
 	s.compute, err = s.checked.NewStream("compute")
 	require.NoError(tb, err)
 	s.writer = host.NewWriter(host.WriterConfig{
-		Launcher: s.checked, Stream: s.compute, Pools: s.engine.DevicePools(), Layouts: s.layouts, NanosPerToken: 200,
+		Launcher: s.checked, Stream: s.compute, Pools: s.engine.DevicePools(), Layouts: s.layouts,
+		NanosPerToken: 200,
 	})
 	s.texts = stressTexts(dice(size.seed))
 	return s
@@ -186,7 +190,8 @@ func (s *stress) rebalance(r *rand.Rand) {
 		s.problem(err.Error())
 	}
 	moved, err := s.engine.Rebalance(context.Background(), fractions)
-	if s.faults&copyFaults == 0 || !errors.Is(err, messages.ErrInternal) { // else a page was not copied
+	// else a page was not copied
+	if s.faults&copyFaults == 0 || !errors.Is(err, messages.ErrInternal) {
 		s.refused("rebalance", err)
 	}
 	for _, m := range moved.Moved {
@@ -212,7 +217,8 @@ func (s *stress) finish(tb testing.TB) (pages int) {
 	claims := host.Claims{Blocks: must(s.engine.Contents(ctx))}
 	for i, q := range s.left {
 		claims.Sequences = append(claims.Sequences, host.Held{
-			Name: fmt.Sprint(i), Computed: q.computed, Beams: q.beams, Tables: must(s.engine.TablesOf(ctx, q.id)),
+			Name: fmt.Sprint(i), Computed: q.computed, Beams: q.beams,
+			Tables: must(s.engine.TablesOf(ctx, q.id)),
 		})
 	}
 	verifier := host.Verifier{Layouts: s.layouts, Read: s.reader(tb)}
@@ -268,7 +274,8 @@ func (s *stress) endLost(ctx context.Context) {
 // stays valid on this device.
 func (s *stress) reader(tb testing.TB) host.Read {
 	var bytes gpu.PageBytes
-	_, err := s.checked.Launch(s.compute, gpu.Kernel{Label: "verify", Run: func(b gpu.PageBytes) { bytes = b }})
+	_, err := s.checked.Launch(s.compute, gpu.Kernel{Label: "verify",
+		Run: func(b gpu.PageBytes) { bytes = b }})
 	require.NoError(tb, err)
 	s.sim.Drain()
 	pools := s.engine.DevicePools()
@@ -281,7 +288,8 @@ func (s *stress) reader(tb testing.TB) host.Read {
 //
 //	go test -race -run=NONE -bench=Stress ./bench
 func BenchmarkStress(b *testing.B) {
-	size := stressSize{hosts: 256, sequences: 8, pages: windows.PageCounts{Primary: 2500, Secondary: 1200}, faults: copyFaults | rebalances, seed: 1}
+	size := stressSize{hosts: 256, sequences: 8, pages: windows.PageCounts{Primary: 2500,
+		Secondary: 1200}, faults: copyFaults | rebalances, seed: 1}
 	if quick() {
 		size.sequences = 2
 	}
@@ -313,7 +321,8 @@ func TestStress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				s := newStress(t, stressSize{
-					hosts: 24, sequences: 4, pages: windows.PageCounts{Primary: 300, Secondary: 150}, faults: faults, seed: seed,
+					hosts: 24, sequences: 4, pages: windows.PageCounts{Primary: 300, Secondary: 150},
+					faults: faults, seed: seed,
 				})
 				s.run()
 				require.NotZero(t, s.finish(t))

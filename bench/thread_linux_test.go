@@ -17,7 +17,8 @@ func processTime() time.Duration { return clock(2) }
 // syscall does not name.
 func clock(id uintptr) time.Duration {
 	var used syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&used)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&used)),
+		0); errno != 0 {
 		panic(errno)
 	}
 	return time.Duration(used.Nano())

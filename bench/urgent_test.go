@@ -25,14 +25,17 @@ func TestAnUrgentOnboardOvertakes(t *testing.T) {
 		page  = 256 << 10 // 4 layers, 8 heads of 128 elements, K and V
 		long  = 6 * offloader.DefaultSliceBytes / page
 	)
-	model := windows.Model{Layers: 4, KVHeads: []int{8}, HeadDim: 128, DType: windows.Float16, MaxSeqLen: 2 * long * block}
+	model := windows.Model{Layers: 4, KVHeads: []int{8}, HeadDim: 128, DType: windows.Float16,
+		MaxSeqLen: 2 * long * block}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = block
 	device := must(sim.New(sim.Config{MemoryBytes: 1 << 30, Poison: sim.PoisonOff}))
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	defer system.Shutdown()
 	engine := must(actors.Spawn(system.Root, actors.Config{
-		Model: model, Cache: cache, Device: device, Pages: []windows.PageCounts{{Primary: long + 32, Secondary: 2 * long}},
+		Model: model, Cache: cache, Device: device,
+		Pages: []windows.PageCounts{{Primary: long + 32, Secondary: 2 * long}},
 	}, actors.WithClock(device.Now)))
 	require.EqualValues(t, page, engine.Pools()[0].PageBytes)
 	ctx := context.Background()
@@ -44,7 +47,8 @@ func TestAnUrgentOnboardOvertakes(t *testing.T) {
 		return must(engine.Admit(ctx, messages.AdmitRequest{Tokens: tokens}))
 	}
 	store := func(a messages.Admitted, blocks int) {
-		must(engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: blocks*block + 1}}))
+		must(engine.Commit(ctx,
+			[]messages.CommitStep{{Sequence: a.Sequence, Computed: blocks*block + 1}}))
 		must(engine.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence}}))
 	}
 	ready := func(a messages.Admitted) time.Duration {
@@ -68,7 +72,8 @@ func TestAnUrgentOnboardOvertakes(t *testing.T) {
 	all := ready(much) - began
 	t.Logf("two pages were ready after %v, %d after %v", urgent, long, all)
 	assert.Less(t, urgent, all/3)
-	must(engine.Release(ctx, []messages.ReleaseStep{{Sequence: much.Sequence}, {Sequence: little.Sequence}}))
+	must(engine.Release(ctx, []messages.ReleaseStep{{Sequence: much.Sequence},
+		{Sequence: little.Sequence}}))
 	device.Drain()
 	must(engine.Close(ctx))
 	accept(device.Close())

@@ -58,7 +58,8 @@ func (s shape) cache() windows.Config {
 }
 
 func (s shape) model() windows.Model {
-	m := windows.Model{Layers: max(1, len(s.windows), len(s.heads)), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	m := windows.Model{Layers: max(1, len(s.windows), len(s.heads)), KVHeads: []int{1}, HeadDim: 1,
+		DType: windows.Int8, MaxSeqLen: 1 << 20}
 	if s.heads != nil {
 		m.KVHeads = s.heads
 	}
@@ -71,7 +72,8 @@ func (s shape) model() windows.Model {
 }
 
 func (s shape) counts() []windows.PageCounts {
-	counts := slices.Repeat([]windows.PageCounts{{Primary: s.pages}}, max(1, len(s.windows), len(s.heads)))
+	counts := slices.Repeat([]windows.PageCounts{{Primary: s.pages}},
+		max(1, len(s.windows), len(s.heads)))
 	if s.states > 0 {
 		counts = append(counts, windows.PageCounts{Primary: s.states})
 	}
@@ -106,8 +108,9 @@ func (s shape) direct() *direct.Engine {
 		return messages.Ticket{Stream: messages.StreamID(s.Lane) + 1}, -1 // as on the quiet device
 	}
 	return direct.New(coordinator.Config{
-		Pools: pools, Counts: counts, TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: s.model().MaxSeqLen,
-		Reuse: true, Partial: true, CopyOnPartial: true,
+		Pools: pools, Counts: counts, TokensPerBlock: cache.TokensPerBlock,
+		MaxSeqLen: s.model().MaxSeqLen,
+		Reuse:     true, Partial: true, CopyOnPartial: true,
 	}, cores)
 }
 

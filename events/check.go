@@ -32,7 +32,8 @@ func (l *Log) Check() error {
 		first = min(first, r.next)
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
 	}
-	c.say(l.events.n == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(), first)
+	c.say(l.events.n == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(),
+		first)
 	for id, r := range l.blocks {
 		c.say(r == nil || int(r.id) == id, "block %d is known as another one", id)
 		c.say(r == nil || r.parent == nil || l.blocks[r.parent.id] == r.parent,

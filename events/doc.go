@@ -47,25 +47,25 @@
 // # Absent readers
 //
 // A reader that is behind by more than four buffers, and by more than 65,536 events, is absent.
-// When all readers are, the log forgets what it has kept and its copy of the tokens in the tree, and
-// only counts events. A reader that comes back is told how many events it has lost, as it
-// would be anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
-// events again. A reader that is opened meanwhile gets events from the next snapshot on,
-// its own or another reader's.
+// When all readers are, the log forgets what it has kept and its copy of the tokens in the tree,
+// and only counts events. A reader that comes back is told how many events it has lost, as it would
+// be anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps events
+// again. A reader that is opened meanwhile gets events from the next snapshot on, its own or
+// another reader's.
 //
 // # Failures
 //
-// A log that has failed in the middle of a change is not trusted: Resume makes one
-// that goes on with its ids and readers but knows no block. It counts what happens
-// as lost, as for absent readers, until one asks for a snapshot, which has all blocks of the tree. As
-// every reader has lost something, every reader asks for one.
+// A log that has failed in the middle of a change is not trusted: Resume makes one that goes on
+// with its ids and readers but knows no block. It counts what happens as lost, as for absent
+// readers, until one asks for a snapshot, which has all blocks of the tree. As every reader has
+// lost something, every reader asks for one.
 //
 // # Costs
 //
 // Append hashes the blocks that enter the tree, some 0.12 µs for 16 tokens, and allocates their
 // records and tokens. An event that is kept costs 80 bytes for each block that it stores and 16 for
-// each that it removes, and memory beside the buffer is 100 bytes for each block in the tree and 4 for each of its tokens, a multimodal item's 40 more.
-// With a limit of 0 all of it is off.
+// each that it removes, and memory beside the buffer is 100 bytes for each block in the tree and 4
+// for each of its tokens, a multimodal item's 40 more. With a limit of 0 all of it is off.
 //
 // # Invariants
 //

@@ -43,7 +43,8 @@ func drawStored(b *strings.Builder, e *kvevents.Event) {
 		fmt.Fprintf(b, " after %s", short(e.Parent))
 	}
 	for i, s := range e.Blocks {
-		fmt.Fprintf(b, "%s %s %s %d (%d tokens)", separator(i), short(s.Hash), s.Tier, s.Priority, len(s.Tokens))
+		fmt.Fprintf(b, "%s %s %s %d (%d tokens)", separator(i), short(s.Hash), s.Tier, s.Priority,
+			len(s.Tokens))
 	}
 }
 

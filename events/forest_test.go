@@ -59,7 +59,8 @@ func (b *block) texts() [][]byte {
 
 // stored is b in a stored event.
 func (b *block) stored(tier messages.Tier, priority messages.Priority) kvevents.StoredBlock {
-	return kvevents.StoredBlock{Hash: b.name(), Tokens: b.tokens, Tier: tier, Priority: priority, Covers: b.covers}
+	return kvevents.StoredBlock{Hash: b.name(), Tokens: b.tokens, Tier: tier, Priority: priority,
+		Covers: b.covers}
 }
 
 // storedEvent is an event whose first block is b, without its blocks.
@@ -118,9 +119,11 @@ func (f *forest) enterAs(c *protocol.Changes, e entering, known []*block) []*blo
 	}
 	size := min(testTokens, len(e.tokens))
 	for from := 0; from < len(e.tokens) && known == nil; from += size {
-		b := &block{id: f.free(), parent: parent, ns: e.ns, tokens: e.tokens[from:min(from+size, len(e.tokens)-e.padding)]}
+		b := &block{id: f.free(), parent: parent, ns: e.ns,
+			tokens: e.tokens[from:min(from+size, len(e.tokens)-e.padding)]}
 		if e.covers != nil {
-			if covers := e.covers[from:][:len(b.tokens)]; slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
+			if covers := e.covers[from:][:len(b.tokens)]; slices.ContainsFunc(covers,
+				func(c messages.Cover) bool { return c.Covered }) {
 				b.covers = covers
 			}
 		}
@@ -131,7 +134,8 @@ func (f *forest) enterAs(c *protocol.Changes, e entering, known []*block) []*blo
 			}
 			cover := e.covers[from+i]
 			b.text = binary.LittleEndian.AppendUint32(b.text, uint32(tok)|1<<31)
-			b.text = binary.LittleEndian.AppendUint32(append(b.text, cover.Hash[:]...), uint32(cover.Position))
+			b.text = binary.LittleEndian.AppendUint32(append(b.text, cover.Hash[:]...),
+				uint32(cover.Position))
 		}
 		if parent != nil {
 			parent.behind++
@@ -140,7 +144,8 @@ func (f *forest) enterAs(c *protocol.Changes, e entering, known []*block) []*blo
 		f.blocks = append(f.blocks, b)
 	}
 	change := protocol.Change{
-		Kind: protocol.BlocksEntered, Last: made[len(made)-1].id, Count: int32(len(made)), Parent: protocol.NoBlock,
+		Kind: protocol.BlocksEntered, Last: made[len(made)-1].id, Count: int32(len(made)),
+		Parent: protocol.NoBlock,
 		Tokens: int32(len(e.tokens)), Padding: int32(e.padding), Covered: e.covers != nil,
 	}
 	if e.parent != nil {
@@ -190,7 +195,8 @@ func (f *forest) keys() *protocol.Changes {
 			tok := binary.LittleEndian.Uint32(b.text[i:])
 			cover := messages.Cover{}
 			if tok>>31 == 1 {
-				cover = messages.Cover{Covered: true, Hash: [32]byte(b.text[i+4 : i+36]), Position: int(binary.LittleEndian.Uint32(b.text[i+36:]))}
+				cover = messages.Cover{Covered: true, Hash: [32]byte(b.text[i+4 : i+36]),
+					Position: int(binary.LittleEndian.Uint32(b.text[i+36:]))}
 				i += 36
 			}
 			e.tokens, e.covers = append(e.tokens, messages.Token(tok&^(1<<31))), append(e.covers, cover)
@@ -200,7 +206,8 @@ func (f *forest) keys() *protocol.Changes {
 		for p, held := range b.pools {
 			if held {
 				c.List = append(c.List, protocol.Change{
-					Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: b.id, Count: 1, Tier: b.tiers[p], Priority: b.priority,
+					Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: b.id, Count: 1, Tier: b.tiers[p],
+					Priority: b.priority,
 				})
 			}
 		}
@@ -224,7 +231,9 @@ func take(t require.TestingT, l *Log, id kvevents.ReaderID) kvevents.EventBatch 
 }
 
 // snapshot starts a reader again from the keys of forests.
-func snapshot(t require.TestingT, l *Log, id kvevents.ReaderID, records ...*protocol.Changes) kvevents.EventBatch {
+func snapshot(
+	t require.TestingT, l *Log, id kvevents.ReaderID, records ...*protocol.Changes,
+) kvevents.EventBatch {
 	batch, err := l.Snapshot(id, records...)
 	require.NoError(t, err)
 	return batch

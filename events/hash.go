@@ -33,7 +33,9 @@ func (h *hasher) seed(ns *messages.Namespace) kvevents.Hash {
 
 // block chains a block to the hash before it. A covered token is written with
 // its sign bit set, its item's hash and its position in it.
-func (h *hasher) block(before kvevents.Hash, tokens []messages.Token, covers []messages.Cover) kvevents.Hash {
+func (h *hasher) block(
+	before kvevents.Hash, tokens []messages.Token, covers []messages.Cover,
+) kvevents.Hash {
 	b := append(h.buffer[:0], before[:]...)
 	for i, tok := range tokens {
 		if covers == nil || !covers[i].Covered {

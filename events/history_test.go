@@ -118,7 +118,8 @@ func (m *history) store(t *rapid.T, chain []*block) {
 		}
 		m.tell(protocol.Change{Kind: protocol.BlocksStored, Pool: w.Pool, Priority: 1}, blocks[:cut]...)
 		if cut < len(blocks) {
-			m.tell(protocol.Change{Kind: protocol.BlocksStored, Pool: w.Pool, Priority: 2, Joined: true}, blocks[cut:]...)
+			m.tell(protocol.Change{Kind: protocol.BlocksStored, Pool: w.Pool, Priority: 2, Joined: true},
+				blocks[cut:]...)
 		}
 		want = append(want, w)
 	}
@@ -138,7 +139,8 @@ func (m *history) remove(t *rapid.T) {
 		if slices.ContainsFunc(chain, func(b *block) bool { return !b.pools[p] }) {
 			continue
 		}
-		c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: w.Pool, Backwards: rapid.Bool().Draw(t, "backwards"), Joined: w.Hashes != nil}
+		c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: w.Pool,
+			Backwards: rapid.Bool().Draw(t, "backwards"), Joined: w.Hashes != nil}
 		m.tell(c, chain...)
 		if c.Backwards {
 			slices.Reverse(chain)
@@ -162,7 +164,8 @@ func (m *history) update(t *rapid.T) {
 	w := kvevents.Event{Type: kvevents.EventUpdated, Hash: b.name(), OldPriority: 1, NewPriority: 2}
 	c := protocol.Change{Kind: protocol.PriorityChanged, OldPriority: 1, Priority: 2}
 	if rapid.Bool().Draw(t, "tier") {
-		w = kvevents.Event{Type: kvevents.EventUpdated, Hash: b.name(), TierChanged: true, OldTier: messages.Primary, NewTier: messages.Secondary}
+		w = kvevents.Event{Type: kvevents.EventUpdated, Hash: b.name(), TierChanged: true,
+			OldTier: messages.Primary, NewTier: messages.Secondary}
 		c = protocol.Change{Kind: protocol.TierChanged, Tier: messages.Secondary}
 	}
 	b.tiers[0], b.priority = c.Tier, c.Priority
@@ -203,7 +206,8 @@ func (m *history) take(t *rapid.T) {
 	d, err := m.log.Take(id)
 	require.NoError(t, err)
 	from := max(m.next[id], m.first())
-	w := kvevents.EventBatch{Engine: "e", Lost: uint64(from - m.next[id]), Events: append([]kvevents.Event{}, m.all[from:]...)}
+	w := kvevents.EventBatch{Engine: "e", Lost: uint64(from - m.next[id]),
+		Events: append([]kvevents.Event{}, m.all[from:]...)}
 	m.taken, m.want = append(m.taken, d), append(m.want, w)
 	m.next[id] = len(m.all)
 }
@@ -217,7 +221,8 @@ func (m *history) snapshot(t *rapid.T) {
 	d, err := m.log.Snapshot(id, m.keys())
 	require.NoError(t, err)
 	lost := max(m.next[id], m.first()) - m.next[id]
-	w := kvevents.EventBatch{Engine: "e", Lost: uint64(lost), Snapshot: true, Next: uint64(len(m.all)), Events: []kvevents.Event{}}
+	w := kvevents.EventBatch{Engine: "e", Lost: uint64(lost), Snapshot: true, Next: uint64(len(m.all)),
+		Events: []kvevents.Event{}}
 	for _, b := range m.blocks {
 		for p, held := range b.pools {
 			if !held {
@@ -303,13 +308,17 @@ func (m *history) check(t *rapid.T) {
 
 func logAgainstHistory(t *rapid.T) {
 	limit := rapid.IntRange(1, 9).Draw(t, "limit")
-	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0}, order: []kvevents.ReaderID{FirstReader}}
+	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0},
+		order: []kvevents.ReaderID{FirstReader}}
 	m.absent = rapid.IntRange(1, 50).Draw(t, "absent")
 	m.log.absence = uint64(m.absent)
 	t.Repeat(map[string]func(*rapid.T){
-		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
-		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,
-		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "close": m.close, "": m.check,
+		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove,
+		"remove more": m.remove, "update": m.update,
+		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take,
+		"snapshot": m.snapshot, "ready": m.ready,
+		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "close": m.close,
+		"": m.check,
 	})
 	m.nothingStays(t)
 }

@@ -61,7 +61,8 @@ func (l *Log) Next() uint64 { return l.next }
 func (l *Log) Created(p messages.PoolID, pages PoolPages) {
 	if l.Enabled() {
 		l.push(kvevents.Event{
-			Type: kvevents.EventCreated, Pool: p, PrimaryPages: pages.Primary, SecondaryPages: pages.Secondary,
+			Type: kvevents.EventCreated, Pool: p, PrimaryPages: pages.Primary,
+			SecondaryPages: pages.Secondary,
 		})
 		l.trimUnread()
 		l.verify()

@@ -72,7 +72,8 @@ func TestLogOfZeroIsOff(t *testing.T) {
 	f.log(l)
 	l.Created(0, PoolPages{1, 1})
 	l.TreeLost(0, 3)
-	assert.Equal(t, kvevents.EventBatch{Engine: "e", Events: []kvevents.Event{}}, take(t, l, FirstReader))
+	assert.Equal(t, kvevents.EventBatch{Engine: "e", Events: []kvevents.Event{}},
+		take(t, l, FirstReader))
 	assert.Empty(t, snapshot(t, l, FirstReader, f.keys()).Events)
 	assert.Zero(t, l.Next())
 	assert.Zero(t, Resume(l, 2).Next())
@@ -271,7 +272,8 @@ func TestNamesOfALongChain(t *testing.T) {
 	c.Namespaces, c.Tokens = make([]messages.Namespace, 1), make([]messages.Token, blocks)
 	for i := range protocol.BlockID(blocks) {
 		c.Blocks = append(c.Blocks, i)
-		c.List = append(c.List, protocol.Change{Kind: protocol.BlocksEntered, Last: i, Count: 1, Parent: i - 1, Tokens: 1})
+		c.List = append(c.List, protocol.Change{Kind: protocol.BlocksEntered, Last: i, Count: 1,
+			Parent: i - 1, Tokens: 1})
 	}
 	c.List = append(c.List, protocol.Change{Kind: protocol.BlocksRemoved, Last: blocks - 1, Count: 1})
 	l.Append(c)
@@ -286,8 +288,10 @@ func TestNamesOfNamespaces(t *testing.T) {
 	seen := map[kvevents.Hash]messages.Namespace{}
 	l, f := newLog(100), &forest{}
 	list := []messages.Namespace{
-		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"}, {Salt: "a", LoRA: "a", HasLoRA: true},
-		{Salt: "aa"}, {Salt: "a", Encoder: "a"}, {Salt: "\x01a"}, {Encoder: "\x01a"}, {Encoder: "a", LoRA: "a", HasLoRA: true},
+		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"},
+		{Salt: "a", LoRA: "a", HasLoRA: true},
+		{Salt: "aa"}, {Salt: "a", Encoder: "a"}, {Salt: "\x01a"}, {Encoder: "\x01a"},
+		{Encoder: "a", LoRA: "a", HasLoRA: true},
 	}
 	for _, ns := range list {
 		b := f.enter(entering{ns: ns, tokens: make([]messages.Token, testTokens)})
@@ -367,7 +371,8 @@ func TestDeque(t *testing.T) {
 	for d.n > 0 {
 		d.pop()
 	}
-	require.False(t, slices.ContainsFunc(d.ring, func(x int) bool { return x != 0 }), "free slots are zero")
+	require.False(t, slices.ContainsFunc(d.ring, func(x int) bool { return x != 0 }),
+		"free slots are zero")
 }
 
 func BenchmarkLogAppend(b *testing.B) {
@@ -380,12 +385,14 @@ func BenchmarkLogAppend(b *testing.B) {
 
 func BenchmarkTake(b *testing.B) {
 	const blocks, tokens = 6400, 16
-	c := &protocol.Changes{Tokens: make([]messages.Token, blocks*tokens), Namespaces: make([]messages.Namespace, 1)}
+	c := &protocol.Changes{Tokens: make([]messages.Token, blocks*tokens),
+		Namespaces: make([]messages.Namespace, 1)}
 	for i := range protocol.BlockID(blocks) {
 		c.Blocks = append(c.Blocks, i)
 	}
 	c.List = []protocol.Change{
-		{Kind: protocol.BlocksEntered, Last: blocks - 1, Count: blocks, Tokens: blocks * tokens, Parent: protocol.NoBlock},
+		{Kind: protocol.BlocksEntered, Last: blocks - 1, Count: blocks, Tokens: blocks * tokens,
+			Parent: protocol.NoBlock},
 		{Kind: protocol.BlocksStored, Last: blocks - 1, Count: blocks},
 	}
 	for b.Loop() {

@@ -21,7 +21,8 @@ func Names(p messages.Prefix, tokensPerBlock int) ([]kvevents.Hash, error) {
 	case len(p.Encoder)+len(p.EncoderItems) > 0 || p.Namespace.Encoder != "":
 		return nil, refusals.New(messages.ErrNotSupported, "names of blocks behind an encoder input")
 	case p.Namespace.LoRA != "" && !p.Namespace.HasLoRA:
-		return nil, refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA", p.Namespace.LoRA)
+		return nil, refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA",
+			p.Namespace.LoRA)
 	}
 	covers, err := coversOf(&p)
 	if err != nil {
@@ -50,12 +51,15 @@ func coversOf(p *messages.Prefix) ([]messages.Cover, error) {
 	covers := make([]messages.Cover, len(p.Tokens))
 	for _, item := range p.Multimodal {
 		if item.Start < 0 || item.Length < 1 || item.Length > len(covers)-item.Start {
-			return nil, refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) in a prefix of %d tokens", item.Start, item.Start, item.Length, len(covers))
+			return nil,
+				refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) in a prefix of %d tokens",
+					item.Start, item.Start, item.Length, len(covers))
 		}
 		for i := range item.Length {
 			c := &covers[item.Start+i]
 			if c.Covered {
-				return nil, refusals.New(messages.ErrBadRequest, "two multimodal items cover token %d", item.Start+i)
+				return nil, refusals.New(messages.ErrBadRequest, "two multimodal items cover token %d",
+					item.Start+i)
 			}
 			*c = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
 		}

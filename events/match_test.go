@@ -15,13 +15,16 @@ import (
 )
 
 // mirrorOf holds the given blocks of each pool.
-func mirrorOf(t require.TestingT, names []kvevents.Hash, held map[messages.PoolID][]int) *events.Mirror {
+func mirrorOf(
+	t require.TestingT, names []kvevents.Hash, held map[messages.PoolID][]int,
+) *events.Mirror {
 	m := events.NewMirror()
 	batch := kvevents.EventBatch{Snapshot: true}
 	for p, blocks := range held {
 		for _, b := range blocks {
 			batch.Events = append(batch.Events, kvevents.Event{
-				Type: kvevents.EventStored, Pool: p, Blocks: []kvevents.StoredBlock{{Hash: names[b], Priority: 35}},
+				Type: kvevents.EventStored, Pool: p,
+				Blocks: []kvevents.StoredBlock{{Hash: names[b], Priority: 35}},
 			})
 		}
 	}
@@ -114,11 +117,18 @@ func TestNamesRefuses(t *testing.T) {
 		want   error
 	}{
 		{"no size", messages.Prefix{Tokens: tokens}, 0, messages.ErrBadRequest},
-		{"an encoder input", messages.Prefix{Tokens: tokens, Encoder: tokens}, 4, messages.ErrNotSupported},
-		{"an adapter that is not there", messages.Prefix{Namespace: messages.Namespace{LoRA: "x"}, Tokens: tokens}, 4, messages.ErrBadRequest},
-		{"an item outside", messages.Prefix{Tokens: tokens, Multimodal: []messages.MultimodalItem{item(3, 2)}}, 4, messages.ErrBadRequest},
-		{"an empty item", messages.Prefix{Tokens: tokens, Multimodal: []messages.MultimodalItem{item(3, 0)}}, 4, messages.ErrBadRequest},
-		{"items that overlap", messages.Prefix{Tokens: tokens, Multimodal: []messages.MultimodalItem{item(0, 2), item(1, 2)}}, 4, messages.ErrBadRequest},
+		{"an encoder input", messages.Prefix{Tokens: tokens, Encoder: tokens}, 4,
+			messages.ErrNotSupported},
+		{"an adapter that is not there", messages.Prefix{Namespace: messages.Namespace{LoRA: "x"},
+			Tokens: tokens}, 4, messages.ErrBadRequest},
+		{"an item outside",
+			messages.Prefix{Tokens: tokens, Multimodal: []messages.MultimodalItem{item(3, 2)}}, 4,
+			messages.ErrBadRequest},
+		{"an empty item",
+			messages.Prefix{Tokens: tokens, Multimodal: []messages.MultimodalItem{item(3, 0)}}, 4,
+			messages.ErrBadRequest},
+		{"items that overlap", messages.Prefix{Tokens: tokens,
+			Multimodal: []messages.MultimodalItem{item(0, 2), item(1, 2)}}, 4, messages.ErrBadRequest},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			names, err := events.Names(x.prefix, x.size)

@@ -133,7 +133,8 @@ func (m *Mirror) store(e *kvevents.Event) (problems []error) {
 			problems = append(problems, contradiction(e, "%s is stored already", short(b.Hash))...)
 		}
 		if b.Priority > messages.MaxPriority {
-			problems = append(problems, contradiction(e, "priority %d is above %d", b.Priority, messages.MaxPriority)...)
+			problems = append(problems, contradiction(e, "priority %d is above %d", b.Priority,
+				messages.MaxPriority)...)
 		}
 		m.keys[k] = Entry{Tier: b.Tier, Priority: b.Priority, Tokens: len(b.Tokens)}
 	}
@@ -168,7 +169,8 @@ func (m *Mirror) update(e *kvevents.Event) (problems []error) {
 		}
 		entry.Tier = e.NewTier
 	} else {
-		if entry.Priority != e.OldPriority || e.OldPriority == e.NewPriority || e.NewPriority > messages.MaxPriority {
+		if entry.Priority != e.OldPriority || e.OldPriority == e.NewPriority ||
+			e.NewPriority > messages.MaxPriority {
 			problems = contradiction(e, "%s has priority %d", short(e.Hash), entry.Priority)
 		}
 		entry.Priority = e.NewPriority
@@ -239,20 +241,23 @@ func (m *Mirror) Compare(snapshot kvevents.EventBatch) error {
 	truth := NewMirror()
 	problems := []error{truth.restart(snapshot)}
 	if m.next != snapshot.Next {
-		problems = append(problems, fmt.Errorf("events: the mirror is at event %d, the snapshot at %d", m.next, snapshot.Next))
+		problems = append(problems, fmt.Errorf("events: the mirror is at event %d, the snapshot at %d",
+			m.next, snapshot.Next))
 	}
 	for k, want := range truth.All() {
 		switch have, ok := m.keys[k]; {
 		case !ok:
 			problems = append(problems, fmt.Errorf("events: the mirror lacks %s", drawKey(k, want)))
 		case have != want:
-			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache %s", drawKey(k, have), drawKey(k, want)))
+			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache %s",
+				drawKey(k, have), drawKey(k, want)))
 		}
 	}
 	// The other direction finds keys that the cache does not have.
 	for k, have := range m.All() {
 		if _, ok := truth.keys[k]; !ok {
-			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache does not", drawKey(k, have)))
+			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache does not",
+				drawKey(k, have)))
 		}
 	}
 	return errors.Join(problems...)
@@ -273,5 +278,6 @@ func (m *Mirror) String() string {
 }
 
 func drawKey(k Key, e Entry) string {
-	return fmt.Sprintf("pool %d %s %s %d (%d tokens)", k.Pool, short(k.Hash), e.Tier, e.Priority, e.Tokens)
+	return fmt.Sprintf("pool %d %s %s %d (%d tokens)", k.Pool, short(k.Hash), e.Tier, e.Priority,
+		e.Tokens)
 }

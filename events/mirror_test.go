@@ -60,13 +60,15 @@ func (m *cacheModel) known(t *rapid.T) (Key, bool) {
 }
 
 func (m *cacheModel) store(t *rapid.T) {
-	e := kvevents.Event{Type: kvevents.EventStored, Pool: messages.PoolID(rapid.IntRange(0, 2).Draw(t, "pool"))}
+	e := kvevents.Event{Type: kvevents.EventStored,
+		Pool: messages.PoolID(rapid.IntRange(0, 2).Draw(t, "pool"))}
 	for _, name := range rapid.SliceOfNDistinct(rapid.Byte(), 1, 4, rapid.ID[byte]).Draw(t, "blocks") {
 		k := Key{e.Pool, hash(name)}
 		if _, known := m.keys[k]; known {
 			continue
 		}
-		b := kvevents.StoredBlock{Hash: k.Hash, Tokens: make([]messages.Token, 1+name%4), Priority: messages.Priority(name % 101)}
+		b := kvevents.StoredBlock{Hash: k.Hash, Tokens: make([]messages.Token, 1+name%4),
+			Priority: messages.Priority(name % 101)}
 		e.Blocks = append(e.Blocks, b)
 		m.keys[k] = Entry{Priority: b.Priority, Tokens: len(b.Tokens)}
 	}
@@ -93,7 +95,8 @@ func (m *cacheModel) move(t *rapid.T) {
 	old := e.Tier
 	e.Tier = 1 - old
 	m.keys[k] = e
-	m.tell(kvevents.Event{Type: kvevents.EventUpdated, Pool: k.Pool, Hash: k.Hash, TierChanged: true, OldTier: old, NewTier: e.Tier})
+	m.tell(kvevents.Event{Type: kvevents.EventUpdated, Pool: k.Pool, Hash: k.Hash, TierChanged: true,
+		OldTier: old, NewTier: e.Tier})
 }
 
 func (m *cacheModel) reprioritize(t *rapid.T) {
@@ -105,7 +108,8 @@ func (m *cacheModel) reprioritize(t *rapid.T) {
 	old := e.Priority
 	e.Priority = (old + 1 + messages.Priority(rapid.IntRange(0, 99).Draw(t, "more"))) % 101
 	m.keys[k] = e
-	m.tell(kvevents.Event{Type: kvevents.EventUpdated, Pool: k.Pool, Hash: k.Hash, OldPriority: old, NewPriority: e.Priority})
+	m.tell(kvevents.Event{Type: kvevents.EventUpdated, Pool: k.Pool, Hash: k.Hash, OldPriority: old,
+		NewPriority: e.Priority})
 }
 
 func (m *cacheModel) reset(t *rapid.T) {
@@ -119,9 +123,10 @@ func (m *cacheModel) reset(t *rapid.T) {
 func (m *cacheModel) truth() []kvevents.Event {
 	var out []kvevents.Event
 	for k, e := range (&Mirror{keys: m.keys}).All() {
-		out = append(out, kvevents.Event{Type: kvevents.EventStored, Pool: k.Pool, Blocks: []kvevents.StoredBlock{
-			{Hash: k.Hash, Tokens: make([]messages.Token, e.Tokens), Tier: e.Tier, Priority: e.Priority},
-		}})
+		out = append(out, kvevents.Event{Type: kvevents.EventStored, Pool: k.Pool,
+			Blocks: []kvevents.StoredBlock{
+				{Hash: k.Hash, Tokens: make([]messages.Token, e.Tokens), Tier: e.Tier, Priority: e.Priority},
+			}})
 	}
 	return out
 }
@@ -141,7 +146,8 @@ func (m *cacheModel) follow(t *rapid.T) {
 
 func (m *cacheModel) snapshot(t *rapid.T) {
 	m.batch() // is a part of the snapshot
-	require.NoError(t, m.mirror.Follow(kvevents.EventBatch{Events: m.truth(), Snapshot: true, Next: m.next}))
+	require.NoError(t,
+		m.mirror.Follow(kvevents.EventBatch{Events: m.truth(), Snapshot: true, Next: m.next}))
 	require.False(t, m.mirror.Stale())
 	m.exact = true
 }
@@ -151,13 +157,15 @@ func (m *cacheModel) check(t *rapid.T) {
 		return
 	}
 	require.Equal(t, m.keys, m.mirror.keys)
-	require.NoError(t, m.mirror.Compare(kvevents.EventBatch{Events: m.truth(), Snapshot: true, Next: m.next}))
+	require.NoError(t,
+		m.mirror.Compare(kvevents.EventBatch{Events: m.truth(), Snapshot: true, Next: m.next}))
 }
 
 func mirrorFollowsCache(t *rapid.T) {
 	m := newCacheModel(rapid.IntRange(1, 40).Draw(t, "limit"))
 	t.Repeat(map[string]func(*rapid.T){
-		"store": m.store, "remove": m.remove, "move": m.move, "reprioritize": m.reprioritize, "reset": m.reset,
+		"store": m.store, "remove": m.remove, "move": m.move, "reprioritize": m.reprioritize,
+		"reset":  m.reset,
 		"follow": m.follow, "snapshot": m.snapshot, "": m.check,
 	})
 }
@@ -190,14 +198,22 @@ func TestMirrorSeesContradictions(t *testing.T) {
 		{"priority", dear, "priority 101 is above 100"},
 		{"nothing stored", kvevents.Event{Type: kvevents.EventStored}, "it stores nothing"},
 		{"nothing removed", kvevents.Event{Type: kvevents.EventRemoved}, "it removes nothing"},
-		{"removed unknown", kvevents.Event{Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{unknown}}, "0b is not stored"},
-		{"removed elsewhere", kvevents.Event{Type: kvevents.EventRemoved, Pool: 1, Hashes: []kvevents.Hash{a}}, "1 removed pool 1: 0a: but 0a is not stored"},
-		{"removed twice", kvevents.Event{Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{a, a}}, "0a is not stored"},
-		{"updated unknown", kvevents.Event{Type: kvevents.EventUpdated, Hash: unknown, TierChanged: true, NewTier: messages.Secondary}, "0b is not stored"},
-		{"other tier", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, TierChanged: true, OldTier: messages.Secondary}, "0a is in the primary tier"},
-		{"same tier", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, TierChanged: true}, "0a is in the primary tier"},
-		{"other priority", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, OldPriority: 34, NewPriority: 36}, "0a has priority 35"},
-		{"same priority", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, OldPriority: 35, NewPriority: 35}, "0a has priority 35"},
+		{"removed unknown", kvevents.Event{Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{unknown}},
+			"0b is not stored"},
+		{"removed elsewhere", kvevents.Event{Type: kvevents.EventRemoved, Pool: 1,
+			Hashes: []kvevents.Hash{a}}, "1 removed pool 1: 0a: but 0a is not stored"},
+		{"removed twice", kvevents.Event{Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{a, a}},
+			"0a is not stored"},
+		{"updated unknown", kvevents.Event{Type: kvevents.EventUpdated, Hash: unknown, TierChanged: true,
+			NewTier: messages.Secondary}, "0b is not stored"},
+		{"other tier", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, TierChanged: true,
+			OldTier: messages.Secondary}, "0a is in the primary tier"},
+		{"same tier", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, TierChanged: true},
+			"0a is in the primary tier"},
+		{"other priority", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, OldPriority: 34,
+			NewPriority: 36}, "0a has priority 35"},
+		{"same priority", kvevents.Event{Type: kvevents.EventUpdated, Hash: a, OldPriority: 35,
+			NewPriority: 35}, "0a has priority 35"},
 		{"cleared too early", kvevents.Event{Type: kvevents.EventCleared}, "1 keys are stored"},
 		{"no type", kvevents.Event{Type: "renamed"}, "no event is of this type"},
 	}
@@ -214,7 +230,9 @@ func TestMirrorSeesContradictions(t *testing.T) {
 
 func TestMirrorReportsEveryContradiction(t *testing.T) {
 	m := NewMirror()
-	err := m.Follow(told(m, stored(1), stored(1), kvevents.Event{Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{hash(2), hash(3)}}))
+	err := m.Follow(
+		told(m, stored(1), stored(1), kvevents.Event{Type: kvevents.EventRemoved,
+			Hashes: []kvevents.Hash{hash(2), hash(3)}}))
 	assert.ErrorContains(t, err, "01 is stored already")
 	assert.ErrorContains(t, err, "02 is not stored")
 	assert.ErrorContains(t, err, "03 is not stored")
@@ -233,7 +251,8 @@ func TestMirrorSeesGaps(t *testing.T) {
 			require.ErrorIs(t, m.Follow(told(m, stored(5))), ErrStale)
 			assert.Contains(t, m.String(), "stale")
 
-			require.NoError(t, m.Follow(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{stored(9)}, Next: 12}))
+			require.NoError(t,
+				m.Follow(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{stored(9)}, Next: 12}))
 			assert.Equal(t, 1, m.Len())
 			require.NoError(t, m.Follow(told(m, stored(1))))
 			assert.EqualValues(t, 13, m.next)
@@ -250,7 +269,8 @@ func TestMirrorOfASnapshotTakesHostMemory(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, Entry{Tier: messages.Secondary, Priority: 35}, got)
 
-	bad := kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{{Type: kvevents.EventCleared}, stored(1), stored(1)}}
+	bad := kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{{Type: kvevents.EventCleared},
+		stored(1), stored(1)}}
 	err := m.Follow(bad)
 	assert.ErrorContains(t, err, "a snapshot with 0 cleared")
 	assert.ErrorContains(t, err, "01 is stored already")
@@ -260,7 +280,10 @@ func TestMirrorKnowsPools(t *testing.T) {
 	m := NewMirror()
 	_, ok := m.Pool(1)
 	assert.False(t, ok)
-	require.NoError(t, m.Follow(told(m, kvevents.Event{Type: kvevents.EventCreated, Pool: 1, PrimaryPages: 8, SecondaryPages: 2})))
+	require.NoError(t,
+		m.Follow(
+			told(m, kvevents.Event{Type: kvevents.EventCreated, Pool: 1, PrimaryPages: 8,
+				SecondaryPages: 2})))
 	pages, ok := m.Pool(1)
 	assert.True(t, ok)
 	assert.Equal(t, PoolPages{Primary: 8, Secondary: 2}, pages)
@@ -271,12 +294,16 @@ func TestMirrorCompareNamesEveryDifference(t *testing.T) {
 	require.NoError(t, m.Follow(told(m, stored(1), stored(2, 5))))
 	moved := stored(2, 5)
 	moved.Blocks[0].Tier = messages.Secondary
-	err := m.Compare(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{moved, stored(3)}, Next: 7})
+	err := m.Compare(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{moved, stored(3)},
+		Next: 7})
 	assert.ErrorContains(t, err, "the mirror is at event 2, the snapshot at 7")
-	assert.ErrorContains(t, err, "the mirror has pool 0 02 primary 35 (1 tokens), the cache pool 0 02 secondary 35 (1 tokens)")
+	assert.ErrorContains(t, err,
+		"the mirror has pool 0 02 primary 35 (1 tokens), the cache pool 0 02 secondary 35 (1 tokens)")
 	assert.ErrorContains(t, err, "the mirror lacks pool 0 03")
 	assert.ErrorContains(t, err, "the mirror has pool 0 01 primary 35 (0 tokens), the cache does not")
-	assert.NoError(t, m.Compare(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{stored(2, 5), stored(1)}, Next: 2}))
+	assert.NoError(t,
+		m.Compare(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{stored(2, 5), stored(1)},
+			Next: 2}))
 }
 
 func TestMirrorAllStopsWhenAsked(t *testing.T) {

@@ -133,7 +133,9 @@ func (l *Log) Take(id kvevents.ReaderID) (kvevents.EventBatch, error) {
 // records are those of all trees at this moment, with all blocks and
 // keys. What happened before is part of it: the reader does not get those events any
 // more, and its next Take goes on after it.
-func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (kvevents.EventBatch, error) {
+func (l *Log) Snapshot(
+	id kvevents.ReaderID, records ...*protocol.Changes,
+) (kvevents.EventBatch, error) {
 	i, err := l.reader(id)
 	if err != nil {
 		return kvevents.EventBatch{}, err

@@ -43,7 +43,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		var limit int
 		d.ScanArgs(t, "limit", &limit)
-		*s = script{t: t, log: newLog(limit), named: map[string]*block{}, mirrors: map[kvevents.ReaderID]*Mirror{id: NewMirror()}}
+		*s = script{t: t, log: newLog(limit), named: map[string]*block{},
+			mirrors: map[kvevents.ReaderID]*Mirror{id: NewMirror()}}
 		return ""
 	case "append":
 		for line := range strings.Lines(d.Input) {
@@ -109,7 +110,8 @@ func (s *script) change(w []string) {
 		s.log.Created(pool, p)
 		return
 	case "cleared":
-		s.tree.changes.List = append(s.tree.changes.List, protocol.Change{Kind: protocol.EverythingForgot})
+		s.tree.changes.List = append(s.tree.changes.List,
+			protocol.Change{Kind: protocol.EverythingForgot})
 		return
 	case "gone":
 		s.tree.leave(s.named[w[0]])

@@ -60,7 +60,8 @@ func (c Copy) Direction() (d Direction, ok bool) {
 func (c Copy) Follows(prev Copy, size PageSizes) bool {
 	return c.Zero == prev.Zero && c.Src.Pool == prev.Src.Pool && c.Src.Tier == prev.Src.Tier &&
 		c.Dst.Pool == prev.Dst.Pool && c.Dst.Tier == prev.Dst.Tier &&
-		int64(c.Src.Page)*size.Src+c.SrcOffset == int64(prev.Src.Page)*size.Src+prev.SrcOffset+prev.Bytes &&
+		int64(c.Src.Page)*size.Src+c.SrcOffset == int64(prev.Src.Page)*size.Src+prev.SrcOffset+
+			prev.Bytes &&
 		int64(c.Dst.Page)*size.Dst+c.DstOffset == int64(prev.Dst.Page)*size.Dst+prev.DstOffset+prev.Bytes
 }
 
@@ -93,7 +94,8 @@ func (c Copy) Where() string {
 		return fmt.Sprintf("page %d to page %d", c.Src.Page, c.Dst.Page)
 	}
 	n := messages.PageID(c.Pages)
-	return fmt.Sprintf("pages [%d, %d) to pages [%d, %d)", c.Src.Page, c.Src.Page+n, c.Dst.Page, c.Dst.Page+n)
+	return fmt.Sprintf("pages [%d, %d) to pages [%d, %d)", c.Src.Page, c.Src.Page+n, c.Dst.Page,
+		c.Dst.Page+n)
 }
 
 // String names the slot: pool, tier and page.
@@ -112,7 +114,8 @@ func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
 	}
 	if c.Zero && (c.Src != c.Dst || c.SrcOffset != c.DstOffset || c.Dst.Tier != messages.Primary) {
-		return fmt.Errorf("from %s to %s: zeros are written to device memory and have no source", c.Src, c.Dst)
+		return fmt.Errorf("from %s to %s: zeros are written to device memory and have no source", c.Src,
+			c.Dst)
 	}
 	if c.Pages > 1 {
 		return c.checkRun(within)
@@ -131,7 +134,8 @@ func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 func (c Copy) checkRun(within func(s Slot, offset, bytes int64) error) error {
 	n := int64(c.Pages)
 	if c.SrcOffset != 0 || c.DstOffset != 0 || c.Bytes%n != 0 {
-		return fmt.Errorf("%s: a run of %d bytes at %d and %d is not of whole pages", c.Where(), c.Bytes, c.SrcOffset, c.DstOffset)
+		return fmt.Errorf("%s: a run of %d bytes at %d and %d is not of whole pages", c.Where(), c.Bytes,
+			c.SrcOffset, c.DstOffset)
 	}
 	for _, first := range []Slot{c.Src, c.Dst} {
 		last := first

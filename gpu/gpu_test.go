@@ -36,12 +36,14 @@ func TestDirection(t *testing.T) {
 func TestFollows(t *testing.T) {
 	size := gpu.PageSizes{Src: 100, Dst: 100}
 	at := func(src, dst messages.PageID) gpu.Copy {
-		return gpu.Copy{Src: gpu.Slot{Page: src}, Dst: gpu.Slot{Page: dst, Tier: messages.Secondary}, Bytes: 100}
+		return gpu.Copy{Src: gpu.Slot{Page: src}, Dst: gpu.Slot{Page: dst, Tier: messages.Secondary},
+			Bytes: 100}
 	}
 	assert.True(t, at(4, 8).Follows(at(3, 7), size))
 	assert.False(t, at(4, 9).Follows(at(3, 7), size), "the destinations do not adjoin")
 	assert.False(t, at(3, 7).Follows(at(4, 8), size), "order matters")
-	part := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary}, SrcOffset: 40, DstOffset: 40, Bytes: 60}
+	part := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary},
+		SrcOffset: 40, DstOffset: 40, Bytes: 60}
 	head := part
 	head.SrcOffset, head.DstOffset, head.Bytes = 0, 0, 40
 	assert.True(t, part.Follows(head, size))
@@ -65,7 +67,8 @@ func TestOverlaps(t *testing.T) {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) gpu.Copy {
 			return gpu.Copy{
 				Src: slot.Draw(t, "src"), Dst: slot.Draw(t, "dst"),
-				SrcOffset: rapid.Int64Range(0, 9).Draw(t, "from"), DstOffset: rapid.Int64Range(0, 9).Draw(t, "to"),
+				SrcOffset: rapid.Int64Range(0, 9).Draw(t, "from"), DstOffset: rapid.Int64Range(0, 9).Draw(t,
+					"to"),
 				Bytes: rapid.Int64Range(1, 5).Draw(t, "bytes"),
 			}
 		}), 0, 5).Draw(t, "copies")
@@ -94,7 +97,8 @@ func TestOverlapsStateTheFact(t *testing.T) {
 		{Src: gpu.Slot{}, Dst: s, DstOffset: 0, Bytes: 10},
 		{Src: s, Dst: gpu.Slot{Page: 1}, SrcOffset: 5, Bytes: 10},
 	})
-	assert.EqualError(t, err, "gpu: copies 0 and 1 of the batch overlap: pool 2 primary page 7 bytes [0, 10) as destination and [5, 15) as source")
+	assert.EqualError(t, err,
+		"gpu: copies 0 and 1 of the batch overlap: pool 2 primary page 7 bytes [0, 10) as destination and [5, 15) as source")
 }
 
 // opened is what the test's backend was asked for. It is registered once, however
@@ -102,7 +106,10 @@ func TestOverlapsStateTheFact(t *testing.T) {
 var opened gpu.Spec
 
 func init() {
-	gpu.Register("test", func(s gpu.Spec) (gpu.Device, error) { opened = s; return nil, gpu.ErrNoDriver })
+	gpu.Register("test", func(s gpu.Spec) (gpu.Device, error) {
+		opened = s
+		return nil, gpu.ErrNoDriver
+	})
 }
 
 func TestRegistry(t *testing.T) {
@@ -116,14 +123,16 @@ func TestRegistry(t *testing.T) {
 
 // A run is its pages.
 func TestRuns(t *testing.T) {
-	run := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary}, Bytes: 300, Pages: 3}
+	run := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary},
+		Bytes: 300, Pages: 3}
 	assert.Equal(t, 3, run.Count())
 	assert.Equal(t, "pages [3, 6) to pages [7, 10)", run.Where())
 	var pages []gpu.Copy
 	for c := range run.Each {
 		pages = append(pages, c)
 	}
-	one := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary}, Bytes: 100}
+	one := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary},
+		Bytes: 100}
 	two, three := one, one
 	two.Src.Page, two.Dst.Page, three.Src.Page, three.Dst.Page = 4, 8, 5, 9
 	assert.Equal(t, []gpu.Copy{one, two, three}, pages)
@@ -137,11 +146,13 @@ func TestRuns(t *testing.T) {
 	var o gpu.Overlaps
 	assert.NoError(t, o.Find([]gpu.Copy{run, after}))
 	three.Src.Page = 20
-	assert.ErrorContains(t, o.Find([]gpu.Copy{run, after, three}), "copies 0 and 2 of the batch overlap: pool 0 secondary page 9")
+	assert.ErrorContains(t, o.Find([]gpu.Copy{run, after, three}),
+		"copies 0 and 2 of the batch overlap: pool 0 secondary page 9")
 }
 
 func TestCopyError(t *testing.T) {
-	err := &gpu.CopyError{Index: 3, Copy: gpu.Copy{Src: gpu.Slot{Page: 1}, Dst: gpu.Slot{Page: 2}}, Err: gpu.ErrCopyFailed}
+	err := &gpu.CopyError{Index: 3, Copy: gpu.Copy{Src: gpu.Slot{Page: 1}, Dst: gpu.Slot{Page: 2}},
+		Err: gpu.ErrCopyFailed}
 	assert.EqualError(t, err, "copy 3, page 1 to page 2: gpu: copy failed")
 	assert.ErrorIs(t, err, gpu.ErrCopyFailed)
 }
@@ -155,7 +166,8 @@ func BenchmarkOverlaps(b *testing.B) {
 			list := make([]gpu.Copy, n)
 			for i := range list {
 				page := messages.PageID(i * 7919 % n)
-				list[i] = gpu.Copy{Src: gpu.Slot{Page: page}, Dst: gpu.Slot{Tier: messages.Secondary, Page: messages.PageID(i)}, Bytes: 1 << 20}
+				list[i] = gpu.Copy{Src: gpu.Slot{Page: page}, Dst: gpu.Slot{Tier: messages.Secondary,
+					Page: messages.PageID(i)}, Bytes: 1 << 20}
 			}
 			for b.Loop() {
 				if err := o.Find(list); err != nil {

@@ -66,15 +66,19 @@ func (o *Overlaps) Find(copies []Copy) error {
 // add lists both sides of a copy of one page; zeros have no source.
 func (o *Overlaps) add(c *Copy, index int) {
 	if !c.Zero {
-		o.spans = append(o.spans, span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(index), false})
+		o.spans = append(o.spans, span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(index),
+			false})
 	}
-	o.spans = append(o.spans, span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(index), true})
+	o.spans = append(o.spans, span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(index),
+		true})
 }
 
 // overlap states which copies share which bytes.
 func overlap(a, b *span) error {
-	slot := Slot{Pool: Pool(a.slot >> 33), Tier: messages.Tier(a.slot >> 32 & 1), Page: messages.PageID(a.slot)}
-	return fmt.Errorf("gpu: copies %d and %d of the batch overlap: %s bytes [%d, %d) as %s and [%d, %d) as %s",
+	slot := Slot{Pool: Pool(a.slot >> 33), Tier: messages.Tier(a.slot >> 32 & 1),
+		Page: messages.PageID(a.slot)}
+	return fmt.Errorf(
+		"gpu: copies %d and %d of the batch overlap: %s bytes [%d, %d) as %s and [%d, %d) as %s",
 		a.copy, b.copy, slot, a.lo, a.hi, a.side(), b.lo, b.hi, b.side())
 }
 

@@ -63,7 +63,8 @@ func Open(name string, spec Spec) (Device, error) {
 	if i < 0 {
 		known := strings.Join(backends.names, ", ")
 		backends.Unlock()
-		return nil, fmt.Errorf("gpu: no backend %q is linked into this program (there are: %s)", name, known)
+		return nil, fmt.Errorf("gpu: no backend %q is linked into this program (there are: %s)", name,
+			known)
 	}
 	open := backends.openers[i]
 	backends.Unlock()

@@ -5,8 +5,9 @@ type Code string
 
 // The codes. errors.Is compares a refusal with them: errors.Is(err, ErrOutOfPages).
 const (
-	ErrBadRequest      Code = "bad_request"      // a mistake of the host; the message names the field
-	ErrConfigInvalid   Code = "config_invalid"   // a mistake in the configuration; the message names all fields
+	ErrBadRequest Code = "bad_request" // a mistake of the host; the message names the field
+	// a mistake in the configuration; the message names all fields
+	ErrConfigInvalid   Code = "config_invalid"
 	ErrUnknownSequence Code = "unknown_sequence" // not running, or released
 	ErrOutOfPages      Code = "out_of_pages"     // of one pool
 	ErrTooLong         Code = "too_long"         // longer than the model allows
@@ -17,7 +18,8 @@ const (
 	ErrClosed          Code = "closed"           // the engine is closed
 	ErrFailed          Code = "failed"           // actors failed too often, or the device is lost
 	ErrInternal        Code = "internal"         // an actor failed; the engine goes on
-	ErrBadStream       Code = "bad_stream"       // what a hand-over has read is damaged or ends too early, or its receiver has refused it
+	// what a hand-over has read is damaged or ends too early, or its receiver has refused it
+	ErrBadStream Code = "bad_stream"
 )
 
 // Error returns the code.

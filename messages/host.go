@@ -182,8 +182,9 @@ type ReleaseStep struct {
 	// but the working page of a recurrent sequence becomes one. A number that a
 	// CommitStep could not have is ErrBadRequest, and the sequence goes on.
 	Computed int
-	Discard  bool   // do not store what the sequence has computed since its last commit; not with Computed
-	After    Ticket // the host's kernels may use the pages until it has passed
+	// do not store what the sequence has computed since its last commit; not with Computed
+	Discard bool
+	After   Ticket // the host's kernels may use the pages until it has passed
 	// AnswerTokens is the length of the answer if another engine generates it, as with
 	// disaggregated prefill; 0: the tokens that were appended. Only the eviction policy
 	// forecast uses it.

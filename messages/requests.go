@@ -151,11 +151,11 @@ type Invalidate struct {
 	Tag    any
 }
 
-// Prefetch copies those blocks of a prefix to the device that are only in host memory:
-// all of them or none (ErrOutOfPages). OnboardedPages counts over all pools. The answer
-// does not wait for the copies; an admission that reuses the blocks gets their tickets. All
-// blocks that it finds are used by it, and with the eviction policy forecast they are awaited: they are evicted
-// after all others of their priority, until they are used.
+// Prefetch copies those blocks of a prefix to the device that are only in host memory: all of them
+// or none (ErrOutOfPages). OnboardedPages counts over all pools. The answer does not wait for the
+// copies; an admission that reuses the blocks gets their tickets. All blocks that it finds are used
+// by it, and with the eviction policy forecast they are awaited: they are evicted after all others
+// of their priority, until they are used.
 type Prefetch struct {
 	Prefix Prefix
 
@@ -208,8 +208,8 @@ type Aborted struct {
 	Err     error
 }
 
-// LayerScale has the divisors of one layer's keys and values before they are stored
-// in 8 bits; 1 until WriteScales sets them. The engine only keeps them for those who read the pages.
+// LayerScale has the divisors of one layer's keys and values before they are stored in 8 bits; 1
+// until WriteScales sets them. The engine only keeps them for those who read the pages.
 type LayerScale struct {
 	Layer int
 	Cross bool // the scales are those of the layer's cross attention
@@ -217,8 +217,8 @@ type LayerScale struct {
 }
 
 // WriteScales sets the scales of layers, all or none of them. Scales belong to the bytes that were
-// divided by them: if one changes, all that is stored is forgotten as by SetWeights, and scales that
-// come back find again what a store has of them. ErrNotSupported: sequences run.
+// divided by them: if one changes, all that is stored is forgotten as by SetWeights, and scales
+// that come back find again what a store has of them. ErrNotSupported: sequences run.
 type WriteScales struct {
 	Scales []LayerScale
 

@@ -71,7 +71,8 @@ func (t *Tier) UnmarshalText(text []byte) error {
 	case "secondary":
 		*t = Secondary
 	default:
-		return &Refusal{Code: ErrBadRequest, Message: fmt.Sprintf("tier %q is not primary or secondary", text)}
+		return &Refusal{Code: ErrBadRequest, Message: fmt.Sprintf("tier %q is not primary or secondary",
+			text)}
 	}
 	return nil
 }

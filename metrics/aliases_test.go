@@ -25,8 +25,10 @@ const allAliases = AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM
 
 // Boards and gateways find the names of other engines, with the same numbers.
 func TestAliases(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 }, Preemptions: preempted, Generated: preempted})
-	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
+	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 },
+		Preemptions: preempted, Generated: preempted})
+	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") +
+		value(t, c, "vllm:external_prefix_cache_hits_total")
 	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
 	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
 	sources := 0.0
@@ -34,27 +36,37 @@ func TestAliases(t *testing.T) {
 		sources += value(t, c, "vllm:prompt_tokens_by_source_total", source)
 	}
 	assert.InDelta(t, 85, sources, 1e-9, "each prompt token has one source")
-	assert.InDelta(t, hits, value(t, c, "vllm:prompt_tokens_cached_by_source_total", "device")+value(t, c, "vllm:prompt_tokens_cached_by_source_total", "host"), 1e-9)
-	assert.InDelta(t, value(t, c, "kvactor_offloaded_bytes_total", "w8h1")+value(t, c, "kvactor_offloaded_bytes_total", "wfullh1"),
+	assert.InDelta(t, hits, value(t, c, "vllm:prompt_tokens_cached_by_source_total", "device")+
+		value(t, c, "vllm:prompt_tokens_cached_by_source_total", "host"), 1e-9)
+	assert.InDelta(t, value(t, c, "kvactor_offloaded_bytes_total", "w8h1")+
+		value(t, c, "kvactor_offloaded_bytes_total", "wfullh1"),
 		value(t, c, "vllm:kv_offload_store_bytes_total"), 1e-9)
-	assert.InDelta(t, value(t, c, "trtllm_kv_cache_onboard_bytes_total"), value(t, c, "vllm:kv_offload_load_bytes_total"), 1e-9)
+	assert.InDelta(t, value(t, c, "trtllm_kv_cache_onboard_bytes_total"),
+		value(t, c, "vllm:kv_offload_load_bytes_total"), 1e-9)
 	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cached_tokens_total"), 1e-9)
 	assert.InDelta(t, 1, value(t, c, "vllm:cache_config_info", "4", "6", "8", "True"), 1e-9)
-	assert.InDelta(t, value(t, c, "vllm:kv_cache_usage_perc"), value(t, c, "vllm:gpu_cache_usage_perc"), 1e-9)
-	reused, missed := value(t, c, "trtllm_kv_cache_reused_blocks_total"), value(t, c, "trtllm_kv_cache_missed_blocks_total")
+	assert.InDelta(t, value(t, c, "vllm:kv_cache_usage_perc"),
+		value(t, c, "vllm:gpu_cache_usage_perc"), 1e-9)
+	reused, missed := value(t, c, "trtllm_kv_cache_reused_blocks_total"),
+		value(t, c, "trtllm_kv_cache_missed_blocks_total")
 	assert.InDelta(t, reused/(reused+missed), value(t, c, "trtllm_kv_cache_hit_rate", "kvactor"), 1e-9)
-	assert.InDelta(t, reused, value(t, c, "trtllm_kv_cache_iter_full_reused_blocks_total")+value(t, c, "trtllm_kv_cache_iter_partial_reused_blocks_total"), 1e-9)
-	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cache_hit_tokens_total", "0", "gpu")+value(t, c, "trtllm_prompt_cache_hit_tokens_total", "1", "host"), 1e-9)
-	assert.InDelta(t, 1, value(t, c, "trtllm_kv_cache_config_info", "4", "True", "0.9", "float16"), 1e-9)
+	assert.InDelta(t, reused, value(t, c, "trtllm_kv_cache_iter_full_reused_blocks_total")+
+		value(t, c, "trtllm_kv_cache_iter_partial_reused_blocks_total"), 1e-9)
+	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cache_hit_tokens_total", "0", "gpu")+
+		value(t, c, "trtllm_prompt_cache_hit_tokens_total", "1", "host"), 1e-9)
+	assert.InDelta(t, 1, value(t, c, "trtllm_kv_cache_config_info", "4", "True", "0.9", "float16"),
+		1e-9)
 	assert.InDelta(t, 3, value(t, c, "vllm:num_requests_waiting"), 1e-9)
 	assert.InDelta(t, 2, value(t, c, "vllm:num_preemptions_total"), 1e-9)
-	assert.NotContains(t, exported(t, served(t, Options{Model: "m", Aliases: allAliases})), "vllm:num_preemptions_total", "the host does not tell")
+	assert.NotContains(t, exported(t, served(t, Options{Model: "m", Aliases: allAliases})),
+		"vllm:num_preemptions_total", "the host does not tell")
 	assert.InDelta(t, 3, value(t, c, "vllm:num_requests_waiting_by_reason", "capacity"), 1e-9)
 	assert.InDelta(t, .05, value(t, c, "vllm:kv_offload_store_time_total"), 1e-9)
 	assert.InDelta(t, 2e6, value(t, c, "vllm:kv_offload_total_bytes_total", "CPU_to_GPU"), 1e-9)
 	assert.InDelta(t, 6, value(t, c, "trtllm_kv_cache_max_blocks"), 1e-9)
 	assert.InDelta(t, 4, value(t, c, "trtllm_kv_cache_tokens_per_block"), 1e-9)
-	assert.InDelta(t, value(t, c, "kvactor_page_lifetime_seconds", "w8h1")+value(t, c, "kvactor_page_lifetime_seconds", "wfullh1"),
+	assert.InDelta(t, value(t, c, "kvactor_page_lifetime_seconds", "w8h1")+
+		value(t, c, "kvactor_page_lifetime_seconds", "wfullh1"),
 		value(t, c, "vllm:kv_block_lifetime_seconds"), 1e-9)
 	for _, name := range exported(t, served(t, Options{Model: "m"})) {
 		assert.True(t, strings.HasPrefix(name, "kvactor_"), "%s is exported, but not asked for", name)
@@ -64,7 +76,8 @@ func TestAliases(t *testing.T) {
 // Each query of the boards in docs/grafana, and each name in docs/observability.md, is
 // of a metric that is exported.
 func TestTheBoardQueriesWhatIsExported(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted, Generated: preempted})
+	c := served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted,
+		Generated: preempted})
 	names := map[string]bool{}
 	for _, n := range exported(t, c) {
 		names[n] = true
@@ -76,10 +89,12 @@ func TestTheBoardQueriesWhatIsExported(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		text, _, _ = bytes.Cut(text, []byte("### What is absent"))
-		found := regexp.MustCompile(`\b(kvactor_|vllm:|trtllm_)[a-z][a-z_]*[a-z]\b`).FindAllString(string(text), -1)
+		found := regexp.MustCompile(`\b(kvactor_|vllm:|trtllm_)[a-z][a-z_]*[a-z]\b`).FindAllString(
+			string(text), -1)
 		require.Greater(t, len(found), 10, file)
 		for _, name := range found {
-			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"),
+				"_count")
 			assert.True(t, names[name], "%s queries %s, which is not exported", file, name)
 		}
 	}
@@ -133,7 +148,10 @@ type shape struct {
 // place why it is not.
 func TestAliasesAreCompleteOrExplained(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted, Generated: preempted})))
+	require.NoError(t,
+		registry.Register(
+			served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted,
+				Generated: preempted})))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	here := map[string]shape{}
@@ -144,13 +162,15 @@ func TestAliasesAreCompleteOrExplained(t *testing.T) {
 		}
 		here[f.GetName()] = x
 	}
-	for prefix, file := range map[string]string{"vllm:": "vllm-0.33.0.txt", "trtllm_": "trtllm-1.3.txt"} {
+	for prefix, file := range map[string]string{"vllm:": "vllm-0.33.0.txt",
+		"trtllm_": "trtllm-1.3.txt"} {
 		list, missing := listed(t, file), absent(t, prefix)
 		used := map[string]bool{}
 		for name, row := range list {
 			var said []string
 			for _, pattern := range missing {
-				if start, family := strings.CutSuffix(pattern, "*"); pattern == name || family && strings.HasPrefix(name, start) {
+				if start, family := strings.CutSuffix(pattern, "*"); pattern == name ||
+					family && strings.HasPrefix(name, start) {
 					said = append(said, pattern)
 					used[pattern] = true
 				}
@@ -167,7 +187,8 @@ func TestAliasesAreCompleteOrExplained(t *testing.T) {
 			}
 		}
 		for _, pattern := range missing {
-			assert.True(t, used[pattern], "docs say that %s is absent, which is no metric of that engine", pattern)
+			assert.True(t, used[pattern], "docs say that %s is absent, which is no metric of that engine",
+				pattern)
 		}
 		for name := range here {
 			if strings.HasPrefix(name, prefix) && name != "vllm:gpu_cache_usage_perc" { // of versions before
@@ -188,7 +209,8 @@ func TestAppendedTokensNeverFall(t *testing.T) {
 
 // Only the host knows what it has generated: the engine learns of no answer's last token.
 func TestGeneratedTokensAreTheHosts(t *testing.T) {
-	names := []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total", "trtllm_generation_tokens_total"}
+	names := []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total",
+		"trtllm_generation_tokens_total"}
 	o := Options{Model: "m", Aliases: allAliases}
 	for _, name := range exported(t, served(t, o)) {
 		assert.NotContains(t, names, name)
@@ -207,7 +229,8 @@ func (s counted) Stats(context.Context) (inspect.Stats, error) { return inspect.
 // An admission that is refused as a whole counts each of its requests.
 func TestAdmissionsRefusedAsAWhole(t *testing.T) {
 	c := New(Options{Model: "m"})
-	c.Observe(t.Context(), &messages.Admit{Requests: make([]messages.AdmitRequest, 3)}, time.Now(), messages.ErrBusy)
+	c.Observe(t.Context(), &messages.Admit{Requests: make([]messages.AdmitRequest, 3)}, time.Now(),
+		messages.ErrBusy)
 	assert.InDelta(t, 3, value(t, c, "kvactor_admissions_total", "busy"), 0)
 	assert.InDelta(t, 1, value(t, c, "kvactor_call_refusals_total", "busy"), 0)
 }

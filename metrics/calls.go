@@ -31,26 +31,33 @@ type callTime struct {
 
 // callNames are the calls of an engine that have a duration of their own.
 var callNames = []string{
-	"admit", "append", "commit", "release", "rewind", "fork", "tables", "lookup", "pin", "unpin", "invalidate", "prefetch",
-	"reset", "rebalance", "stats", "overview", "events", "write_scales", "read_scales", "fetch", "export",
+	"admit", "append", "commit", "release", "rewind", "fork", "tables", "lookup", "pin", "unpin",
+	"invalidate", "prefetch",
+	"reset", "rebalance", "stats", "overview", "events", "write_scales", "read_scales", "fetch",
+	"export",
 	"import", "check", "other",
 }
 
 func newCalls(constant prometheus.Labels) *calls {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help, ConstLabels: constant}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help,
+			ConstLabels: constant}, labels)
 	}
 	c := &calls{
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kvactor_call_duration_seconds", Help: "Time from a call to its answer.", ConstLabels: constant,
+			Name: "kvactor_call_duration_seconds", Help: "Time from a call to its answer.",
+			ConstLabels: constant,
 			// Calls take from 1 µs to some ms; the default buckets begin at 5 ms. A server
 			// that reads native histograms gets them with an error below 10 %.
-			Buckets:                     []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1},
+			Buckets: []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
+				1e-3, 1e-2, 1e-1, 1},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, []string{"call"}),
-		refusals:   counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal. Each try counts.", "code"),
-		admissions: counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.", "answer"),
-		byCall:     map[string]prometheus.Observer{},
+		refusals: counter("call_refusals_total",
+			"Calls that were refused as a whole, by the code of the refusal. Each try counts.", "code"),
+		admissions: counter("admissions_total",
+			"Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.", "answer"),
+		byCall: map[string]prometheus.Observer{},
 	}
 	for _, name := range callNames {
 		c.byCall[name] = c.durations.WithLabelValues(name)
@@ -64,12 +71,14 @@ func newCalls(constant prometheus.Labels) *calls {
 // begin exports counters from 0 on: a rate that begins with the first increase misses it.
 func (c *calls) begin() {
 	for _, code := range []messages.Code{
-		messages.ErrBadRequest, messages.ErrUnknownSequence, messages.ErrOutOfPages, messages.ErrTooLong, messages.ErrNotSupported, messages.ErrSequenceLost,
+		messages.ErrBadRequest, messages.ErrUnknownSequence, messages.ErrOutOfPages, messages.ErrTooLong,
+		messages.ErrNotSupported, messages.ErrSequenceLost,
 		messages.ErrBusy, messages.ErrInternal,
 	} {
 		c.refusals.WithLabelValues(string(code))
 	}
-	for _, answer := range []string{"admitted", string(messages.ErrBadRequest), string(messages.ErrOutOfPages), string(messages.ErrTooLong), string(messages.ErrBusy)} {
+	for _, answer := range []string{"admitted", string(messages.ErrBadRequest),
+		string(messages.ErrOutOfPages), string(messages.ErrTooLong), string(messages.ErrBusy)} {
 		c.admissions.WithLabelValues(answer)
 	}
 }
@@ -83,7 +92,9 @@ func (c *calls) Collect(out chan<- prometheus.Metric) {
 }
 
 // Observe notes a call and its answer. It is made for actors.WithCallObserver.
-func (c *Collector) Observe(_ context.Context, request messages.Request, began time.Time, err error) {
+func (c *Collector) Observe(
+	_ context.Context, request messages.Request, began time.Time, err error,
+) {
 	took := time.Since(began).Seconds()
 	name, refusal := callOf(request)
 	c.calls.pending.add(callTime{name, took})
@@ -208,11 +219,13 @@ type stageTime struct {
 
 // stageBuckets are in seconds, as those of calls: a stage takes from 100 ns to the time for
 // which an admission waits for pages.
-var stageBuckets = []float64{1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1, 10}
+var stageBuckets = []float64{1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
+	1e-3, 1e-2, 1e-1, 1, 10}
 
 func newStages(constant prometheus.Labels) *stages {
 	s := &stages{durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kvactor_stage_duration_seconds", Help: "Time that a call was in a stage of its way through the engine.", ConstLabels: constant,
+		Name: "kvactor_stage_duration_seconds",
+		Help: "Time that a call was in a stage of its way through the engine.", ConstLabels: constant,
 		Buckets: stageBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, []string{"call", "stage"})}
 	s.pending.enter = func(x stageTime) {
@@ -229,7 +242,9 @@ func (s *stages) Collect(out chan<- prometheus.Metric) {
 
 // ObserveStages notes for how long a call was in each stage: queue, match, wait for pages,
 // take, move and apply. It is made for actors.WithStageObserver, beside Observe.
-func (c *Collector) ObserveStages(_ context.Context, request messages.Request, marks []inspect.StageMark, _ error) {
+func (c *Collector) ObserveStages(
+	_ context.Context, request messages.Request, marks []inspect.StageMark, _ error,
+) {
 	ended := time.Now()
 	call, _ := callOf(request)
 	for i, m := range marks {

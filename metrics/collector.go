@@ -100,7 +100,8 @@ func New(o Options) *Collector {
 	}
 	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
 	c := &Collector{
-		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
+		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels),
+		times: newPageTimes(labels, o.Aliases),
 	}
 	c.own = ownDescriptions(labels)
 	c.store = storeDescriptions(labels)
@@ -200,7 +201,8 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 		c.own.counter(out, "generated_tokens_total", float64(c.o.Generated()))
 	}
 	for code, n := range map[string]int64{
-		"out_of_pages": s.RefusedSteps.OutOfPages, "sequence_lost": s.RefusedSteps.SequenceLost, "other": s.RefusedSteps.Other,
+		"out_of_pages": s.RefusedSteps.OutOfPages, "sequence_lost": s.RefusedSteps.SequenceLost,
+		"other": s.RefusedSteps.Other,
 	} {
 		c.own.counter(out, "step_refusals_total", float64(n), code)
 	}
@@ -286,7 +288,8 @@ func storeDescriptions(constant prometheus.Labels) descriptions {
 		{"misses_total", "Pages that the store was asked for and did not have."},
 		{"rejected_total", "Objects read from the store that were not what was asked for."},
 		{"replaced_total", "Objects that could not be used and were saved anew."},
-		{"dropped_total", "Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's."},
+		{"dropped_total",
+			"Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's."},
 		{"errors_total", "Calls of the store that failed."},
 		{"breaker_open", "Whether the store is not asked because too many calls have failed."},
 		{"breaker_opened_total", "How often the breaker has opened."},
@@ -324,5 +327,6 @@ func (c *Collector) collectStore(out chan<- prometheus.Metric, s *inspect.StoreS
 		buckets[bound.Seconds()] = below
 	}
 	count := below + uint64(s.Latency[len(s.Latency)-1])
-	out <- prometheus.MustNewConstHistogram(c.store["call_duration_seconds"], count, s.CallTime.Seconds(), buckets)
+	out <- prometheus.MustNewConstHistogram(c.store["call_duration_seconds"], count,
+		s.CallTime.Seconds(), buckets)
 }

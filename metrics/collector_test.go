@@ -34,8 +34,10 @@ func served(t *testing.T, o Options) *Collector {
 	c := New(o)
 	c.Configure(cache)
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
-		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 64},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}},
+		Device: device,
 	}, actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages),
 		actors.WithPageObserver(1, c.ObservePage),
 		actors.WithStore(actors.StoreConfig{Store: &stores.Memory{}, Model: "m"}))
@@ -81,7 +83,8 @@ func value(t *testing.T, c prometheus.Collector, name string, labels ...string) 
 		}
 		for _, m := range f.GetMetric() {
 			text := m.String()
-			if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(text, `value:"`+l+`"`) }) {
+			if !slices.ContainsFunc(labels,
+				func(l string) bool { return !strings.Contains(text, `value:"`+l+`"`) }) {
 				switch {
 				case m.Gauge != nil:
 					return m.GetGauge().GetValue()
@@ -134,7 +137,8 @@ func TestWhatIsExported(t *testing.T) {
 		{5, "kvactor_request_prompt_tokens", nil},
 		{5, "kvactor_request_reused_tokens", nil},
 		{1, "kvactor_copy_latency_seconds", []string{"offload"}},
-		{float64(stats.Pools[1].Primary.Cached), "kvactor_pages", []string{"wfullh1", "primary", "cached"}},
+		{float64(stats.Pools[1].Primary.Cached), "kvactor_pages",
+			[]string{"wfullh1", "primary", "cached"}},
 		{float64(stats.Pools[0].Primary.Free), "kvactor_pages", []string{"w8h1", "primary", "free"}},
 		{float64(stats.Pools[1].BytesOffloaded), "kvactor_offloaded_bytes_total", []string{"wfullh1"}},
 		{.05, "kvactor_link_busy_seconds_total", []string{"offload"}},
@@ -145,15 +149,19 @@ func TestWhatIsExported(t *testing.T) {
 		{8, "kvactor_pool_window_tokens", []string{"w8h1"}},
 		{4, "kvactor_pool_block_tokens", []string{"wfullh1"}},
 	} {
-		assert.InDelta(t, want.value, value(t, c, want.name, want.labels...), 1e-9, "%s %v", want.name, want.labels)
+		assert.InDelta(t, want.value, value(t, c, want.name, want.labels...), 1e-9, "%s %v", want.name,
+			want.labels)
 	}
-	assert.InDelta(t, float64(stats.Pools[0].Evicted), value(t, c, "kvactor_page_lifetime_seconds", "w8h1"), 1e-9, "each page is followed")
-	assert.InDelta(t, float64(stats.Pools[1].Evicted), value(t, c, "kvactor_page_idle_before_eviction_seconds", "wfullh1"), 1e-9)
+	assert.InDelta(t, float64(stats.Pools[0].Evicted), value(t, c, "kvactor_page_lifetime_seconds",
+		"w8h1"), 1e-9, "each page is followed")
+	assert.InDelta(t, float64(stats.Pools[1].Evicted), value(t, c,
+		"kvactor_page_idle_before_eviction_seconds", "wfullh1"), 1e-9)
 	assert.Positive(t, value(t, c, "kvactor_page_reuse_gap_seconds", "wfullh1"))
 	for _, stage := range []string{"match", "take", "move", "apply"} {
 		assert.Positive(t, value(t, c, "kvactor_stage_duration_seconds", "admit", stage), stage)
 	}
-	device, host := value(t, c, "kvactor_hit_tokens_total", "device"), value(t, c, "kvactor_hit_tokens_total", "host")
+	device, host := value(t, c, "kvactor_hit_tokens_total", "device"),
+		value(t, c, "kvactor_hit_tokens_total", "host")
 	assert.InDelta(t, float64(stats.ReusedTokens), device+host, 1e-9)
 	assert.Positive(t, host)
 	assert.Positive(t, device)
@@ -216,10 +224,14 @@ func TestTheNameOfWeightsIsNoText(t *testing.T) {
 func TestCallsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, request := range []any{
-		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{}, &messages.Rewind{}, &messages.Fork{},
-		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{}, &messages.Invalidate{},
-		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{}, &inspect.ReadOverview{}, &kvevents.ReadEvents{}, &inspect.Check{},
-		&messages.WriteScales{}, &messages.ReadScales{}, &protocol.Fetch{}, &protocol.DescribeSequence{}, &protocol.BeginImport{}, struct{}{},
+		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{},
+		&messages.Rewind{}, &messages.Fork{},
+		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{},
+		&messages.Invalidate{},
+		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{},
+		&inspect.ReadOverview{}, &kvevents.ReadEvents{}, &inspect.Check{},
+		&messages.WriteScales{}, &messages.ReadScales{}, &protocol.Fetch{}, &protocol.DescribeSequence{},
+		&protocol.BeginImport{}, struct{}{},
 	} {
 		name, err := callOf(request)
 		require.NoError(t, err)
@@ -228,7 +240,8 @@ func TestCallsHaveNames(t *testing.T) {
 		seen[name] = true
 	}
 	assert.Len(t, seen, len(callNames))
-	for _, request := range []any{&kvevents.ReadSnapshot{}, &kvevents.OpenReader{}, &kvevents.CloseReader{}} {
+	for _, request := range []any{&kvevents.ReadSnapshot{}, &kvevents.OpenReader{},
+		&kvevents.CloseReader{}} {
 		name, _ := callOf(request)
 		assert.Equal(t, "events", name)
 	}
@@ -244,8 +257,10 @@ func TestStagesAddUp(t *testing.T) {
 	c := New(Options{Model: "m"})
 	began := time.Now().Add(-time.Hour)
 	c.ObserveStages(t.Context(), &messages.Admit{}, []inspect.StageMark{
-		{Stage: inspect.StageQueue, Began: began}, {Stage: inspect.StageMatch, Began: began.Add(time.Minute)},
-		{Stage: inspect.StageWait, Began: began.Add(3 * time.Minute)}, {Stage: inspect.StageMatch, Began: began.Add(10 * time.Minute)},
+		{Stage: inspect.StageQueue, Began: began}, {Stage: inspect.StageMatch,
+			Began: began.Add(time.Minute)},
+		{Stage: inspect.StageWait, Began: began.Add(3 * time.Minute)},
+		{Stage: inspect.StageMatch, Began: began.Add(10 * time.Minute)},
 	}, nil)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
@@ -272,11 +287,13 @@ func TestStagesAddUp(t *testing.T) {
 // A call that is observed allocates nothing, but for those that are refused.
 func TestObservingAllocatesNothing(t *testing.T) {
 	c := New(Options{Model: "m"})
-	request := &messages.Append{Steps: make([]messages.AppendStep, 64), Results: make([]messages.StepResult, 64)}
+	request := &messages.Append{Steps: make([]messages.AppendStep, 64),
+		Results: make([]messages.StepResult, 64)}
 	began := time.Now()
 	c.Observe(t.Context(), request, began, nil)
 	// Histograms make new native buckets now and then.
-	assert.Less(t, testing.AllocsPerRun(1000, func() { c.Observe(t.Context(), request, began, nil) }), 1.0)
+	assert.Less(t, testing.AllocsPerRun(1000, func() { c.Observe(t.Context(), request, began, nil) }),
+		1.0)
 }
 
 func BenchmarkObserve(b *testing.B) {

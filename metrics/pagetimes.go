@@ -30,9 +30,12 @@ func newPageTimes(own prometheus.Labels, aliases Aliases) *pageTimes {
 	t := &pageTimes{}
 	t.pending.enter = t.enter
 	for kind, row := range [inspect.PageTimeKinds][3]string{
-		inspect.PageLifetime: {"page_lifetime_seconds", "kv_block_lifetime_seconds", "Time from the store of a block on a sampled device page to its eviction."},
-		inspect.PageIdle:     {"page_idle_before_eviction_seconds", "kv_block_idle_before_evict_seconds", "Time from the last use of a block on a sampled device page to its eviction."},
-		inspect.PageReuseGap: {"page_reuse_gap_seconds", "kv_block_reuse_gap_seconds", "Time from a use of a block on a sampled device page to the next admission that reuses it."},
+		inspect.PageLifetime: {"page_lifetime_seconds", "kv_block_lifetime_seconds",
+			"Time from the store of a block on a sampled device page to its eviction."},
+		inspect.PageIdle: {"page_idle_before_eviction_seconds", "kv_block_idle_before_evict_seconds",
+			"Time from the last use of a block on a sampled device page to its eviction."},
+		inspect.PageReuseGap: {"page_reuse_gap_seconds", "kv_block_reuse_gap_seconds",
+			"Time from a use of a block on a sampled device page to the next admission that reuses it."},
 	} {
 		options := prometheus.HistogramOpts{
 			Name: "kvactor_" + row[0], Help: row[2], ConstLabels: own,

@@ -22,7 +22,8 @@ func TestAScrapeMissesNoObservation(t *testing.T) {
 	for _, n := range []int{1, pendingSize - 1, pendingSize, pendingSize + 1, 0, 3*pendingSize - 2} {
 		for range n {
 			c.Observe(t.Context(), &messages.Append{}, time.Now(), nil)
-			c.ObserveStages(t.Context(), &messages.Append{}, []inspect.StageMark{{Stage: inspect.StageTake, Began: time.Now()}}, nil)
+			c.ObserveStages(t.Context(), &messages.Append{},
+				[]inspect.StageMark{{Stage: inspect.StageTake, Began: time.Now()}}, nil)
 			c.ObservePage(inspect.PageTime{Pool: 1, Kind: inspect.PageIdle, Duration: time.Second})
 		}
 		want += float64(n)

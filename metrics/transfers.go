@@ -33,22 +33,29 @@ func newVLLMTransfers(constant prometheus.Labels, aliases Aliases) *vllmTransfer
 		return &vllmTransfer{
 			direction: direction,
 			seconds: prometheus.NewCounter(prometheus.CounterOpts{
-				Name: "vllm:kv_offload_" + name + "_time_total", Help: "Time for which copies " + what + " host memory were under way, in seconds.", ConstLabels: constant,
+				Name: "vllm:kv_offload_" + name + "_time_total", Help: "Time for which copies " + what +
+					" host memory were under way, in seconds.", ConstLabels: constant,
 			}),
 			size: prometheus.NewHistogram(prometheus.HistogramOpts{
-				Name: "vllm:kv_offload_" + name + "_size", Help: "Bytes of a batch of copies " + what + " host memory.", ConstLabels: constant, Buckets: transferSizes,
+				Name: "vllm:kv_offload_" + name + "_size", Help: "Bytes of a batch of copies " + what +
+					" host memory.", ConstLabels: constant, Buckets: transferSizes,
 			}),
 		}
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vllm:kv_offload_" + name, Help: help, ConstLabels: constant}, []string{"transfer_type"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vllm:kv_offload_" + name,
+			Help: help, ConstLabels: constant}, []string{"transfer_type"})
 	}
 	return &vllmTransfers{
-		load: one("load", "CPU_to_GPU", "from"), store: one("store", "GPU_to_CPU", "to"), aliases: aliases,
+		load: one("load", "CPU_to_GPU", "from"), store: one("store", "GPU_to_CPU", "to"),
+		aliases: aliases,
 		bytes:   counter("total_bytes_total", "Bytes copied, by direction. Deprecated by vLLM."),
-		seconds: counter("total_time_total", "Time for which copies were under way, by direction. Deprecated by vLLM."),
+		seconds: counter("total_time_total",
+			"Time for which copies were under way, by direction. Deprecated by vLLM."),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "vllm:kv_offload_size", Help: "Bytes of a batch of copies, by direction. Deprecated by vLLM.", ConstLabels: constant, Buckets: transferSizes,
+			Name: "vllm:kv_offload_size",
+			Help: "Bytes of a batch of copies, by direction. Deprecated by vLLM.", ConstLabels: constant,
+			Buckets: transferSizes,
 		}, []string{"transfer_type"}),
 	}
 }

@@ -23,25 +23,34 @@ func trtllmDescriptions(constant prometheus.Labels) descriptions {
 		{"kv_cache_tokens_per_block", "Tokens of a block."},
 		{"kv_cache_reused_blocks_total", "Blocks reused, of all pools of attention."},
 		{"kv_cache_missed_blocks_total", "Prompt blocks not reused, of all pools of attention."},
-		{"kv_cache_iter_reused_blocks_total", "Blocks reused, whole or in part, of all pools of attention."},
+		{"kv_cache_iter_reused_blocks_total",
+			"Blocks reused, whole or in part, of all pools of attention."},
 		{"kv_cache_iter_full_reused_blocks_total", "Blocks reused whole, of all pools of attention."},
-		{"kv_cache_iter_partial_reused_blocks_total", "Blocks reused in part, of all pools of attention."},
+		{"kv_cache_iter_partial_reused_blocks_total",
+			"Blocks reused in part, of all pools of attention."},
 		{"kv_cache_iter_missed_blocks_total", "Prompt blocks not reused, of all pools of attention."},
 		{"kv_cache_gen_alloc_blocks_total", "Device pages that appends took, of all pools."},
 		{"kv_cache_onboard_bytes_total", "Bytes copied from host memory."},
 		{"kv_cache_offload_bytes_total", "Bytes copied to host memory."},
 		{"kv_cache_disk_prefetch_blocks_total", "Pages that came from the store to host memory."},
-		{"prompt_tokens_total", "Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
-		{"prompt_cached_tokens_total", "Tokens of prompt_tokens_total that were reused when the request was first admitted."},
+		{"prompt_tokens_total",
+			"Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
+		{"prompt_cached_tokens_total",
+			"Tokens of prompt_tokens_total that were reused when the request was first admitted."},
 		{"generation_tokens_total", "Tokens that the host has generated for its clients."},
-		{"prompt_cached_tokens_per_request", "Reused tokens of each prompt, noted when it is first admitted."},
+		{"prompt_cached_tokens_per_request",
+			"Reused tokens of each prompt, noted when it is first admitted."},
 		{"num_requests_running", "Sequences that are running."},
-		{"num_requests_waiting", "Requests that wait for the host to admit them, and those that wait for pages."},
+		{"num_requests_waiting",
+			"Requests that wait for the host to admit them, and those that wait for pages."},
 	})
-	d["prompt_cache_hit_tokens_total"] = prometheus.NewDesc("trtllm_prompt_cache_hit_tokens_total", "Prompt tokens reused, by the tier that had them.",
+	d["prompt_cache_hit_tokens_total"] = prometheus.NewDesc("trtllm_prompt_cache_hit_tokens_total",
+		"Prompt tokens reused, by the tier that had them.",
 		[]string{"cache_level", "cache_tier"}, constant)
-	d["kv_cache_config_info"] = prometheus.NewDesc("trtllm_kv_cache_config_info", "The cache, in labels.",
-		[]string{"page_size", "enable_block_reuse", "enable_partial_reuse", "free_gpu_memory_fraction", "cache_dtype"}, constant)
+	d["kv_cache_config_info"] = prometheus.NewDesc("trtllm_kv_cache_config_info",
+		"The cache, in labels.",
+		[]string{"page_size", "enable_block_reuse", "enable_partial_reuse", "free_gpu_memory_fraction",
+			"cache_dtype"}, constant)
 	return d
 }
 
@@ -72,7 +81,9 @@ func hostShare(s *inspect.Stats) float64 {
 	return share(all)
 }
 
-func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
+func (c *Collector) collectTensorRTLLM(
+	out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool,
+) {
 	p, usage := fullest(s)
 	if p == nil {
 		return
@@ -100,9 +111,13 @@ func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.
 
 // trtllmBlocks exports what became of blocks. A pool of recurrent states has checkpoints, which
 // TensorRT-LLM does not count as blocks.
-func (c *Collector) trtllmBlocks(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
+func (c *Collector) trtllmBlocks(
+	out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool,
+) {
 	all := sumOf(s, nil)
-	blocks := sumOf(s, func(pool int) bool { return pool >= len(pools) || pools[pool].Kind != windows.KindState })
+	blocks := sumOf(s, func(pool int) bool {
+		return pool >= len(pools) || pools[pool].Kind != windows.KindState
+	})
 	reused := float64(blocks.ReusedFull + blocks.ReusedPartial)
 	rate := 0.0
 	if n := reused + float64(blocks.Missed); n > 0 {
@@ -130,9 +145,11 @@ func (c *Collector) trtllmPrompts(out chan<- prometheus.Metric, s *inspect.Stats
 	if c.o.Generated != nil {
 		c.trtllm.counter(out, "generation_tokens_total", float64(c.o.Generated()))
 	}
-	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.ReusedTokens-s.Prompts.HostTokens), "0", "gpu")
+	c.trtllm.counter(out, "prompt_cache_hit_tokens_total",
+		float64(s.ReusedTokens-s.Prompts.HostTokens), "0", "gpu")
 	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.Prompts.HostTokens), "1", "host")
-	c.trtllm.histogram(out, "prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens, func(bound int) bool {
-		return bound == 0 || bound >= 64 && bound <= 8192
-	})
+	c.trtllm.histogram(out, "prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens,
+		func(bound int) bool {
+			return bound == 0 || bound >= 64 && bound <= 8192
+		})
 }

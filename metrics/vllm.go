@@ -17,24 +17,33 @@ func vllmDescriptions(constant prometheus.Labels) descriptions {
 		{"kv_cache_usage_perc", "Share of the device pages in use, of the fullest pool, from 0 to 1."},
 		{"gpu_cache_usage_perc", "As kv_cache_usage_perc, under the name of vLLM before 0.10."},
 		{"num_requests_running", "Sequences that are running."},
-		{"num_requests_waiting", "Requests that wait for the host to admit them, and those that wait for pages."},
-		{"prefix_cache_queries_total", "Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
+		{"num_requests_waiting",
+			"Requests that wait for the host to admit them, and those that wait for pages."},
+		{"prefix_cache_queries_total",
+			"Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
 		{"prefix_cache_hits_total", "Of these, tokens reused on the device."},
-		{"external_prefix_cache_queries_total", "Prompt tokens that were looked up in host memory: those not reused on the device."},
+		{"external_prefix_cache_queries_total",
+			"Prompt tokens that were looked up in host memory: those not reused on the device."},
 		{"external_prefix_cache_hits_total", "Prompt tokens reused from host memory."},
 		{"prompt_tokens_total", "Tokens of the prompts that were admitted, once for each request."},
-		{"prompt_tokens_cached_total", "Tokens of prompt_tokens_total that were reused when the request was first admitted."},
+		{"prompt_tokens_cached_total",
+			"Tokens of prompt_tokens_total that were reused when the request was first admitted."},
 		{"generation_tokens_total", "Tokens that the host has generated for its clients."},
-		{"num_preemptions_total", "Sequences that the host has released to admit them again, once for each time."},
+		{"num_preemptions_total",
+			"Sequences that the host has released to admit them again, once for each time."},
 		{"request_prompt_tokens", "Tokens of each prompt, noted when it is first admitted."},
-		{"request_prefill_kv_computed_tokens", "Tokens of each prompt that were not reused, noted when it is first admitted."},
+		{"request_prefill_kv_computed_tokens",
+			"Tokens of each prompt that were not reused, noted when it is first admitted."},
 		{"kv_offload_load_bytes_total", "Bytes copied from host memory."},
 		{"kv_offload_store_bytes_total", "Bytes copied to host memory."},
 	})
 	for name, row := range map[string][2]string{
-		"prompt_tokens_by_source_total":          {"source", "Prompt tokens by where their keys and values came from."},
-		"prompt_tokens_cached_by_source_total":   {"source", "Prompt tokens reused, by the memory that had them."},
-		"num_requests_waiting_by_reason":         {"reason", "Requests that wait; all wait for capacity."},
+		"prompt_tokens_by_source_total": {"source",
+			"Prompt tokens by where their keys and values came from."},
+		"prompt_tokens_cached_by_source_total": {"source",
+			"Prompt tokens reused, by the memory that had them."},
+		"num_requests_waiting_by_reason": {"reason",
+			"Requests that wait; all wait for capacity."},
 		"kv_offload_tiering_chunk_queries_total": {"tier", "Pages that the store was asked for."},
 		"kv_offload_tiering_chunk_hits_total":    {"tier", "Pages that the store had."},
 		"kv_offload_tiering_read_bytes_total":    {"tier", "Bytes read from the store."},
@@ -74,7 +83,9 @@ func blockTokens(pools []windows.Pool) int {
 	return pools[0].TokensPerBlock
 }
 
-func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
+func (c *Collector) collectVLLM(
+	out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool,
+) {
 	p, usage := fullest(s)
 	if c.o.Aliases&AliasVLLMLegacy != 0 {
 		c.vllm.gauge(out, "gpu_cache_usage_perc", usage)
@@ -100,7 +111,8 @@ func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, 
 	if s.Store != nil {
 		c.vllmStore(out, s.Store)
 	}
-	c.vllm.gauge(out, "cache_config_info", 1, strconv.Itoa(blockTokens(pools)), strconv.Itoa(p.Primary.Total), strconv.Itoa(p.Secondary.Total),
+	c.vllm.gauge(out, "cache_config_info", 1, strconv.Itoa(blockTokens(pools)),
+		strconv.Itoa(p.Primary.Total), strconv.Itoa(p.Secondary.Total),
 		c.configured(func(cache *windows.Config) string { return title(cache.EnableBlockReuse) }))
 }
 
@@ -128,7 +140,8 @@ func (c *Collector) vllmPrompts(out chan<- prometheus.Metric, s *inspect.Stats) 
 // vllmStore exports the store as vLLM's tier below host memory.
 func (c *Collector) vllmStore(out chan<- prometheus.Metric, s *inspect.StoreStats) {
 	const tier = "store"
-	c.vllm.counter(out, "kv_offload_tiering_chunk_queries_total", float64(s.FetchedObjects+s.Misses+s.Rejected), tier)
+	c.vllm.counter(out, "kv_offload_tiering_chunk_queries_total",
+		float64(s.FetchedObjects+s.Misses+s.Rejected), tier)
 	c.vllm.counter(out, "kv_offload_tiering_chunk_hits_total", float64(s.FetchedObjects), tier)
 	c.vllm.counter(out, "kv_offload_tiering_read_bytes_total", float64(s.FetchedBytes), tier)
 	c.vllm.counter(out, "kv_offload_tiering_write_bytes_total", float64(s.SavedBytes), tier)

@@ -19,7 +19,9 @@ import (
 // a copy, are passed over. Candidates that are still held take free pages only:
 // otherwise each look would replace the copies of the look before. A held page is not
 // copied while a kernel writes to it, so that no copy waits for a kernel.
-func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates) int {
+func (o *Offloader) PlanAhead(
+	pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates,
+) int {
 	o.expect(idle, "PlanAhead")
 	if !o.cfg.Ahead {
 		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids",
@@ -45,7 +47,8 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol
 		if i >= seen.Evictable && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // a kernel is writing to it
 		}
-		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}
+		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
+			src: Slot{pool, messages.Primary, v.Page}}
 		o.ledger.mustHold(it.src)
 		o.items = append(o.items, it)
 		// The host page is only reserved here. Which copy gets it is decided when all pages

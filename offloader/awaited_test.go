@@ -35,9 +35,12 @@ func TestWaitsInAnyOrder(t *testing.T) {
 				f := uint64(r.IntN(200))
 				for d := k - 1; d >= 0; d-- {
 					p := h.takeFree()
-					v := protocol.Victim{Block: block, Priority: messages.Priority(35 + 5*r.IntN(2)/2), Depth: int32(d)}
+					v := protocol.Victim{Block: block, Priority: messages.Priority(35 + 5*r.IntN(2)/2),
+						Depth: int32(d)}
 					h.setBlock(p, block)
-					h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(block) / 64}})
+					h.setFacts(p, &v,
+						[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)},
+							Last: int64(block) / 64}})
 					block++
 				}
 			}

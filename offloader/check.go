@@ -28,8 +28,9 @@ func (o *Offloader) Check() error {
 		errs = append(errs, o.hosts[i].check(o.phase != idle)...)
 	}
 	if o.phase == idle && (o.cursor < len(o.items) || len(o.guarded) > 0 || len(o.deferred) > 0) {
-		errs = append(errs, fmt.Errorf("idle with %d of %d items submitted, %d pages guarded, %d copies put off",
-			o.cursor, len(o.items), len(o.guarded), len(o.deferred)))
+		errs = append(errs,
+			fmt.Errorf("idle with %d of %d items submitted, %d pages guarded, %d copies put off",
+				o.cursor, len(o.items), len(o.guarded), len(o.deferred)))
 	}
 	return errors.Join(append(errs, o.ledger.check()...)...)
 }
@@ -136,7 +137,9 @@ func (l *ledger) check() []error {
 // check verifies the reads of one record.
 func (r *record) check() error {
 	for i, t := range r.reads {
-		if t.IsZero() || slices.ContainsFunc(r.reads[:i], func(other messages.Ticket) bool { return other.Stream == t.Stream }) {
+		if t.IsZero() ||
+			slices.ContainsFunc(r.reads[:i],
+				func(other messages.Ticket) bool { return other.Stream == t.Stream }) {
 			return fmt.Errorf("stream %d reads twice", t.Stream)
 		}
 	}

@@ -27,7 +27,8 @@ func newShuttle(n int) *shuttle {
 		Layers: 8, KVHeads: 8, HeadDim: 128, ElemBytes: 2, TokensPerBlock: 32,
 	}}})}
 	s.move.Pools = make([]protocol.PoolMove, 1)
-	s.move.Queries = []protocol.WaitQuery{{Read: make([][]messages.PageID, 1), Write: make([][]messages.PageID, 1)}}
+	s.move.Queries = []protocol.WaitQuery{{Read: make([][]messages.PageID, 1),
+		Write: make([][]messages.PageID, 1)}}
 	s.move.Marks = make([]protocol.Mark, 1)
 	return s
 }
@@ -45,7 +46,8 @@ func (s *shuttle) step() {
 			Page: page, Block: protocol.BlockID(out*s.n + i), Depth: int32(i), Priority: 35, Use: s.use,
 		})
 		if s.turn > 0 {
-			pm.Onboards = append(pm.Onboards, protocol.Onboard{Block: protocol.BlockID(in*s.n + i), To: page, Free: true})
+			pm.Onboards = append(pm.Onboards, protocol.Onboard{Block: protocol.BlockID(in*s.n + i), To: page,
+				Free: true})
 		}
 		r.Read[0], r.Write[0] = append(r.Read[0], page), append(r.Write[0], page)
 	}

@@ -195,12 +195,14 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 			evicted = evicted[1:]
 		}
 		out := h.decideOutcome(v, evicted, o.cfg.MinPriority)
-		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil && h.displaced.priority >= o.cfg.MinSavePriority {
+		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil &&
+			h.displaced.priority >= o.cfg.MinSavePriority {
 			o.saveDisplaced(pool, pm, i, &out)
 		}
 		// The contents are in host memory for decisions, but a reader has to wait while a copy
 		// is under way: this one, or the copy ahead that was made before.
-		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
+		out.Waits = out.Copied ||
+			out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
 				kind: offloading, lane: Offload, pool: pool, index: int32(i),
@@ -216,10 +218,13 @@ var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBloc
 
 // decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
 // The victim is of the first of the pieces, if there are any.
-func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority) protocol.Outcome {
+func (h *hostPool) decideOutcome(
+	v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority,
+) protocol.Outcome {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
-		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
+		panic(fmt.Sprintf(
+			"offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
 			h.name, v.Page, v.Block, own))
 	}
 	// A copy of contents that do not go on would be found by the block's number later, so
@@ -258,7 +263,9 @@ func (h *hostPool) decideOutcome(v *protocol.Victim, evicted []protocol.EvictedP
 
 // setFacts makes a page, which may not be displaced, the sole page of a victim's contents,
 // with the priority, use and depth that they had on the device.
-func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece) {
+func (h *hostPool) setFacts(
+	p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece,
+) {
 	h.setTenant(p, sole, v.Tenant)
 	h.store(p, evict.Contents{
 		Use: v.Use, Depth: v.Depth, Priority: v.Priority, Useless: v.Useless,

@@ -53,7 +53,9 @@ func newMachine() *machine {
 }
 
 // operate queues one operation and gives its ticket.
-func (m *machine) operate(stream messages.StreamID, label string, waits []messages.Ticket, reads, writes []Slot) messages.Ticket {
+func (m *machine) operate(
+	stream messages.StreamID, label string, waits []messages.Ticket, reads, writes []Slot,
+) messages.Ticket {
 	done := m.clocks[stream]
 	c := m.passed // what the host saw done before it submitted comes before
 	if len(done) > 0 {
@@ -61,7 +63,8 @@ func (m *machine) operate(stream messages.StreamID, label string, waits []messag
 	}
 	for _, w := range waits {
 		if int(w.Seq) > len(m.clocks[w.Stream]) {
-			m.hazards = append(m.hazards, fmt.Sprintf("%s waits for s%d:%d, which was never submitted", label, w.Stream, w.Seq))
+			m.hazards = append(m.hazards, fmt.Sprintf("%s waits for s%d:%d, which was never submitted",
+				label, w.Stream, w.Seq))
 			continue
 		}
 		c.join(&m.clocks[w.Stream][w.Seq-1])

@@ -62,10 +62,11 @@ type hostPool struct {
 	pages []hostPage
 	// Block numbers are dense, since the tree uses them again, so a slice serves as the map.
 	byBlock []messages.PageID // by BlockID, grown on demand
-	order   *evict.Core       // of the contents of sole and clean pages, on their tenants' accounts with loading ones
-	ahead   []messages.PageID // a heap of ahead pages, the stalest first
-	counts  [states]int
-	pinned  int // sole pages with pins
+	// of the contents of sole and clean pages, on their tenants' accounts with loading ones
+	order  *evict.Core
+	ahead  []messages.PageID // a heap of ahead pages, the stalest first
+	counts [states]int
+	pinned int // sole pages with pins
 	// displaced is the sole page that makeRoom has freed last.
 	displaced displacedPage
 	// limit is how many pages may be sole, clean or loading; the others are spare.

@@ -128,7 +128,8 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
 	}
-	r.reads = slices.DeleteFunc(r.reads, func(read messages.Ticket) bool { return read.Stream == t.Stream && read.Seq <= t.Seq })
+	r.reads = slices.DeleteFunc(r.reads,
+		func(read messages.Ticket) bool { return read.Stream == t.Stream && read.Seq <= t.Seq })
 }
 
 // touch updates pending.

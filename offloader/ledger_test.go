@@ -31,10 +31,12 @@ func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
 	var l ledger
 	l.init(smallConfig().Pools, nil)
 	s := Slot{0, messages.Primary, 3}
-	for _, r := range []messages.Ticket{at(1, 4), at(2, 1), at(3, 1), at(4, 7), at(1, 2), at(3, 9), at(4, 3), at(5, 1)} {
+	for _, r := range []messages.Ticket{at(1, 4), at(2, 1), at(3, 1), at(4, 7), at(1, 2), at(3, 9),
+		at(4, 3), at(5, 1)} {
 		l.read(s, r)
 	}
-	require.ElementsMatch(t, []messages.Ticket{at(1, 4), at(2, 1), at(3, 9), at(4, 7), at(5, 1)}, readsOf(&l, s))
+	require.ElementsMatch(t, []messages.Ticket{at(1, 4), at(2, 1), at(3, 9), at(4, 7), at(5, 1)},
+		readsOf(&l, s))
 	require.Empty(t, l.check())
 
 	l.write(s, at(2, 5))
@@ -52,13 +54,16 @@ func TestMarkOfAWrite(t *testing.T) {
 	l.read(s, at(7, 6))
 	l.markWrite(s, at(7, 4))
 	require.Equal(t, at(7, 5), l.slot(s).written, "an older one of the same stream says nothing new")
-	require.ElementsMatch(t, []messages.Ticket{at(1, 3), at(7, 6)}, readsOf(&l, s), "the read comes after the write")
+	require.ElementsMatch(t, []messages.Ticket{at(1, 3), at(7, 6)}, readsOf(&l, s),
+		"the read comes after the write")
 	l.markWrite(s, at(7, 8))
 	require.Equal(t, at(7, 8), l.slot(s).written)
-	require.Equal(t, []messages.Ticket{at(1, 3)}, readsOf(&l, s), "reads of other streams are unknown to the kernel")
+	require.Equal(t, []messages.Ticket{at(1, 3)}, readsOf(&l, s),
+		"reads of other streams are unknown to the kernel")
 	l.markWrite(s, at(8, 1))
 	require.Equal(t, at(8, 1), l.slot(s).written)
-	require.ElementsMatch(t, []messages.Ticket{at(1, 3), at(7, 8)}, readsOf(&l, s), "nor is it known whether the kernel waited for another stream's write")
+	require.ElementsMatch(t, []messages.Ticket{at(1, 3), at(7, 8)}, readsOf(&l, s),
+		"nor is it known whether the kernel waited for another stream's write")
 	require.True(t, l.slot(s).mixed)
 	l.write(s, at(1, 9))
 	require.False(t, l.slot(s).mixed, "a transfer waits for all of them")
@@ -110,17 +115,21 @@ func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
 	}
 	one, two := []messages.PageID{1, messages.NoPage}, []messages.PageID{messages.NoPage, 2}
 	require.Empty(t, ready(one, two))
-	require.Equal(t, []messages.Ticket{at(5, 1)}, ready(one, nil, protocol.Mark{Pages: one, Write: true, Ticket: at(5, 1)}))
+	require.Equal(t, []messages.Ticket{at(5, 1)}, ready(one, nil,
+		protocol.Mark{Pages: one, Write: true, Ticket: at(5, 1)}))
 	require.Empty(t, ready(nil, two), "another page")
-	require.Empty(t, ready(two, nil, protocol.Mark{Pages: two, Ticket: at(6, 2)}), "a read waits for no read")
+	require.Empty(t, ready(two, nil, protocol.Mark{Pages: two, Ticket: at(6, 2)}),
+		"a read waits for no read")
 	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))
-	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two, protocol.Mark{Pages: two, Write: true}), "a kernel without a ticket is over")
+	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two,
+		protocol.Mark{Pages: two, Write: true}), "a kernel without a ticket is over")
 	done = 1
 	require.Empty(t, ready(one, one))
 	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))
 	done = 2
 	require.Empty(t, ready(one, two))
-	require.Empty(t, o.ledger.pools[0].pending, "nothing is under way, so the next Ready looks at no page")
+	require.Empty(t, o.ledger.pools[0].pending,
+		"nothing is under way, so the next Ready looks at no page")
 }
 
 // TestLedgerForgetsWhatHasPassed: there are records for what is under way, and a
@@ -129,7 +138,8 @@ func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 	const pages = 10_000
 	done := uint64(0)
 	var l ledger
-	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}}, func(t messages.Ticket) bool { return t.Seq <= done })
+	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}},
+		func(t messages.Ticket) bool { return t.Seq <= done })
 	most := 0
 	for step := range uint64(2 * pages) {
 		l.begin()
@@ -209,5 +219,6 @@ func TestMarksOfPassedKernels(t *testing.T) {
 
 	m = marks(5)
 	m.Marks[1].Pages = []messages.PageID{8}
-	require.PanicsWithValue(t, "offloader: pool wfullh1: primary page 8 of 8", func() { o.Begin(m) }, "also of a kernel that has passed")
+	require.PanicsWithValue(t, "offloader: pool wfullh1: primary page 8 of 8", func() { o.Begin(m) },
+		"also of a kernel that has passed")
 }

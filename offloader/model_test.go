@@ -87,13 +87,15 @@ func TestLongRuns(t *testing.T) {
 	}
 }
 
-// TestCrowdedHostMemory plays Moves whose victims displace many contents each, of pieces that are often worth the same.
+// TestCrowdedHostMemory plays Moves whose victims displace many contents each, of pieces that are
+// often worth the same.
 func TestCrowdedHostMemory(t *testing.T) {
 	choices := 0
 	for seed := range uint64(16) {
 		cfg := worldConfig()
 		for i := range cfg.Pools {
-			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Policy = 40, 14, policyOf(seed%4 > 0)
+			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Policy = 40, 14,
+				policyOf(seed%4 > 0)
 		}
 		if seed%3 == 0 {
 			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}

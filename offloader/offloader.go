@@ -257,12 +257,14 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		k := &kept[i]
 		// Two owners of one page, or two pages of one block, contradict each other.
 		if h.pages[k.Page].state != free || h.find(k.Block) != messages.NoPage {
-			panic(fmt.Sprintf("offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
+			panic(fmt.Sprintf(
+				"offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
 		h.setBlock(k.Page, k.Block)
 		h.setTenant(k.Page, sole, k.Tenant)
-		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority, Useless: k.Useless}, nil)
+		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority,
+			Useless: k.Useless}, nil)
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)
 	}

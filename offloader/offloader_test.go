@@ -21,7 +21,9 @@ func carry(o *Offloader, seq *uint64) {
 }
 
 // serve runs one Move of one pool.
-func serve(o *Offloader, stamp uint64, pm protocol.PoolMove, effects ...protocol.Effect) *protocol.Move {
+func serve(
+	o *Offloader, stamp uint64, pm protocol.PoolMove, effects ...protocol.Effect,
+) *protocol.Move {
 	m := &protocol.Move{Stamp: stamp, Effects: effects, Pools: []protocol.PoolMove{pm}}
 	o.Begin(m)
 	seq := stamp * 100
@@ -46,7 +48,8 @@ func filled(cfg Config, n int) *Offloader {
 // account of the first, the contents that come back are on that of the second.
 func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Layers: 1, KVHeads: 1, HeadDim: 4,
+		ElemBytes: 1, TokensPerBlock: 4,
 	}}, Quotas: []windows.Quota{windows.NoQuota / 2, windows.NoQuota / 2}})
 	victim := victimOf(0)
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victim}})
@@ -58,7 +61,8 @@ func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	require.False(t, m.Pools[0].Outcomes[0].Copied, "the clean copy serves")
 	order := o.hosts[0].order
 	require.Equal(t, []int{0, 1}, []int{order.Account(0).Cached, order.Account(1).Cached})
-	require.Equal(t, protocol.Tenant(1), o.hosts[0].order.Page(int32(m.Pools[0].Outcomes[0].Host)).Tenant)
+	require.Equal(t, protocol.Tenant(1),
+		o.hosts[0].order.Page(int32(m.Pools[0].Outcomes[0].Host)).Tenant)
 }
 
 func TestPanicsStateTheFacts(t *testing.T) {
@@ -89,16 +93,20 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			serve(o, 2, protocol.PoolMove{Victims: []protocol.Victim{{Page: 5, Block: 1}}})
 		}, "offloader: pool wfullh1: victim page 5 caches block 1, whose only contents are host page 1"},
 		"copy from the wrong page": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnHost(1), Block: 0, Tokens: 1}}})
+			serve(o, 2,
+				protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnHost(1), Block: 0, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy of block 0 from host page 1, which is on page 0"},
 		"copy without a source": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.Nowhere, To: 3, Tokens: 1}}})
+			serve(o, 2,
+				protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.Nowhere, To: 3, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy to page 3 without a source"},
 		"copy of too much": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnDevice(1), To: 3, Tokens: 5}}})
+			serve(o, 2,
+				protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnDevice(1), To: 3, Tokens: 5}}})
 		}, "offloader: pool wfullh1: copy of 5 tokens to page 3"},
 		"effect of another": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{}, protocol.Effect{Kind: protocol.Attach, Blocks: []protocol.BlockID{1}})
+			serve(o, 2, protocol.PoolMove{}, protocol.Effect{Kind: protocol.Attach,
+				Blocks: []protocol.BlockID{1}})
 		}, "offloader: pool wfullh1: effect 0 is not of host memory"},
 		"order of calls": {func(o *Offloader) { o.Finish() },
 			"offloader: Finish while idle, which wants planned"},
@@ -131,7 +139,8 @@ func TestPanicsStateTheFacts(t *testing.T) {
 func TestNewRefusesImpossibleGeometry(t *testing.T) {
 	cfg := smallConfig()
 	cfg.Pools[0].PageBytes = 63
-	require.PanicsWithValue(t, "offloader: pool wfullh1: a page of 63 bytes does not hold 64", func() { New(cfg) })
+	require.PanicsWithValue(t, "offloader: pool wfullh1: a page of 63 bytes does not hold 64",
+		func() { New(cfg) })
 	cfg = smallConfig()
 	cfg.SkipWait = "tea"
 	require.PanicsWithValue(t, `offloader: there is no wait "tea"`, func() { New(cfg) })
@@ -142,7 +151,8 @@ func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
 	cfg.Pools[0].HostPages = 0
 	o := New(cfg)
 	m := serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{{Page: 1, Block: 1, Priority: 100}}})
-	require.Equal(t, []protocol.Outcome{{Host: messages.NoPage, Displaced: protocol.NoBlock}}, m.Pools[0].Outcomes)
+	require.Equal(t, []protocol.Outcome{{Host: messages.NoPage, Displaced: protocol.NoBlock}},
+		m.Pools[0].Outcomes)
 	require.Equal(t, []inspect.TierPages{{}}, m.Counts)
 }
 
@@ -158,7 +168,8 @@ func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	require.Equal(t, inspect.TierPages{Total: 4, Cached: 3, Free: 1}, old.Counts(0))
 	var pm protocol.PoolMove
 	for i := range 4 {
-		pm.Victims = append(pm.Victims, protocol.Victim{Page: messages.PageID(i), Block: protocol.BlockID(10 + i), Priority: 90, Use: 9})
+		pm.Victims = append(pm.Victims, protocol.Victim{Page: messages.PageID(i),
+			Block: protocol.BlockID(10 + i), Priority: 90, Use: 9})
 	}
 	pm.Victims[3].Priority = 50
 	m := serve(o, 2, pm)
@@ -166,7 +177,8 @@ func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	for _, out := range m.Pools[0].Outcomes {
 		displaced = append(displaced, out.Displaced)
 	}
-	require.Equal(t, []protocol.BlockID{protocol.NoBlock, protocol.NoBlock, 0, protocol.NoBlock}, displaced)
+	require.Equal(t, []protocol.BlockID{protocol.NoBlock, protocol.NoBlock, 0, protocol.NoBlock},
+		displaced)
 	require.Equal(t, messages.NoPage, m.Pools[0].Outcomes[3].Host, "the pinned page is no victim")
 }
 
@@ -185,7 +197,8 @@ func TestReusedRecordsKeepNoOldResults(t *testing.T) {
 		Onboards: []protocol.Onboard{{Block: 0, To: 4, Failed: true}},
 		Copies:   []protocol.PageCopy{{From: protocol.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
 		Outcomes: make([]protocol.Outcome, 5),
-	}}, Counts: make([]inspect.TierPages, 3), Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
+	}}, Counts: make([]inspect.TierPages, 3),
+		Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
 	o.Begin(m)
 	var seq uint64
 	carry(o, &seq)
@@ -219,7 +232,8 @@ func TestNothingWorks(t *testing.T) {
 	require.Equal(t, 4, calls, "the copy from page 5 was not tried")
 	pm := &m.Pools[0]
 	require.True(t, pm.Outcomes[0].Failed)
-	require.True(t, pm.Onboards[0].Failed && pm.Onboards[1].Failed && pm.Copies[0].Failed && pm.Copies[1].Failed)
+	require.True(t, pm.Onboards[0].Failed && pm.Onboards[1].Failed && pm.Copies[0].Failed &&
+		pm.Copies[1].Failed)
 	require.Equal(t, before, o.String(), "nothing has changed")
 }
 
@@ -229,18 +243,26 @@ func TestCheckSeesDamage(t *testing.T) {
 		harm func(o *Offloader)
 		want string
 	}{
-		"block":     {func(o *Offloader) { o.hosts[0].byBlock[1] = 0 }, "block 1 is on host page 0, which holds block 0"},
-		"lost":      {func(o *Offloader) { o.hosts[0].byBlock[1] = messages.NoPage }, "host page 1 holds block 1, which is on page -1"},
-		"free":      {func(o *Offloader) { o.hosts[0].pages[0].state = free }, "host page 0 is free and holds block 0"},
+		"block": {func(o *Offloader) { o.hosts[0].byBlock[1] = 0 },
+			"block 1 is on host page 0, which holds block 0"},
+		"lost": {func(o *Offloader) { o.hosts[0].byBlock[1] = messages.NoPage },
+			"host page 1 holds block 1, which is on page -1"},
+		"free": {func(o *Offloader) { o.hosts[0].pages[0].state = free },
+			"host page 0 is free and holds block 0"},
 		"ring":      {func(o *Offloader) { o.hosts[0].idle[3] = 2 }, "host page 2 in the ring is sole"},
 		"ring size": {func(o *Offloader) { o.hosts[0].size = 0 }, "0 pages in the ring, 1 free"},
-		"pins":      {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 }, "host page 1 is sole with 1 pins, and may be displaced"},
-		"negative":  {func(o *Offloader) { o.hosts[0].pages[1].pins = -1 }, "host page 1 is sole and has -1 pins"},
-		"order":     {func(o *Offloader) { o.hosts[0].order.Remove(2) }, "host page 2 is sole with 0 pins, and may be displaced: false"},
-		"ahead":     {func(o *Offloader) { o.hosts[0].pages[2].at = 0 }, "host page 2 is sole at index 0"},
-		"counts":    {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
-		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true }, "host page 0 is protected outside a Move"},
-		"plan":      {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
+		"pins": {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 },
+			"host page 1 is sole with 1 pins, and may be displaced"},
+		"negative": {func(o *Offloader) { o.hosts[0].pages[1].pins = -1 },
+			"host page 1 is sole and has -1 pins"},
+		"order": {func(o *Offloader) { o.hosts[0].order.Remove(2) },
+			"host page 2 is sole with 0 pins, and may be displaced: false"},
+		"ahead": {func(o *Offloader) { o.hosts[0].pages[2].at = 0 },
+			"host page 2 is sole at index 0"},
+		"counts": {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
+		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true },
+			"host page 0 is protected outside a Move"},
+		"plan": {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = []messages.Ticket{at(1, 1), at(1, 2)}
 		}, "primary page 1: stream 1 reads twice"},
@@ -257,7 +279,8 @@ func TestCheckSeesDamage(t *testing.T) {
 
 // A partial copy moves the leading tokens of every run, and nothing else.
 func TestPiecesCoverTheTokens(t *testing.T) {
-	c := PoolConfig{Name: "p", PageBytes: 3*2*2*8*5*2 + 7, Layers: 3, KVHeads: 2, HeadDim: 5, ElemBytes: 2, TokensPerBlock: 8}
+	c := PoolConfig{Name: "p", PageBytes: 3*2*2*8*5*2 + 7, Layers: 3, KVHeads: 2, HeadDim: 5,
+		ElemBytes: 2, TokensPerBlock: 8}
 	s := newShape(c)
 	for n := int32(1); n <= 8; n++ {
 		page := make([]byte, c.PageBytes)
@@ -280,7 +303,8 @@ func TestPiecesCoverTheTokens(t *testing.T) {
 							if token < int(n) {
 								want = 1
 							}
-							require.Equal(t, want, page[offset+b], "%d tokens, layer %d kv %d head %d token %d", n, layer, kv, head, token)
+							require.Equal(t, want, page[offset+b], "%d tokens, layer %d kv %d head %d token %d", n,
+								layer, kv, head, token)
 						}
 					}
 				}

@@ -39,7 +39,8 @@ type oracle struct {
 	now      int64
 }
 
-// ranking is a policy of which nothing matters but that values change with time. nil: all are worth the same.
+// ranking is a policy of which nothing matters but that values change with time. nil: all are worth
+// the same.
 type ranking struct{ now int64 }
 
 func (r *ranking) Now() int64 { return r.now }
@@ -56,7 +57,8 @@ func (r *ranking) Rank(features protocol.Features, last int64, _ int32) int32 {
 	return int32((features.Wait + r.now - last) % 7)
 }
 
-// awaited is the least features of contents that a request waits for. Those of a later wait are greater.
+// awaited is the least features of contents that a request waits for. Those of a later wait are
+// greater.
 const awaited = 100
 
 func (r *ranking) Await(protocol.Features) protocol.Features {
@@ -113,7 +115,9 @@ func (r *oracle) soles() []protocol.BlockID {
 }
 
 // evict decides about one victim by the text of the rule.
-func (r *oracle) evict(v protocol.Victim, e *protocol.EvictedPiece) (kept, copied bool, displaced protocol.BlockID) {
+func (r *oracle) evict(
+	v protocol.Victim, e *protocol.EvictedPiece,
+) (kept, copied bool, displaced protocol.BlockID) {
 	displaced = protocol.NoBlock
 	own := r.find(v.Block)
 	features, last := protocol.Features{}, int64(v.Use.Moment())
@@ -125,7 +129,8 @@ func (r *oracle) evict(v protocol.Victim, e *protocol.EvictedPiece) (kept, copie
 		return false, false, displaced
 	}
 	if own != nil {
-		own.clean, own.priority, own.use, own.depth, own.tenant = false, v.Priority, v.Use, v.Depth, v.Tenant
+		own.clean, own.priority, own.use, own.depth, own.tenant = false, v.Priority, v.Use, v.Depth,
+			v.Tenant
 		own.features, own.last = features, last
 		return true, false, displaced
 	}
@@ -139,7 +144,8 @@ func (r *oracle) evict(v protocol.Victim, e *protocol.EvictedPiece) (kept, copie
 		}
 		r.remove(worst.block)
 	}
-	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth, tenant: v.Tenant, features: features, last: last})
+	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth,
+		tenant: v.Tenant, features: features, last: last})
 	return true, true, displaced
 }
 
@@ -157,14 +163,16 @@ func (r *oracle) room(v protocol.Victim) *held {
 		return cmp.Or(r.copy(mine), r.sole(mine, v.Priority))
 	}
 	over := func(e *held) bool { return r.pages(e.tenant) > r.quotas[e.tenant].Pages(r.total) }
-	return cmp.Or(r.copy(over), r.copy(all), r.sole(over, messages.MaxPriority), r.sole(all, v.Priority))
+	return cmp.Or(r.copy(over), r.copy(all), r.sole(over, messages.MaxPriority),
+		r.sole(all, v.Priority))
 }
 
 // copy finds the oldest clean copy of some.
 func (r *oracle) copy(of func(*held) bool) *held {
 	var worst *held
 	for _, e := range r.list {
-		if e.clean && of(e) && (worst == nil || e.stamp < worst.stamp || e.stamp == worst.stamp && e.depth > worst.depth) {
+		if e.clean && of(e) && (worst == nil || e.stamp < worst.stamp ||
+			e.stamp == worst.stamp && e.depth > worst.depth) {
 			worst = e
 		}
 	}
@@ -191,7 +199,8 @@ func (r *oracle) before(e, o *held) bool {
 	}
 	if r.forecast {
 		return cmp.Or(
-			cmp.Compare(r.ranking.Rank(e.features, e.last, 0), r.ranking.Rank(o.features, o.last, 0)), cmp.Compare(e.last, o.last),
+			cmp.Compare(r.ranking.Rank(e.features, e.last, 0), r.ranking.Rank(o.features, o.last, 0)),
+			cmp.Compare(e.last, o.last),
 			cmp.Compare(o.depth, e.depth), cmp.Compare(e.block, o.block),
 		) < 0
 	}

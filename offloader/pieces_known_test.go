@@ -11,16 +11,20 @@ import (
 	"github.com/kvactor/kvactor/pool/evict"
 )
 
-// These tests hold what is known of pages through pins, waits and changes of priority, and that Check sees where it is not.
+// These tests hold what is known of pages through pins, waits and changes of priority, and that
+// Check sees where it is not.
 
-// knownPool is a pool with a page for each of some features, the deepest first, all used at 7, and two free pages.
+// knownPool is a pool with a page for each of some features, the deepest first, all used at 7, and
+// two free pages.
 func knownPool(features ...uint64) *hostPool {
 	h := &hostPool{}
 	h.init(PoolConfig{Name: "known", HostPages: len(features) + 2, Policy: evict.Forecast}, nil)
 	h.order.Policy().RankBy(byFeatures{})
 	for i, f := range features {
-		v := protocol.Victim{Block: protocol.BlockID(i), Depth: int32(len(features) - i), Priority: messages.DefaultPriority}
-		h.decideOutcome(&v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: 7}}, 0)
+		v := protocol.Victim{Block: protocol.BlockID(i), Depth: int32(len(features) - i),
+			Priority: messages.DefaultPriority}
+		h.decideOutcome(&v,
+			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: 7}}, 0)
 	}
 	return h
 }
@@ -61,7 +65,8 @@ func waitsFor(blocks ...protocol.BlockID) *protocol.PoolMove {
 	return &protocol.PoolMove{Ranking: addsHundred{}, Awaited: blocks}
 }
 
-// TestWaitLeavesPinnedPages: a wait changes what is known of the pages that it is for, and of no other page of their piece.
+// TestWaitLeavesPinnedPages: a wait changes what is known of the pages that it is for, and of no
+// other page of their piece.
 func TestWaitLeavesPinnedPages(t *testing.T) {
 	t.Run("for a pinned page", func(t *testing.T) {
 		h := knownPool(5, 5, 5)
@@ -94,10 +99,12 @@ func TestWaitLeavesPinnedPages(t *testing.T) {
 	})
 }
 
-// TestPriorityKeepsWhatIsKnown: pages of a piece whose priority changes are of another piece, of which the same is known.
+// TestPriorityKeepsWhatIsKnown: pages of a piece whose priority changes are of another piece, of
+// which the same is known.
 func TestPriorityKeepsWhatIsKnown(t *testing.T) {
 	h := knownPool(5, 5, 5, 5)
-	h.decideOutcome(&protocol.Victim{Block: 9, Priority: 80}, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 8}}, 0)
+	h.decideOutcome(&protocol.Victim{Block: 9, Priority: 80},
+		[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 8}}, 0)
 	for b := range protocol.BlockID(3) {
 		h.reprioritize(b, 80)
 		h.mustCheck(t)
@@ -111,7 +118,8 @@ func TestPriorityKeepsWhatIsKnown(t *testing.T) {
 // TestAdoptedPagesHavePieces: after a failure the order of contents is that of their use.
 func TestAdoptedPagesHavePieces(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "adopted", HostPages: 4, DevicePages: 4, PageBytes: 64, Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 2, TokensPerBlock: 4, Policy: evict.Forecast,
+		Name: "adopted", HostPages: 4, DevicePages: 4, PageBytes: 64, Layers: 1, KVHeads: 1, HeadDim: 4,
+		ElemBytes: 2, TokensPerBlock: 4, Policy: evict.Forecast,
 	}}})
 	o.Adopt(0, []protocol.KeptPage{
 		{Page: 3, Block: 5, Use: 20, Priority: messages.DefaultPriority, Depth: 1},

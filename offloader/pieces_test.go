@@ -29,14 +29,15 @@ func manyPieces(features []uint64) *hostPool {
 		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority}
 		p := h.takeFree()
 		h.setBlock(p, v.Block)
-		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(i)}})
+		h.setFacts(p, &v,
+			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(i)}})
 	}
 	h.order.Policy().RankBy(byFeatures{})
 	return h
 }
 
-// TestEveryPieceIsCompared: among more pieces than a choice compares, the least valuable one is found once the choices have
-// gone round all of them, and the next ones after it.
+// TestEveryPieceIsCompared: among more pieces than a choice compares, the least valuable one is
+// found once the choices have gone round all of them, and the next ones after it.
 func TestEveryPieceIsCompared(t *testing.T) {
 	const n = 3000
 	var features []uint64
@@ -59,7 +60,8 @@ func TestEveryPieceIsCompared(t *testing.T) {
 	require.NoError(t, h.order.Check())
 }
 
-// TestNewPiecesAreCompared: the next choice finds a piece of no value that has just come, however many others there are.
+// TestNewPiecesAreCompared: the next choice finds a piece of no value that has just come, however
+// many others there are.
 func TestNewPiecesAreCompared(t *testing.T) {
 	features := make([]uint64, 200)
 	for i := range features {
@@ -72,11 +74,13 @@ func TestNewPiecesAreCompared(t *testing.T) {
 	h.freePage(150) // of a piece that is not in the front
 	p := h.takeFree()
 	h.setBlock(p, 200)
-	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority}, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 500}})
+	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority},
+		[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 500}})
 	assert.Equal(t, p, messages.PageID(h.order.First()))
 }
 
-// TestFrontHasNoPieceTwice: a piece whose turn comes while it is in the front takes no second place there.
+// TestFrontHasNoPieceTwice: a piece whose turn comes while it is in the front takes no second place
+// there.
 func TestFrontHasNoPieceTwice(t *testing.T) {
 	h := manyPieces(make([]uint64, 20))
 	for range 30 {
@@ -85,22 +89,27 @@ func TestFrontHasNoPieceTwice(t *testing.T) {
 	}
 }
 
-// TestTenantsArePickedByValue: of the first pieces of several tenants the one of least value is displaced, though
-// another one was used before it.
+// TestTenantsArePickedByValue: of the first pieces of several tenants the one of least value is
+// displaced, though another one was used before it.
 func TestTenantsArePickedByValue(t *testing.T) {
 	h := &hostPool{}
-	h.init(PoolConfig{Name: "tenants", HostPages: 4, Policy: evict.Forecast}, []windows.Quota{windows.NoQuota, windows.NoQuota / 2})
+	h.init(PoolConfig{Name: "tenants", HostPages: 4, Policy: evict.Forecast},
+		[]windows.Quota{windows.NoQuota, windows.NoQuota / 2})
 	for i, features := range []uint64{7, 2} {
-		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority, Tenant: protocol.Tenant(i), Use: protocol.Use(10 * i)}
+		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority,
+			Tenant: protocol.Tenant(i), Use: protocol.Use(10 * i)}
 		p := h.takeFree()
 		h.setBlock(p, v.Block)
-		h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(features)}, Last: int64(i)}})
+		h.setFacts(p, &v,
+			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(features)},
+				Last: int64(i)}})
 	}
 	h.order.Policy().RankBy(byFeatures{})
 	assert.Equal(t, messages.PageID(1), messages.PageID(h.order.First()))
 }
 
-// pieces draws what the policy of a device pool knows of the victims, of some of which it knows nothing.
+// pieces draws what the policy of a device pool knows of the victims, of some of which it knows
+// nothing.
 func (w *world) pieces(pool messages.PoolID) {
 	pm := &w.move.Pools[pool]
 	if w.cfg.Pools[pool].Policy != evict.Forecast || w.chance(4) {
@@ -122,7 +131,8 @@ func (w *world) pieces(pool messages.PoolID) {
 		if w.crowded {
 			last -= last % 16 // more pieces are worth the same
 		}
-		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end, Features: protocol.Features{Wait: int64(uint64(w.pick(3)))}, Last: last})
+		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end,
+			Features: protocol.Features{Wait: int64(uint64(w.pick(3)))}, Last: last})
 	}
 }
 
@@ -151,17 +161,21 @@ type byDepth struct{ byFeatures }
 func (byDepth) ByDepth() bool                                        { return true }
 func (byDepth) Rank(_ protocol.Features, _ int64, depth int32) int32 { return depth }
 
-// TestDepthsAreRanked: a ranking that asks for it is given the depth of the page that a piece would lose.
+// TestDepthsAreRanked: a ranking that asks for it is given the depth of the page that a piece would
+// lose.
 func TestDepthsAreRanked(t *testing.T) {
 	h := &hostPool{}
 	h.init(PoolConfig{Name: "depths", HostPages: 5, Policy: evict.Forecast}, nil)
 	h.order.Policy().RankBy(byDepth{})
 	for block, depths := range [][]int32{{9, 1}, {3, 2}, {5}} {
 		for k, depth := range depths {
-			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority, Depth: depth}
+			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority,
+				Depth: depth}
 			p := h.takeFree()
 			h.setBlock(p, v.Block)
-			h.setFacts(p, &v, []protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(uint64(block))}, Last: 7}})
+			h.setFacts(p, &v,
+				[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(uint64(block))},
+					Last: 7}})
 		}
 	}
 	var got []int32

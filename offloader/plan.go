@@ -88,7 +88,8 @@ func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy,
 		c := &copies[i]
 		if c.Zero {
 			to := Slot{pool, messages.Primary, c.To}
-			o.items = append(o.items, item{kind: copying, lane: Duplicate, pool: pool, index: int32(i), zero: true, src: to, dst: to})
+			o.items = append(o.items, item{kind: copying, lane: Duplicate, pool: pool, index: int32(i),
+				zero: true, src: to, dst: to})
 			continue
 		}
 		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {

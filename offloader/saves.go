@@ -48,7 +48,9 @@ func (o *Offloader) PlanSaves(stamp uint64, list []Save) {
 // saveDisplaced notes contents that victim i has displaced. If they are those of an
 // earlier victim of the Move, whose copy has not been submitted, they are saved from the
 // device page; else the caller reads the host page before it submits anything.
-func (o *Offloader) saveDisplaced(pool messages.PoolID, pm *protocol.PoolMove, i int, out *protocol.Outcome) {
+func (o *Offloader) saveDisplaced(
+	pool messages.PoolID, pm *protocol.PoolMove, i int, out *protocol.Outcome,
+) {
 	for j := range pm.Victims[:i] {
 		if pm.Victims[j].Block != out.Displaced || !pm.Outcomes[j].Copied {
 			continue
@@ -65,7 +67,8 @@ func (o *Offloader) saveDisplaced(pool messages.PoolID, pm *protocol.PoolMove, i
 		o.saves = append(o.saves, Save{Pool: pool, Block: out.Displaced, From: from, To: to})
 		return
 	}
-	o.evicted = append(o.evicted, Displaced{pool, out.Displaced, o.hosts[pool].displaced.page, o.hosts[pool].displaced.priority})
+	o.evicted = append(o.evicted, Displaced{pool, out.Displaced, o.hosts[pool].displaced.page,
+		o.hosts[pool].displaced.priority})
 }
 
 // Evicted is what the Move that Begin has started displaces and that is to be saved:
@@ -87,7 +90,9 @@ func (o *Offloader) Written(pool messages.PoolID, page messages.PageID) messages
 }
 
 // Accesses appends what must have passed before a host page is written to by the CPU.
-func (o *Offloader) Accesses(list []messages.Ticket, pool messages.PoolID, page messages.PageID) []messages.Ticket {
+func (o *Offloader) Accesses(
+	list []messages.Ticket, pool messages.PoolID, page messages.PageID,
+) []messages.Ticket {
 	r := o.ledger.look(Slot{pool, messages.Secondary, page})
 	list = protocol.AddTicket(list, r.written)
 	for _, t := range r.reads {
@@ -119,7 +124,8 @@ func (o *Offloader) Room(m *protocol.HostRoom) {
 		m.Pages[p] = h.loadable(m.Priority, m.Tenant)
 		for _, b := range m.Blocks[p] {
 			page := h.find(b)
-			m.Displaceable[p] = append(m.Displaceable[p], page != messages.NoPage && !h.order.Divided() && h.gives(page, m.Priority))
+			m.Displaceable[p] = append(m.Displaceable[p], page != messages.NoPage && !h.order.Divided() &&
+				h.gives(page, m.Priority))
 		}
 	}
 }
@@ -141,7 +147,8 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 				o.hosts[p].name, m.Counts[p], n))
 		}
 	}
-	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)), make([][]protocol.BlockID, len(o.hosts))
+	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)),
+		make([][]protocol.BlockID, len(o.hosts))
 	for p := range o.hosts {
 		displaced = o.hosts[p].load(messages.PoolID(p), m, displaced)
 	}
@@ -169,11 +176,14 @@ func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
 
 // gives tells whether a page has contents that those of a priority may displace.
 func (h *hostPool) gives(p messages.PageID, priority messages.Priority) bool {
-	return h.pages[p].state == sole && h.order.Waits(int32(p)) && h.order.Page(int32(p)).Priority <= priority
+	return h.pages[p].state == sole && h.order.Waits(int32(p)) &&
+		h.order.Page(int32(p)).Priority <= priority
 }
 
 // load takes the pages of one pool.
-func (h *hostPool) load(pool messages.PoolID, m *protocol.LoadPages, displaced []Displaced) []Displaced {
+func (h *hostPool) load(
+	pool messages.PoolID, m *protocol.LoadPages, displaced []Displaced,
+) []Displaced {
 	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
 	for range m.Counts[pool] {
 		block, ok := h.makeRoom(&v)
@@ -196,7 +206,8 @@ func (h *hostPool) load(pool messages.PoolID, m *protocol.LoadPages, displaced [
 func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 	p := e.Pages[i]
 	if h.pages[p].state != loading || h.find(b) != messages.NoPage {
-		panic(fmt.Sprintf("offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d",
+		panic(fmt.Sprintf(
+			"offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d",
 			h.name, b, p, h.stateOf(p), h.find(b)))
 	}
 	h.setBlock(p, b)

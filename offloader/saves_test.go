@@ -25,7 +25,8 @@ func openStoreOffloader(policy string) *offloader.Offloader {
 func offload(o *offloader.Offloader, priorities ...messages.Priority) {
 	m := &protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1)}
 	for i, p := range priorities {
-		m.Pools[0].Victims = append(m.Pools[0].Victims, protocol.Victim{Page: messages.PageID(i), Block: protocol.BlockID(i), Priority: p, Use: protocol.Use(i)})
+		m.Pools[0].Victims = append(m.Pools[0].Victims, protocol.Victim{Page: messages.PageID(i),
+			Block: protocol.BlockID(i), Priority: p, Use: protocol.Use(i)})
 	}
 	o.Begin(m)
 	finish(o)
@@ -68,8 +69,10 @@ func TestRefusedSave(t *testing.T) {
 // Contents from a store take free pages, then what is no dearer than they are, and
 // nothing of what they belong to.
 func TestLoad(t *testing.T) {
-	load := func(o *offloader.Offloader, n int, keep ...protocol.BlockID) (*protocol.LoadPages, []offloader.Displaced) {
-		m := &protocol.LoadPages{Keep: [][]protocol.BlockID{keep}, Counts: []int{n}, Priority: messages.DefaultPriority}
+	load := func(o *offloader.Offloader, n int, keep ...protocol.BlockID) (*protocol.LoadPages,
+		[]offloader.Displaced) {
+		m := &protocol.LoadPages{Keep: [][]protocol.BlockID{keep}, Counts: []int{n},
+			Priority: messages.DefaultPriority}
 		displaced := o.Load(m)
 		require.NoError(t, o.Check())
 		return m, displaced
@@ -99,10 +102,13 @@ func TestLoad(t *testing.T) {
 	attachThenDisplace(t, o, m)
 }
 
-// attachThenDisplace names the blocks of loaded pages, as the tree does. From then on they are host contents like others.
+// attachThenDisplace names the blocks of loaded pages, as the tree does. From then on they are host
+// contents like others.
 func attachThenDisplace(t *testing.T, o *offloader.Offloader, m *protocol.LoadPages) {
-	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0], Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
-	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
+	attach := protocol.Effect{Kind: protocol.HostAttach, Pages: m.Pages[0],
+		Blocks: []protocol.BlockID{6, 7}, Depth: 2, Priority: messages.DefaultPriority}
+	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach},
+		Pools: make([]protocol.PoolMove, 1)})
 	finish(o)
 	require.NoError(t, o.Check())
 	assert.Equal(t, inspect.TierPages{Total: 3, Cached: 3}, o.Counts(0))
@@ -110,11 +116,13 @@ func attachThenDisplace(t *testing.T, o *offloader.Offloader, m *protocol.LoadPa
 	assert.NoError(t, o.Check())
 }
 
-// TestLoadWithForecast: of contents from a store nothing is known that predicts their next use. They are displaced in order all the same.
+// TestLoadWithForecast: of contents from a store nothing is known that predicts their next use.
+// They are displaced in order all the same.
 func TestLoadWithForecast(t *testing.T) {
 	o := openStoreOffloader("forecast")
 	offload(o, 20, 80)
-	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2}, Priority: messages.DefaultPriority}
+	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2},
+		Priority: messages.DefaultPriority}
 	o.Load(m)
 	require.NoError(t, o.Check())
 	attachThenDisplace(t, o, m)

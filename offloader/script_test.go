@@ -51,7 +51,8 @@ func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *script) open(d *datadriven.TestData) string {
-	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4}
+	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2,
+		TokensPerBlock: 4}
 	c.Policy = policyOf(d.HasArg("forecast"))
 	priority, slice := 35, 100
 	d.MaybeScanArgs(s.t, "device", &c.DevicePages)
@@ -123,7 +124,8 @@ func (f fields) ticket() messages.Ticket {
 func (f fields) victim() protocol.Victim {
 	return protocol.Victim{
 		Page: messages.PageID(f.num("page")), Block: protocol.BlockID(f.num("block")),
-		Depth: int32(f.num("depth")), Priority: messages.Priority(f.num("priority")), Use: protocol.Use(f.num("use")),
+		Depth: int32(f.num("depth")), Priority: messages.Priority(f.num("priority")),
+		Use: protocol.Use(f.num("use")),
 	}
 }
 
@@ -135,16 +137,20 @@ func (f fields) add(m *protocol.Move) {
 		pm.Victims = append(pm.Victims, f.victim())
 		if f.args["features"] != "" {
 			pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{
-				End: len(pm.Victims), Features: protocol.Features{Wait: int64(uint64(f.num("features")))}, Last: int64(f.num("last")),
+				End: len(pm.Victims), Features: protocol.Features{Wait: int64(uint64(f.num("features")))},
+				Last: int64(f.num("last")),
 			})
 		}
 	case "onboard":
-		on := protocol.Onboard{Block: protocol.BlockID(f.num("block")), To: messages.PageID(f.num("to")), Free: len(f.rest) > 0}
+		on := protocol.Onboard{Block: protocol.BlockID(f.num("block")), To: messages.PageID(f.num("to")),
+			Free: len(f.rest) > 0}
 		pm.Onboards = append(pm.Onboards, on)
 	case "copy":
-		c := protocol.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"), Block: protocol.NoBlock}
+		c := protocol.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"),
+			Block: protocol.NoBlock}
 		if f.args["host"] != "" {
-			c.From, c.Block = protocol.OnHost(messages.PageID(f.num("host"))), protocol.BlockID(f.num("block"))
+			c.From, c.Block = protocol.OnHost(messages.PageID(f.num("host"))),
+				protocol.BlockID(f.num("block"))
 		} else {
 			c.From = protocol.OnDevice(messages.PageID(f.num("device")))
 		}
@@ -152,7 +158,8 @@ func (f fields) add(m *protocol.Move) {
 	case "zero":
 		pm.Copies = append(pm.Copies, protocol.PageCopy{To: messages.PageID(f.num("to")), Zero: true})
 	case "mark":
-		m.Marks = append(m.Marks, protocol.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write", Ticket: f.ticket()})
+		m.Marks = append(m.Marks, protocol.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write",
+			Ticket: f.ticket()})
 	case "ready":
 		m.Queries = append(m.Queries, protocol.WaitQuery{
 			Read: [][]messages.PageID{f.pages("read")}, Write: [][]messages.PageID{f.pages("write")},
@@ -179,8 +186,9 @@ func (f fields) add(m *protocol.Move) {
 	}
 }
 
-// scriptRanking is a policy by which a piece is worth its features until 100 after its last use, and nothing from then on,
-// unless it is awaited: then it is worth 1,000 and the time at which the wait began.
+// scriptRanking is a policy by which a piece is worth its features until 100 after its last use,
+// and nothing from then on, unless it is awaited: then it is worth 1,000 and the time at which the
+// wait began.
 type scriptRanking struct{ now int64 }
 
 func (r scriptRanking) Now() int64 { return r.now }
@@ -226,7 +234,8 @@ func (s *script) ahead(d *datadriven.TestData) string {
 		candidates = append(candidates, f.victim())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp, &protocol.EvictionCandidates{Victims: candidates, Evictable: len(candidates)}))
+	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp,
+		&protocol.EvictionCandidates{Victims: candidates, Evictable: len(candidates)}))
 	s.run(d, &b)
 	s.o.Finish()
 	require.NoError(s.t, s.o.Check())
@@ -253,7 +262,8 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 			}
 			if c.Pages > 1 {
 				n := messages.PageID(c.Pages)
-				fmt.Fprintf(b, "  %s %d-%d -> %s %d-%d\n", c.Src.Tier, c.Src.Page, c.Src.Page+n-1, c.Dst.Tier, c.Dst.Page, c.Dst.Page+n-1)
+				fmt.Fprintf(b, "  %s %d-%d -> %s %d-%d\n", c.Src.Tier, c.Src.Page, c.Src.Page+n-1, c.Dst.Tier,
+					c.Dst.Page, c.Dst.Page+n-1)
 				continue
 			}
 			fmt.Fprintf(b, "  %s %d -> %s %d", c.Src.Tier, c.Src.Page, c.Dst.Tier, c.Dst.Page)

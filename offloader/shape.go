@@ -22,7 +22,8 @@ type shape struct {
 func newShape(c PoolConfig) shape {
 	s := shape{pageBytes: c.PageBytes, tokens: c.TokensPerBlock, regions: c.Regions}
 	if s.regions == nil {
-		s.regions = []windows.Region{{Runs: int64(c.Layers * 2 * c.KVHeads), TokenBytes: int64(c.HeadDim) * int64(c.ElemBytes)}}
+		s.regions = []windows.Region{{Runs: int64(c.Layers * 2 * c.KVHeads),
+			TokenBytes: int64(c.HeadDim) * int64(c.ElemBytes)}}
 	}
 	need := int64(0)
 	for _, r := range s.regions {
@@ -64,7 +65,8 @@ func (s *shape) cut(copies []Copy, it *item) []Copy {
 		stride := int64(s.tokens) * r.TokenBytes
 		for run := range r.Runs {
 			at := r.Offset + run*stride
-			copies = append(copies, Copy{Src: it.src, Dst: it.dst, SrcOffset: at, DstOffset: at, Bytes: piece})
+			copies = append(copies, Copy{Src: it.src, Dst: it.dst, SrcOffset: at, DstOffset: at,
+				Bytes: piece})
 		}
 	}
 	return copies

@@ -12,7 +12,8 @@ import (
 
 // victimOf is the victim of one device page, which caches the block of its number.
 func victimOf(page int) protocol.Victim {
-	return protocol.Victim{Page: messages.PageID(page), Block: protocol.BlockID(page), Depth: int32(page), Priority: 35, Use: protocol.Use(page + 1)}
+	return protocol.Victim{Page: messages.PageID(page), Block: protocol.BlockID(page),
+		Depth: int32(page), Priority: 35, Use: protocol.Use(page + 1)}
 }
 
 // With host memory full, pages near eviction are copied to spare pages. When one
@@ -42,7 +43,8 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.Equal(t, 0, ahead(3, 2, 3, 4), "all copies are still near eviction")
 
 	m := serve(o, 4, protocol.PoolMove{Victims: []protocol.Victim{victimOf(2)}})
-	require.Equal(t, protocol.Outcome{Host: o.hosts[0].find(2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
+	require.Equal(t, protocol.Outcome{Host: o.hosts[0].find(2), Displaced: 0, Dirty: true,
+		Waits: true}, m.Pools[0].Outcomes[0])
 	require.Equal(t, full, o.Counts(0))
 	require.Equal(t, 1, ahead(5, 3, 4, 5), "the page of what was displaced is spare now")
 	require.Equal(t, 2, ahead(6, 5, 6, 7), "copies that are no longer near eviction make place")
@@ -52,7 +54,8 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	low := victimOf(5)
 	low.Priority = 0
 	m = serve(o, 7, protocol.PoolMove{Victims: []protocol.Victim{low}})
-	require.Equal(t, protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}, m.Pools[0].Outcomes[0])
+	require.Equal(t, protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock},
+		m.Pools[0].Outcomes[0])
 	require.NoError(t, o.Check())
 }
 
@@ -60,10 +63,11 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 // stale, not even the like of theirs, and not while they are written.
 func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	passed := uint64(0)
-	o := New(Config{Ahead: true, Passed: func(t messages.Ticket) bool { return t.Seq <= passed }, Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
-		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
-	}}})
+	o := New(Config{Ahead: true, Passed: func(t messages.Ticket) bool { return t.Seq <= passed },
+		Pools: []PoolConfig{{
+			Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
+			Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+		}}})
 	o.Begin(&protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{{
 		Pages: []messages.PageID{3}, Write: true, Ticket: messages.Ticket{Stream: 9, Seq: 5},
 	}}})
@@ -81,13 +85,16 @@ func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	}
 	require.Equal(t, 1, ahead(2, 0, 3, 2), "page 3 is being written")
 	passed = 5
-	require.Equal(t, 2, ahead(3, 1, 0, 3, 4), "page 0 is near eviction, page 3 is there, for page 4 there is no room")
+	require.Equal(t, 2, ahead(3, 1, 0, 3, 4),
+		"page 0 is near eviction, page 3 is there, for page 4 there is no room")
 	require.Equal(t, 0, ahead(4, 0, 4, 5))
-	require.Equal(t, 2, ahead(5, 2, 4, 5, 6), "those near eviction take the place of copies that are not")
+	require.Equal(t, 2, ahead(5, 2, 4, 5, 6),
+		"those near eviction take the place of copies that are not")
 
 	// Whoever takes a page waits for a copy that is under way.
 	evict := func(stamp uint64, page int) protocol.Outcome {
-		return serve(o, stamp, protocol.PoolMove{Victims: []protocol.Victim{victimOf(page)}}).Pools[0].Outcomes[0]
+		return serve(o, stamp,
+			protocol.PoolMove{Victims: []protocol.Victim{victimOf(page)}}).Pools[0].Outcomes[0]
 	}
 	out := evict(6, 4)
 	require.True(t, out.Dirty && out.Waits && !out.Copied, "%+v", out)

@@ -188,7 +188,8 @@ func (o *Offloader) collect() {
 		it := &o.items[o.resume]
 		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
 		size := o.shapes[it.pool].bytes(it.tokens)
-		if it.lane != lane || src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo || dst.readBatch == o.batchNo {
+		if it.lane != lane || src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo ||
+			dst.readBatch == o.batchNo {
 			return
 		}
 		if bytes > 0 && bytes+size > o.cfg.SliceBytes {

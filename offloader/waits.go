@@ -86,7 +86,9 @@ func (o *Offloader) wait(it *item, src, dst *record) {
 // the waiting stream itself.
 //
 // A stream that waited for itself would cost a call and change nothing.
-func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause waitKind, own messages.StreamID) []messages.Ticket {
+func (o *Offloader) afterWrite(
+	set []messages.Ticket, r *record, cause waitKind, own messages.StreamID,
+) []messages.Ticket {
 	if cause == o.skip {
 		return set
 	}
@@ -101,7 +103,9 @@ func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause waitKind,
 }
 
 // afterReads adds the reads of a slot.
-func (o *Offloader) afterReads(set []messages.Ticket, r *record, cause waitKind, own messages.StreamID) []messages.Ticket {
+func (o *Offloader) afterReads(
+	set []messages.Ticket, r *record, cause waitKind, own messages.StreamID,
+) []messages.Ticket {
 	if cause == o.skip {
 		return set
 	}
@@ -155,7 +159,8 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 		}
 		for _, p := range pages {
 			if p != messages.NoPage {
-				set = o.afterWrite(set, o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p}), readAfterWriter, 0)
+				set = o.afterWrite(set, o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p}),
+					readAfterWriter, 0)
 			}
 		}
 	}
@@ -194,7 +199,9 @@ func (o *Offloader) nothingPending(pool messages.PoolID, pages []messages.PageID
 // all who use the pages later, that the copies read or write them until a ticket has
 // passed. The offloader treats such copies like kernels of the host: they change no state
 // of a page, and staging memory is no memory of the engine.
-func Transfer(m *protocol.CopyPages) (ask *protocol.Move, mark func(messages.Ticket) *protocol.Move) {
+func Transfer(
+	m *protocol.CopyPages,
+) (ask *protocol.Move, mark func(messages.Ticket) *protocol.Move) {
 	pools := 0
 	for i := range m.Copies {
 		pools = max(pools, int(m.Copies[i].Pool)+1)
@@ -212,7 +219,8 @@ func Transfer(m *protocol.CopyPages) (ask *protocol.Move, mark func(messages.Tic
 	return ask, func(over messages.Ticket) *protocol.Move {
 		move := &protocol.Move{Header: m.Header}
 		for p := range pages {
-			move.Marks = append(move.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages[p], Write: m.In, Ticket: over})
+			move.Marks = append(move.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages[p],
+				Write: m.In, Ticket: over})
 		}
 		return move
 	}

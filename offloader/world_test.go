@@ -49,7 +49,8 @@ type world struct {
 	kernels []kernel
 	move    protocol.Move
 	fresh   [][]messages.PageID // pages that kernels write in this step
-	crowded bool                // host memory is nearly always full, and most victims displace something
+	// host memory is nearly always full, and most victims displace something
+	crowded bool
 }
 
 const worldBlocks = 40
@@ -57,8 +58,10 @@ const worldBlocks = 40
 func worldConfig() Config {
 	return Config{
 		Pools: []PoolConfig{
-			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4},
-			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4},
+			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2,
+				ElemBytes: 2, TokensPerBlock: 4},
+			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2,
+				ElemBytes: 2, TokensPerBlock: 4},
 		},
 		MinPriority: 30,
 		Ahead:       true,
@@ -67,10 +70,12 @@ func worldConfig() Config {
 }
 
 func newWorld(cfg Config, pick func(n int) int) *world {
-	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID, len(cfg.Pools))}
+	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID,
+		len(cfg.Pools))}
 	for _, c := range cfg.Pools {
 		p := &worldPool{
-			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas, forecast: c.Policy == evict.Forecast},
+			host: oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas,
+				forecast: c.Policy == evict.Forecast},
 			value:   map[protocol.BlockID]int{},
 			aheadOf: map[protocol.BlockID]bool{},
 		}
@@ -88,7 +93,8 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 
 func (w *world) chance(n int) bool { return w.pick(n) == 0 }
 
-// of is one number for most worlds, and another one for crowded ones, where fewer contents leave host memory by themselves.
+// of is one number for most worlds, and another one for crowded ones, where fewer contents leave
+// host memory by themselves.
 func (w *world) of(most, crowded int) int {
 	if w.crowded {
 		return crowded
@@ -107,7 +113,8 @@ func (w *world) priority() messages.Priority {
 func (w *world) step() error {
 	w.stamp++
 	w.use++
-	w.move = protocol.Move{Stamp: w.stamp, Pools: make([]protocol.PoolMove, len(w.pools)), Queries: make([]protocol.WaitQuery, 1)}
+	w.move = protocol.Move{Stamp: w.stamp, Pools: make([]protocol.PoolMove, len(w.pools)),
+		Queries: make([]protocol.WaitQuery, 1)}
 	r := &w.move.Queries[0]
 	r.Read, r.Write = make([][]messages.PageID, len(w.pools)), make([][]messages.PageID, len(w.pools))
 	for i := range w.pools {
@@ -164,7 +171,8 @@ func (w *world) run() error {
 func (w *world) effects(pool messages.PoolID) {
 	p := w.pools[pool]
 	add := func(kind protocol.EffectKind, b protocol.BlockID, priority messages.Priority) {
-		w.move.Effects = append(w.move.Effects, protocol.Effect{Kind: kind, Pool: pool, Blocks: []protocol.BlockID{b}, Priority: priority})
+		w.move.Effects = append(w.move.Effects, protocol.Effect{Kind: kind, Pool: pool,
+			Blocks: []protocol.BlockID{b}, Priority: priority})
 	}
 	for _, b := range p.yields {
 		if e := p.host.find(b); e != nil {
@@ -234,7 +242,8 @@ func (w *world) traffic(pool messages.PoolID) {
 			open = append(open, page)
 		case w.chance(3):
 			pm.Victims = append(pm.Victims, protocol.Victim{
-				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block, page),
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use,
+				Tenant: p.host.tenant(d.block, page),
 			})
 			open = append(open, page)
 		default:
@@ -266,7 +275,9 @@ func (w *world) traffic(pool messages.PoolID) {
 	}
 }
 
-func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID) {
+func (w *world) onboards(
+	pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID,
+) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for _, b := range p.host.soles() {
 		if len(*open) == 0 || !w.chance(w.of(4, 20)) {
@@ -281,7 +292,10 @@ func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take fun
 
 // copies reads cached pages, victims and host memory, and now and then the
 // page that the copy before has written. Pages that were read may be free by then.
-func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID, take func() messages.PageID) {
+func (w *world) copies(
+	pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID,
+	take func() messages.PageID,
+) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for len(*open) > 0 && w.chance(w.of(2, 3)) {
 		c := protocol.PageCopy{To: take(), Block: protocol.NoBlock, Tokens: 1 + w.pick(4)}
@@ -426,15 +440,18 @@ func (w *world) aheadOfDemand() error {
 	var candidates []protocol.Victim
 	for i, d := range p.device {
 		page := messages.PageID(i)
-		busy := slices.ContainsFunc(w.kernels, func(k kernel) bool { return slices.Contains(k.write[pool], page) })
+		busy := slices.ContainsFunc(w.kernels,
+			func(k kernel) bool { return slices.Contains(k.write[pool], page) })
 		if d.block != protocol.NoBlock && !busy && w.chance(2) {
 			candidates = append(candidates, protocol.Victim{
-				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block, page),
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use,
+				Tenant: p.host.tenant(d.block, page),
 			})
 		}
 	}
 	w.stamp++
-	n := w.o.PlanAhead(pool, w.stamp, &protocol.EvictionCandidates{Victims: candidates, Evictable: w.pick(len(candidates) + 1)})
+	n := w.o.PlanAhead(pool, w.stamp, &protocol.EvictionCandidates{Victims: candidates,
+		Evictable: w.pick(len(candidates) + 1)})
 	for _, it := range w.o.items[:n] {
 		p.aheadOf[candidates[it.index].Block] = true
 	}
@@ -456,7 +473,8 @@ func (w *world) compare() error {
 			return fmt.Errorf("pool %d: counts %+v, oracle %+v", i, got, want)
 		}
 		for t := range p.host.quotas {
-			if a, n := w.o.hosts[pool].order.Account(protocol.Tenant(t)), p.host.pages(protocol.Tenant(t)); a.Used+a.Cached != n {
+			if a, n := w.o.hosts[pool].order.Account(protocol.Tenant(t)),
+				p.host.pages(protocol.Tenant(t)); a.Used+a.Cached != n {
 				return fmt.Errorf("pool %d: tenant %d has %+v, oracle %d", i, t, a, n)
 			}
 		}
@@ -466,12 +484,15 @@ func (w *world) compare() error {
 				return fmt.Errorf("pool %d: block %d is on host page %d, clean %t", i, e.block, page, e.clean)
 			}
 			if got := w.m.contents[Slot{pool, messages.Secondary, page}]; got != p.value[e.block] {
-				return fmt.Errorf("pool %d: host page %d holds %d, block %d is %d", i, page, got, e.block, p.value[e.block])
+				return fmt.Errorf("pool %d: host page %d holds %d, block %d is %d", i, page, got, e.block,
+					p.value[e.block])
 			}
 		}
 		for page, d := range p.device {
-			if got := w.m.contents[Slot{pool, messages.Primary, messages.PageID(page)}]; d.block != protocol.NoBlock && got != p.value[d.block] {
-				return fmt.Errorf("pool %d: device page %d holds %d, block %d is %d", i, page, got, d.block, p.value[d.block])
+			if got := w.m.contents[Slot{pool, messages.Primary,
+				messages.PageID(page)}]; d.block != protocol.NoBlock && got != p.value[d.block] {
+				return fmt.Errorf("pool %d: device page %d holds %d, block %d is %d", i, page, got, d.block,
+					p.value[d.block])
 			}
 		}
 	}

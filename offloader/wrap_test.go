@@ -14,7 +14,8 @@ import (
 func TestNumbersGoOn(t *testing.T) {
 	o := filled(smallConfig(), 2)
 	o.number, o.batchNo = math.MaxUint32, math.MaxUint32
-	m := &protocol.Move{Stamp: 9, Pools: []protocol.PoolMove{{Onboards: []protocol.Onboard{{Block: 0, To: 4}}}}}
+	m := &protocol.Move{Stamp: 9,
+		Pools: []protocol.PoolMove{{Onboards: []protocol.Onboard{{Block: 0, To: 4}}}}}
 	o.Begin(m)
 	for s := o.Next(); s != nil; s = o.Next() {
 		o.Submitted(messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: 77}, -1)

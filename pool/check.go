@@ -35,11 +35,13 @@ func (p *Pool) Check() error {
 		if g.held() {
 			held++
 		}
-		if g.references < 0 || g.pins < 0 || g.covered < 0 || g.covered > g.references || g.pins > 0 && !g.stored() {
+		if g.references < 0 || g.pins < 0 || g.covered < 0 || g.covered > g.references ||
+			g.pins > 0 && !g.stored() {
 			say("page %d with block %d has %d references, %d of them covered, and %d pins",
 				i, g.block, g.references, g.covered, g.pins)
 		}
-		if waits := g.unheld() && g.stored(); waits != p.order.Waits(int32(i)) || g.stored() != p.order.Page(int32(i)).Stored {
+		if waits := g.unheld() && g.stored(); waits != p.order.Waits(int32(i)) ||
+			g.stored() != p.order.Page(int32(i)).Stored {
 			say("page %d with %d references, %d pins and block %d may be evicted: %v",
 				i, g.references, g.pins, g.block, p.order.Waits(int32(i)))
 		}

@@ -15,9 +15,10 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// stateCache replays a trace against a pool of states, in the atomic model of atomicCache: a request reuses the longest
-// checkpoint of its prefix, makes one where it parts from what was seen before and one in front of its last block, and leaves its working
-// page as a checkpoint of the whole prompt. Attention pools have room for everything.
+// stateCache replays a trace against a pool of states, in the atomic model of atomicCache: a
+// request reuses the longest checkpoint of its prefix, makes one where it parts from what was seen
+// before and one in front of its last block, and leaves its working page as a checkpoint of the
+// whole prompt. Attention pools have room for everything.
 type stateCache struct {
 	pool         *Pool
 	at           map[uint64]messages.PageID // by the block that the checkpoint ends with
@@ -29,7 +30,8 @@ type stateCache struct {
 }
 
 func newStateCache(p *Pool) *stateCache {
-	return &stateCache{pool: p, at: map[uint64]messages.PageID{}, paths: map[messages.PageID][]uint64{}, seen: map[uint64]bool{}}
+	return &stateCache{pool: p, at: map[uint64]messages.PageID{},
+		paths: map[messages.PageID][]uint64{}, seen: map[uint64]bool{}}
 }
 
 // do does operations, and forgets the checkpoints that they evict.
@@ -68,7 +70,8 @@ func (c *stateCache) attach(page messages.PageID, path []uint64) {
 		}
 	}
 	c.do(
-		protocol.PoolOp{Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(path[n-1])}, Depth: int32(n - 1), Priority: 35},
+		protocol.PoolOp{Kind: protocol.AttachPages, Pages: []messages.PageID{page},
+			Blocks: []protocol.BlockID{protocol.BlockID(path[n-1])}, Depth: int32(n - 1), Priority: 35},
 		protocol.PoolOp{Kind: protocol.FollowCheckpoint, Pages: []messages.PageID{front, page}},
 		protocol.PoolOp{Kind: protocol.FollowCheckpoint, Pages: behind},
 	)
@@ -94,7 +97,8 @@ func (c *stateCache) request(r *traceRequest) {
 		if end <= used || end >= n || len(made) > 0 && end == known {
 			continue
 		}
-		if page := c.do(protocol.PoolOp{Kind: protocol.TakeForCheckpoint, Priority: 35})[0].Pages; len(page) > 0 {
+		if page := c.do(protocol.PoolOp{Kind: protocol.TakeForCheckpoint, Priority: 35})[0].Pages; len(
+			page) > 0 {
 			c.attach(page[0], r.IDs[:end])
 			made = append(made, page[0])
 		}
@@ -103,14 +107,17 @@ func (c *stateCache) request(r *traceRequest) {
 	if _, ok := c.at[r.IDs[n-1]]; !ok {
 		c.attach(working[0], r.IDs)
 	}
-	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: working, Use: c.use, Request: &protocol.RequestFacts{Arrived: c.now}})
+	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: working, Use: c.use,
+		Request: &protocol.RequestFacts{Arrived: c.now}})
 	for _, id := range r.IDs {
 		c.seen[id] = true
 	}
 }
 
 // replayedStates is the share of a trace's blocks that checkpoints save.
-func replayedStates(t testing.TB, p *Pool, trace []traceRequest, clock func(float64) time.Duration) float64 {
+func replayedStates(
+	t testing.TB, p *Pool, trace []traceRequest, clock func(float64) time.Duration,
+) float64 {
 	c := newStateCache(p)
 	for i := range trace {
 		if len(trace[i].IDs) > 0 { // a prompt of less than a block
@@ -127,7 +134,8 @@ func statePool(pages int) *Pool {
 	return NewWith("states", pages, evict.Options{Name: evict.Forecast, States: true})
 }
 
-// TestStatesOnTraces compares the policy with priority_lru on the traces: FIGURES=1 shows the table of docs/policies.md.
+// TestStatesOnTraces compares the policy with priority_lru on the traces: FIGURES=1 shows the table
+// of docs/policies.md.
 func TestStatesOnTraces(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
@@ -153,12 +161,14 @@ func TestStatesOnTraces(t *testing.T) {
 				t.Logf("room for all: %.4f", replayedStates(t, New("all", 60_000), trace, realTime))
 			}
 			for k, n := range pages {
-				lru, forecast := replayedStates(t, New("lru", n), trace, realTime), replayedStates(t, statePool(n), trace, realTime)
+				lru, forecast := replayedStates(t, New("lru", n), trace, realTime),
+					replayedStates(t, statePool(n), trace, realTime)
 				t.Logf("%d checkpoints: LRU %.4f, forecast %.4f", n, lru, forecast)
 				assert.GreaterOrEqual(t, forecast, lru-0.005)
 				if k == 0 {
 					assert.Greater(t, forecast, lru+c.gain)
-					assert.Equal(t, forecast, replayedStates(t, statePool(n), trace, realTime), "equal requests are decided alike")
+					assert.Equal(t, forecast, replayedStates(t, statePool(n), trace, realTime),
+						"equal requests are decided alike")
 				}
 			}
 		})
@@ -173,7 +183,8 @@ func TestStatesOnMadeTraces(t *testing.T) {
 	for name, m := range madeTraces() {
 		t.Run(name, func(t *testing.T) {
 			lru := replayedStates(t, New("lru", 60), m.requests, realTime)
-			forecast, standing := replayedStates(t, statePool(60), m.requests, realTime), replayedStates(t, statePool(60), m.requests, standingTime)
+			forecast, standing := replayedStates(t, statePool(60), m.requests, realTime),
+				replayedStates(t, statePool(60), m.requests, standingTime)
 			t.Logf("LRU %.4f, forecast %.4f, with a standing clock %.4f", lru, forecast, standing)
 			assert.GreaterOrEqual(t, forecast, lru-0.005)
 			assert.GreaterOrEqual(t, standing, lru-0.005)
@@ -190,8 +201,9 @@ func saved(p *Pool, page messages.PageID) int {
 	return int(depth + 1)
 }
 
-// TestCheckpointSaves: what a checkpoint saves is counted from the next shorter one, also when that is evicted or another
-// one comes between; of checkpoints that are used alike the one that saves least is evicted.
+// TestCheckpointSaves: what a checkpoint saves is counted from the next shorter one, also when that
+// is evicted or another one comes between; of checkpoints that are used alike the one that saves
+// least is evicted.
 func TestCheckpointSaves(t *testing.T) {
 	p := statePool(4)
 	c := newStateCache(p)
@@ -220,18 +232,23 @@ func TestCheckpointSaves(t *testing.T) {
 	for _, id := range pages {
 		c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: []messages.PageID{id}, Use: c.use})
 	}
-	assert.Equal(t, pages[0], c.do(protocol.PoolOp{Kind: protocol.Take, N: 1})[0].Pages[0], "it saves least")
+	assert.Equal(t, pages[0], c.do(protocol.PoolOp{Kind: protocol.Take, N: 1})[0].Pages[0],
+		"it saves least")
 	c.do(protocol.PoolOp{Kind: protocol.DetachPages, Pages: pages[2:3]})
 	assert.Equal(t, []int{70, 95}, []int{saves()[1], saves()[3]}, "without the one in front")
 	require.NoError(t, p.Check())
 }
 
-// filled takes all pages of a pool of states as checkpoints of equal depth and priority, one for each of some tenants in turn.
-func filled(c *stateCache, priority messages.Priority, tenants ...protocol.Tenant) (pages []messages.PageID) {
+// filled takes all pages of a pool of states as checkpoints of equal depth and priority, one for
+// each of some tenants in turn.
+func filled(
+	c *stateCache, priority messages.Priority, tenants ...protocol.Tenant,
+) (pages []messages.PageID) {
 	for k, tenant := range tenants {
 		page := c.do(protocol.PoolOp{Kind: protocol.Take, N: 1, Tenant: tenant})[0].Pages
 		c.do(
-			protocol.PoolOp{Kind: protocol.AttachPages, Pages: page, Blocks: []protocol.BlockID{protocol.BlockID(k)}, Depth: 9, Priority: priority},
+			protocol.PoolOp{Kind: protocol.AttachPages, Pages: page,
+				Blocks: []protocol.BlockID{protocol.BlockID(k)}, Depth: 9, Priority: priority},
 			protocol.PoolOp{Kind: protocol.Drop, Pages: page, Use: protocol.Use(2 * k)},
 		)
 		pages = append(pages, page[0])
@@ -239,11 +256,13 @@ func filled(c *stateCache, priority messages.Priority, tenants ...protocol.Tenan
 	return pages
 }
 
-// TestCheckpointReplacesWhatIsWorthNoMore: a checkpoint takes no page of a higher priority. With quotas a tenant that has
-// reached its own replaces one of its own, and otherwise one of a tenant over its quota.
+// TestCheckpointReplacesWhatIsWorthNoMore: a checkpoint takes no page of a higher priority. With
+// quotas a tenant that has reached its own replaces one of its own, and otherwise one of a tenant
+// over its quota.
 func TestCheckpointReplacesWhatIsWorthNoMore(t *testing.T) {
 	take := func(c *stateCache, tenant protocol.Tenant, priority messages.Priority) []messages.PageID {
-		return c.do(protocol.PoolOp{Kind: protocol.TakeForCheckpoint, Tenant: tenant, Priority: priority})[0].Pages
+		return c.do(protocol.PoolOp{Kind: protocol.TakeForCheckpoint, Tenant: tenant,
+			Priority: priority})[0].Pages
 	}
 	c := newStateCache(statePool(2))
 	pages := filled(c, 50, 0, 0)
@@ -252,7 +271,8 @@ func TestCheckpointReplacesWhatIsWorthNoMore(t *testing.T) {
 
 	half := windows.NoQuota / 2
 	divided := func() *stateCache {
-		return newStateCache(NewWith("divided", 4, evict.Options{Name: evict.Forecast, States: true}, half, half))
+		return newStateCache(NewWith("divided", 4, evict.Options{Name: evict.Forecast, States: true},
+			half, half))
 	}
 	c = divided()
 	pages = filled(c, 50, 0, 0, 1, 1)
@@ -264,7 +284,8 @@ func TestCheckpointReplacesWhatIsWorthNoMore(t *testing.T) {
 	assert.Equal(t, pages[1:2], take(c, 1, 50), "of the tenant over its quota")
 }
 
-// TestCheckpointVictimsArePieces: host memory is told what the policy knows of each checkpoint that it may keep.
+// TestCheckpointVictimsArePieces: host memory is told what the policy knows of each checkpoint that
+// it may keep.
 func TestCheckpointVictimsArePieces(t *testing.T) {
 	p := statePool(1)
 	filled(newStateCache(p), 35, 0)
@@ -273,7 +294,8 @@ func TestCheckpointVictimsArePieces(t *testing.T) {
 	require.Len(t, w.Victims, 1)
 	require.Len(t, w.Pieces, 1)
 	assert.Equal(t, 1, w.Pieces[0].End)
-	assert.Equal(t, w.Ranking.Rank(protocol.Features{Saved: 10}, 0, 0), w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
+	assert.Equal(t, w.Ranking.Rank(protocol.Features{Saved: 10}, 0, 0),
+		w.Ranking.Rank(w.Pieces[0].Features, 0, 9))
 }
 
 // TestCheckpointsMove: the order of checkpoints outlives a change of the number of pages.
@@ -286,7 +308,8 @@ func TestCheckpointsMove(t *testing.T) {
 	for i, n := range []int{10, 16, 30} {
 		c.attach(pages[i], ids[:n])
 	}
-	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2}, protocol.PoolOp{Kind: protocol.Drop, Pages: spare})
+	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2},
+		protocol.PoolOp{Kind: protocol.Drop, Pages: spare})
 	r := Resizing{Pages: 4}
 	p.Resize(&r)
 	require.Len(t, r.Moves, 3)
@@ -294,11 +317,13 @@ func TestCheckpointsMove(t *testing.T) {
 	for _, at := range p.Attached() {
 		saves[at.Block] = saved(p, at.Page)
 	}
-	assert.Equal(t, map[protocol.BlockID]int{protocol.BlockID(ids[9]): 10, protocol.BlockID(ids[15]): 6, protocol.BlockID(ids[29]): 14}, saves)
+	assert.Equal(t, map[protocol.BlockID]int{protocol.BlockID(ids[9]): 10,
+		protocol.BlockID(ids[15]): 6, protocol.BlockID(ids[29]): 14}, saves)
 	require.NoError(t, p.Check())
 }
 
-// TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives others that save more.
+// TestAwaitedCheckpointStays: a checkpoint that a request which waits is going to copy outlives
+// others that save more.
 func TestAwaitedCheckpointStays(t *testing.T) {
 	c := newStateCache(statePool(2))
 	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 2})[0].Pages
@@ -312,7 +337,8 @@ func TestAwaitedCheckpointStays(t *testing.T) {
 	assert.Equal(t, pages[1:], c.do(protocol.PoolOp{Kind: protocol.Take, N: 1})[0].Pages)
 }
 
-// TestSupersededCheckpointIsKnown: the policy tells a checkpoint with a longer one behind it from others, whenever that came.
+// TestSupersededCheckpointIsKnown: the policy tells a checkpoint with a longer one behind it from
+// others, whenever that came.
 func TestSupersededCheckpointIsKnown(t *testing.T) {
 	p := statePool(3)
 	c := newStateCache(p)

@@ -23,9 +23,10 @@
 // those, one that no match can use goes first, then the least recently used, then the deepest in
 // its prefix.
 //
-// Ties are broken by page number. The order is thus a function of what is known of the pages alone: Unclaim puts a page back exactly where it
-// was, and a pool that is rebuilt from the facts evicts like the one that failed. Other
-// policies (see package evict) change only the order within a priority.
+// Ties are broken by page number. The order is thus a function of what is known of the pages alone:
+// Unclaim puts a page back exactly where it was, and a pool that is rebuilt from the facts evicts
+// like the one that failed. Other policies (see package evict) change only the order within a
+// priority.
 //
 // # The parts
 //

@@ -12,21 +12,24 @@ import (
 	"github.com/kvactor/kvactor/pool/evict"
 )
 
-// TestEvictedPieces: a pool with the policy forecast says of which pieces its victims are, each of them once and in order, and
-// ranks them; one with priority_lru says nothing.
+// TestEvictedPieces: a pool with the policy forecast says of which pieces its victims are, each of
+// them once and in order, and ranks them; one with priority_lru says nothing.
 func TestEvictedPieces(t *testing.T) {
-	for name, p := range map[string]*Pool{"forecast": NewWith("forecast", 40, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), "lru": New("lru", 40)} {
+	for name, p := range map[string]*Pool{"forecast": NewWith("forecast", 40,
+		evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), "lru": New("lru", 40)} {
 		var blocks protocol.BlockID
 		for use := protocol.Use(2); use <= 8; use += 2 {
 			take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 10}}}
 			p.Do(&take)
-			pages, op := take.Ops[0].Pages, protocol.PoolOp{Kind: protocol.AttachPages, Priority: messages.DefaultPriority}
+			pages, op := take.Ops[0].Pages, protocol.PoolOp{Kind: protocol.AttachPages,
+				Priority: messages.DefaultPriority}
 			for range pages {
 				op.Blocks = append(op.Blocks, blocks)
 				blocks++
 			}
 			op.Pages = pages
-			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: pages, Use: use}}})
+			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: pages,
+				Use: use}}})
 		}
 		w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 25}}}
 		p.Do(&w)
@@ -54,7 +57,8 @@ func TestEvictedPieces(t *testing.T) {
 // TestRankingsCountWork: host memory is lent a ranking by depth if the pool has one.
 func TestRankingsCountWork(t *testing.T) {
 	for _, doublesAt := range []float64{0, 4} {
-		p := NewWith("work", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1, DoublesAt: doublesAt})
+		p := NewWith("work", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1,
+			DoublesAt: doublesAt})
 		c := &atomicCache{pool: p, clock: realTime}
 		for d := range uint64(4) {
 			c.request(&traceRequest{IDs: document(d, 5)})
@@ -63,12 +67,13 @@ func TestRankingsCountWork(t *testing.T) {
 		p.Do(&w)
 		e := w.Pieces[0]
 		assert.Equal(t, doublesAt > 0, w.Ranking.ByDepth())
-		assert.Equal(t, doublesAt > 0, w.Ranking.Rank(e.Features, e.Last, 12) > w.Ranking.Rank(e.Features, e.Last, 0))
+		assert.Equal(t, doublesAt > 0, w.Ranking.Rank(e.Features, e.Last, 12) > w.Ranking.Rank(e.Features,
+			e.Last, 0))
 	}
 }
 
-// TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more than all else, and of that what
-// was awaited last the most, until too many requests have ended.
+// TestEvictedPiecesKeepTheirWaits: in host memory as on the device what is awaited is worth more
+// than all else, and of that what was awaited last the most, until too many requests have ended.
 func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
 	p := NewWith("awaited", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
@@ -108,7 +113,9 @@ func TestEvictedPiecesKeepTheirWaits(t *testing.T) {
 	}
 	of = ranks()
 	for d := range of {
-		// The last block of a prompt, which documents 1 and 3 have apart, is worth more after 100 prompts of one block.
-		assert.InDelta(t, slices.Min(of[1]), slices.Min(of[d]), 1000, "document %d: worth as much as the others again", d)
+		// The last block of a prompt, which documents 1 and 3 have apart, is worth more after 100 prompts
+		// of one block.
+		assert.InDelta(t, slices.Min(of[1]), slices.Min(of[d]), 1000,
+			"document %d: worth as much as the others again", d)
 	}
 }

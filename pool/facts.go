@@ -14,8 +14,9 @@ func (p *Pool) Name() string { return p.name }
 func (p *Pool) Counts() protocol.PoolPages {
 	total, cached, free := len(p.pages), p.order.Waiting(), len(p.free)
 	return protocol.PoolPages{
-		TierPages: inspect.TierPages{Total: total, Used: total - cached - free, Cached: cached, Free: free},
-		Held:      p.held,
+		TierPages: inspect.TierPages{Total: total, Used: total - cached - free, Cached: cached,
+			Free: free},
+		Held: p.held,
 	}
 }
 

@@ -34,14 +34,17 @@ func document(d uint64, blocks int) []uint64 {
 // madeTraces are traces on which a policy that forecasts could fail.
 func madeTraces() map[string]made {
 	r := rand.New(rand.NewPCG(1, 2))
-	cyclic, zipf, stack, once := made{pages: 1000, least: 0.45}, made{pages: 500}, made{pages: 500}, made{pages: 600}
+	cyclic, zipf, stack, once := made{pages: 1000, least: 0.45}, made{pages: 500}, made{pages: 500},
+		made{pages: 600}
 	for i := range 4000 {
-		cyclic.requests = append(cyclic.requests, traceRequest{Timestamp: 1000 * float64(i), IDs: document(uint64(i%100), 20)})
+		cyclic.requests = append(cyclic.requests, traceRequest{Timestamp: 1000 * float64(i),
+			IDs: document(uint64(i%100), 20)})
 	}
 	popular := rand.NewZipf(r, 1.1, 4, 999)
 	for i := range 8000 {
 		d := popular.Uint64()
-		zipf.requests = append(zipf.requests, traceRequest{Timestamp: 200 * float64(i), IDs: document(d, 1+int(d*7%13)), Answer: 100})
+		zipf.requests = append(zipf.requests, traceRequest{Timestamp: 200 * float64(i),
+			IDs: document(d, 1+int(d*7%13)), Answer: 100})
 	}
 	var recent []uint64 // LRU is the right policy where the stack distance is exponential
 	for i := range 8000 {
@@ -52,20 +55,24 @@ func madeTraces() map[string]made {
 			recent = append(recent[:at], recent[at+1:]...)
 		}
 		recent = append(recent, d)
-		stack.requests = append(stack.requests, traceRequest{Timestamp: 300 * float64(i), IDs: document(d, 8)})
+		stack.requests = append(stack.requests, traceRequest{Timestamp: 300 * float64(i),
+			IDs: document(d, 8)})
 	}
 	for i := range 5000 { // half of the documents come only once
 		d := uint64(r.IntN(50))
 		if i%2 == 0 {
 			d = uint64(1000 + i)
 		}
-		once.requests = append(once.requests, traceRequest{Timestamp: 500 * float64(i), IDs: document(d, 10), Answer: 50})
+		once.requests = append(once.requests, traceRequest{Timestamp: 500 * float64(i),
+			IDs: document(d, 10), Answer: 50})
 	}
 	return map[string]made{"cyclic": cyclic, "Zipf": zipf, "stack distances": stack, "half once": once}
 }
 
 // replayed is the hit rate of a trace.
-func replayed(t testing.TB, p *Pool, trace []traceRequest, clock func(float64) time.Duration) float64 {
+func replayed(
+	t testing.TB, p *Pool, trace []traceRequest, clock func(float64) time.Duration,
+) float64 {
 	c := &atomicCache{pool: p, answers: true, clock: clock}
 	for i := range trace {
 		c.request(&trace[i])
@@ -86,8 +93,12 @@ func TestForecastIsNotWorseThanLRU(t *testing.T) {
 	for name, m := range madeTraces() {
 		t.Run(name, func(t *testing.T) {
 			lru := replayed(t, New("lru", m.pages), m.requests, realTime)
-			forecast := replayed(t, NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests, realTime)
-			standing := replayed(t, NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests, standingTime)
+			forecast := replayed(t,
+				NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests,
+				realTime)
+			standing := replayed(t,
+				NewWith("forecast", m.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), m.requests,
+				standingTime)
 			t.Logf("LRU %.4f, forecast %.4f, with a standing clock %.4f", lru, forecast, standing)
 			assert.GreaterOrEqual(t, forecast, max(m.least, lru-0.005))
 			assert.GreaterOrEqual(t, standing, max(m.least, lru-0.005))
@@ -113,16 +124,20 @@ func TestForecastOnTraces(t *testing.T) {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)[:c.upTo]
 			lru := replayed(t, New("lru", c.pages), trace, realTime)
-			forecast := replayed(t, NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), trace, realTime)
+			forecast := replayed(t,
+				NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), trace,
+				realTime)
 			t.Logf("LRU %.4f, forecast %.4f", lru, forecast)
 			assert.Greater(t, forecast, lru+c.gain)
-			assert.Equal(t, forecast, replayed(t, NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}), trace, realTime), "equal seeds decide alike")
+			assert.Equal(t, forecast,
+				replayed(t, NewWith("forecast", c.pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}),
+					trace, realTime), "equal seeds decide alike")
 		})
 	}
 }
 
-// TestForecastWithOtherSamples: the guard samples blocks by their hash. One sample in some twenty misleads it, to return to LRU for a time: none
-// of the first eight here, one of sixteen.
+// TestForecastWithOtherSamples: the guard samples blocks by their hash. One sample in some twenty
+// misleads it, to return to LRU for a time: none of the first eight here, one of sixteen.
 func TestForecastWithOtherSamples(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
@@ -132,7 +147,8 @@ func TestForecastWithOtherSamples(t *testing.T) {
 	lru := replayed(t, New("lru", pages), trace, realTime)
 	misled := 0
 	for start := range uint64(16) {
-		p := NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(traceBlocks[name])})
+		p := NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1,
+			Span: protocol.SpanOf(traceBlocks[name])})
 		c := &atomicCache{pool: p, answers: true, start: start, clock: realTime}
 		for i := range trace {
 			c.request(&trace[i])
@@ -170,7 +186,9 @@ func TestForecastAllocatesNothing(t *testing.T) {
 	}
 	// A request has 20 blocks. Maps of the stand-in cache grow at random, which moves either
 	// average by less than one.
-	assert.LessOrEqual(t, allocations(NewWith("warm", 256, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})), allocations(New("warm", 256))+1)
+	assert.LessOrEqual(t,
+		allocations(NewWith("warm", 256, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})),
+		allocations(New("warm", 256))+1)
 }
 
 // TestForecastKeepsPriorities: a page of a higher priority outlives all of a lower one,
@@ -181,7 +199,8 @@ func TestForecastKeepsPriorities(t *testing.T) {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
 		p.Do(&take)
 		pages := take.Ops[0].Pages
-		blocks := []protocol.BlockID{protocol.BlockID(use), protocol.BlockID(use + 1), protocol.BlockID(use + 2), protocol.BlockID(use + 3)}
+		blocks := []protocol.BlockID{protocol.BlockID(use), protocol.BlockID(use + 1),
+			protocol.BlockID(use + 2), protocol.BlockID(use + 3)}
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
 			{Kind: protocol.AttachPages, Pages: pages, Blocks: blocks, Priority: priority},
 			{Kind: protocol.Drop, Pages: pages, Use: use},
@@ -197,7 +216,8 @@ func TestForecastKeepsPriorities(t *testing.T) {
 		assert.Equal(t, i < 4, v.Priority == 20, "victim %d", i)
 	}
 	take = protocol.PoolWork{Now: 10 * time.Second, Ops: []protocol.PoolOp{
-		{Kind: protocol.SetPriority, Pages: high, Priority: messages.DefaultPriority}, {Kind: protocol.PeekVictims, N: 12}, {Kind: protocol.Take, N: 6}}}
+		{Kind: protocol.SetPriority, Pages: high, Priority: messages.DefaultPriority},
+		{Kind: protocol.PeekVictims, N: 12}, {Kind: protocol.Take, N: 6}}}
 	p.Do(&take)
 	require.NoError(t, p.Check())
 	for _, v := range take.Victims {
@@ -205,8 +225,8 @@ func TestForecastKeepsPriorities(t *testing.T) {
 	}
 }
 
-// TestForecastKeepsAwaitedPages: what a refused admission has matched, or a prefetch has found, outlives
-// all else of its priority, until it is used or too many requests have come.
+// TestForecastKeepsAwaitedPages: what a refused admission has matched, or a prefetch has found,
+// outlives all else of its priority, until it is used or too many requests have come.
 func TestForecastKeepsAwaitedPages(t *testing.T) {
 	for name, c := range map[string]struct {
 		then  func(c *atomicCache, awaited *traceRequest)
@@ -246,7 +266,8 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 				p.Do(&take)
 				left := 0
 				for _, id := range awaited.IDs {
-					if !slices.ContainsFunc(take.Victims, func(v protocol.Victim) bool { return v.Block == protocol.BlockID(id) }) {
+					if !slices.ContainsFunc(take.Victims,
+						func(v protocol.Victim) bool { return v.Block == protocol.BlockID(id) }) {
 						left++
 					}
 				}
@@ -260,8 +281,8 @@ func TestForecastKeepsAwaitedPages(t *testing.T) {
 	}
 }
 
-// TestForecastEvictsAwaitedPagesInOrder: where all that is cached is awaited, what was prefetched first is evicted first. What one
-// work awaits has one place in the order.
+// TestForecastEvictsAwaitedPagesInOrder: where all that is cached is awaited, what was prefetched
+// first is evicted first. What one work awaits has one place in the order.
 func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
 	p := NewWith("queue", 20, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
 	cached := &atomicCache{pool: p, clock: realTime}
@@ -275,7 +296,8 @@ func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
 			for _, id := range document(d, 5) {
 				pages = append(pages, cached.pageOf[id])
 			}
-			w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.Claim, Pages: pages}, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Awaited: true})
+			w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.Claim, Pages: pages},
+				protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Awaited: true})
 		}
 		p.Do(&w)
 	}
@@ -298,7 +320,9 @@ func TestForecastEvictsAwaitedPagesInOrder(t *testing.T) {
 func BenchmarkForecastChurn(b *testing.B) {
 	policies := map[string]func() *Pool{
 		"priority_lru": func() *Pool { return New("churn", 10_000) },
-		"forecast":     func() *Pool { return NewWith("churn", 10_000, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1}) },
+		"forecast": func() *Pool {
+			return NewWith("churn", 10_000, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1})
+		},
 	}
 	for name, open := range policies {
 		b.Run(name, func(b *testing.B) {
@@ -327,15 +351,17 @@ func BenchmarkForecastChurn(b *testing.B) {
 	}
 }
 
-// TestForecastSavesWork: documents of 8 and of 64 blocks come equally often. Where a block at depth 8 takes twice as long as the first
-// one, more of the deep blocks are kept, and fewer of the others.
+// TestForecastSavesWork: documents of 8 and of 64 blocks come equally often. Where a block at depth
+// 8 takes twice as long as the first one, more of the deep blocks are kept, and fewer of the
+// others.
 func TestForecastSavesWork(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
 	}
 	run := func(doublesAt float64) (shallow, deep int64) {
 		r := rand.New(rand.NewPCG(5, 6))
-		c := &atomicCache{pool: NewWith("work", 1000, evict.Options{Name: evict.Forecast, Seed: 1, Span: 1, DoublesAt: doublesAt}), answers: true, clock: realTime}
+		c := &atomicCache{pool: NewWith("work", 1000, evict.Options{Name: evict.Forecast, Seed: 1,
+			Span: 1, DoublesAt: doublesAt}), answers: true, clock: realTime}
 		for i := range 6000 {
 			d, before := uint64(r.IntN(60)), c.hits
 			if d%2 == 0 {
@@ -351,7 +377,8 @@ func TestForecastSavesWork(t *testing.T) {
 	}
 	shallow, deep := run(0)
 	otherShallow, otherDeep := run(8)
-	t.Logf("hits of shallow and deep documents: %d and %d, by work %d and %d", shallow, deep, otherShallow, otherDeep)
+	t.Logf("hits of shallow and deep documents: %d and %d, by work %d and %d", shallow, deep,
+		otherShallow, otherDeep)
 	assert.Less(t, otherShallow, shallow)
 	assert.Greater(t, otherDeep, deep)
 }

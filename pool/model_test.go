@@ -16,12 +16,13 @@ import (
 
 // machine drives a pool and the oracle with the same legal operations.
 type machine struct {
-	pool     *Pool
-	oracle   *oracle
-	work     protocol.PoolWork
-	block    protocol.BlockID // the next new one
-	use      protocol.Use
-	forecast bool          // the pool has the policy forecast: the oracle accepts any victim of the right priority
+	pool   *Pool
+	oracle *oracle
+	work   protocol.PoolWork
+	block  protocol.BlockID // the next new one
+	use    protocol.Use
+	// the pool has the policy forecast: the oracle accepts any victim of the right priority
+	forecast bool
 	span     protocol.Span // of a forecast
 	states   bool          // the forecast is that of a pool of states
 }
@@ -40,7 +41,8 @@ func checkModel(t *rapid.T) {
 		m.span = protocol.Span(rapid.IntRange(1, 3).Draw(t, "span"))
 		m.states = rapid.Bool().Draw(t, "states")
 		m.pool = NewWith("test", pages, evict.Options{Name: evict.Forecast,
-			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t, "doubles at"),
+			Seed: 1, Span: m.span, States: m.states, DoublesAt: rapid.SampledFrom([]float64{0, 4}).Draw(t,
+				"doubles at"),
 		}, quotas...)
 	}
 	t.Repeat(map[string]func(*rapid.T){
@@ -53,16 +55,19 @@ func checkModel(t *rapid.T) {
 
 // drawQuotas draws none, or those of one to four tenants.
 func drawQuotas(t *rapid.T) []windows.Quota {
-	shares := []windows.Quota{0, windows.NoQuota / 10, windows.NoQuota / 4, windows.NoQuota / 2, windows.NoQuota}
+	shares := []windows.Quota{0, windows.NoQuota / 10, windows.NoQuota / 4, windows.NoQuota / 2,
+		windows.NoQuota}
 	return rapid.SliceOfN(rapid.SampledFrom(shares), 0, 4).Draw(t, "quotas")
 }
 
 // kinds are drawn with the weights of their number here.
 var kinds = []protocol.PoolOpKind{
 	protocol.Claim, protocol.Claim, protocol.Unclaim, protocol.Take, protocol.Take, protocol.Take,
-	protocol.Drop, protocol.Drop, protocol.Drop, protocol.AttachPages, protocol.AttachPages, protocol.AttachPages,
+	protocol.Drop, protocol.Drop, protocol.Drop, protocol.AttachPages, protocol.AttachPages,
+	protocol.AttachPages,
 	protocol.DetachPages, protocol.SetPriority, protocol.AddPins, protocol.EndPin,
-	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims, protocol.TakeForCheckpoint,
+	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims,
+	protocol.TakeForCheckpoint,
 	protocol.FollowCheckpoint,
 }
 
@@ -158,8 +163,9 @@ func clone(op protocol.PoolOp) protocol.PoolOp {
 // of a request do that continues an older one.
 func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 	op := protocol.PoolOp{
-		Kind:                 rapid.SampledFrom(kinds).Draw(t, "kind"),
-		Priority:             rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
+		Kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
+		Priority: rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(
+			t, "priority"),
 		Depth:                rapid.Int32Range(0, 3).Draw(t, "depth"),
 		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "covered") == 0,
 		Awaited:              rapid.Bool().Draw(t, "awaited"),
@@ -199,7 +205,8 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		}
 	}
 	if len(fit) > 0 {
-		op.Pages = rapid.Permutation(fit).Draw(t, "pages")[:rapid.IntRange(0, len(fit)).Draw(t, "of them")]
+		op.Pages = rapid.Permutation(fit).Draw(t, "pages")[:rapid.IntRange(0, len(fit)).Draw(t,
+			"of them")]
 	}
 	m.name(t, &op)
 	return op
@@ -221,7 +228,8 @@ func (m *machine) drawFollowing(t *rapid.T) []messages.PageID {
 		list[0] = rapid.SampledFrom(stored).Draw(t, "front")
 		depth = m.oracle.pages[list[0]].depth
 	}
-	for _, id := range rapid.SliceOfDistinct(rapid.SampledFrom(stored), func(id messages.PageID) messages.PageID { return id }).Draw(t, "behind") {
+	for _, id := range rapid.SliceOfDistinct(rapid.SampledFrom(stored),
+		func(id messages.PageID) messages.PageID { return id }).Draw(t, "behind") {
 		if m.oracle.pages[id].depth > depth {
 			list = append(list, id)
 		}
@@ -297,7 +305,8 @@ func (m *machine) rebuild(t *rapid.T) {
 	for i, g := range m.oracle.pages {
 		if !g.unheld() || g.cached() {
 			kept = append(kept, protocol.KeptPage{
-				Page: messages.PageID(i), References: int32(g.references), CoveredReferences: int32(g.covered), Pins: int32(g.pins),
+				Page: messages.PageID(i), References: int32(g.references), CoveredReferences: int32(g.covered),
+				Pins:  int32(g.pins),
 				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant,
 			})
 		}
@@ -333,7 +342,8 @@ func (m *machine) agree(t *rapid.T) {
 		cached = append(cached, messages.PageID(i))
 	}
 	for tenant := range m.oracle.quotas {
-		require.Equal(t, m.oracle.account(protocol.Tenant(tenant)), m.pool.Account(protocol.Tenant(tenant)), "tenant %d", tenant)
+		require.Equal(t, m.oracle.account(protocol.Tenant(tenant)),
+			m.pool.Account(protocol.Tenant(tenant)), "tenant %d", tenant)
 	}
 	if m.forecast {
 		slices.Sort(cached)

@@ -130,26 +130,31 @@ func (o *oracle) next(taker protocol.Tenant) messages.PageID {
 	v := o.chosen[0]
 	o.chosen = o.chosen[1:]
 	g, want := o.pages[v.Page], o.pages[id]
-	sameTenants := g.tenant == want.tenant || o.over(g.tenant) == o.over(want.tenant) && !o.ownFirst(taker)
+	sameTenants := g.tenant == want.tenant || o.over(g.tenant) == o.over(want.tenant) &&
+		!o.ownFirst(taker)
 	if !g.cached() || g.priority != want.priority || !sameTenants {
-		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g, id, want))
+		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g,
+			id, want))
 	}
 	return v.Page
 }
 
-// choose is the page of some tenants that a forecast has chosen instead of the one that goes by use.
+// choose is the page of some tenants that a forecast has chosen instead of the one that goes by
+// use.
 func (o *oracle) choose(id messages.PageID, group func(protocol.Tenant) bool) messages.PageID {
 	if o.chosen == nil {
 		return id
 	}
 	if len(o.chosen) == 0 {
-		o.illegal = append(o.illegal, fmt.Sprintf("no victim, by use it is page %d, %+v", id, o.pages[id]))
+		o.illegal = append(o.illegal, fmt.Sprintf("no victim, by use it is page %d, %+v", id,
+			o.pages[id]))
 		return id
 	}
 	v := o.chosen[0]
 	o.chosen = o.chosen[1:]
 	if g := o.pages[v.Page]; !g.cached() || g.priority != o.pages[id].priority || !group(g.tenant) {
-		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g, id, o.pages[id]))
+		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g,
+			id, o.pages[id]))
 	}
 	return v.Page
 }
@@ -194,7 +199,8 @@ func (o *oracle) firstOf(want func(protocol.Tenant) bool) messages.PageID {
 
 func (o *oracle) victim(id messages.PageID) protocol.Victim {
 	g := o.pages[id]
-	return protocol.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant}
+	return protocol.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use,
+		Tenant: g.tenant}
 }
 
 // freeIfUnused frees a page that is idle and caches nothing.
@@ -261,7 +267,8 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 		g.block, g.depth = op.Blocks[at], op.Depth+int32(at)
 		g.priority = op.Priority
 	case protocol.DetachPages:
-		*g = oraclePage{block: protocol.NoBlock, references: g.references, covered: g.covered, tenant: g.tenant}
+		*g = oraclePage{block: protocol.NoBlock, references: g.references, covered: g.covered,
+			tenant: g.tenant}
 	case protocol.SetPriority:
 		g.priority = op.Priority
 	case protocol.AddPins:
@@ -272,7 +279,8 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	case protocol.EndCoverage:
 		g.covered--
 	case protocol.Inspect:
-		share := protocol.Share{References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock, Held: g.held()}
+		share := protocol.Share{References: int32(g.references), Pins: int32(g.pins),
+			Stored: g.block != protocol.NoBlock, Held: g.held()}
 		if share.Stored {
 			share.Priority, share.Use = g.priority, g.use
 		}
@@ -295,7 +303,8 @@ func (o *oracle) takeForCheckpoint(op protocol.PoolOp) (protocol.PoolOp, []proto
 	if len(o.quotas) > 0 {
 		groups = append([]func(protocol.Tenant) bool{o.over}, groups...)
 		if a := o.account(op.Tenant); a.Used+a.Cached >= a.Quota {
-			groups = append([]func(protocol.Tenant) bool{func(t protocol.Tenant) bool { return t == op.Tenant }}, groups...)
+			groups = append(
+				[]func(protocol.Tenant) bool{func(t protocol.Tenant) bool { return t == op.Tenant }}, groups...)
 		}
 	}
 	for _, group := range groups {

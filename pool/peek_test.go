@@ -25,7 +25,9 @@ func TestPeekedPagesAreEvictedNext(t *testing.T) {
 			p.Do(&take)
 			for i, page := range take.Ops[0].Pages {
 				p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
-					{Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(i)}, Depth: int32(i), Priority: messages.Priority(35 - i%2)},
+					{Kind: protocol.AttachPages, Pages: []messages.PageID{page},
+						Blocks: []protocol.BlockID{protocol.BlockID(i)}, Depth: int32(i),
+						Priority: messages.Priority(35 - i%2)},
 					{Kind: protocol.Drop, Pages: []messages.PageID{page}, Use: 2 * uses[i]},
 				}})
 			}
@@ -50,11 +52,13 @@ func TestPeekFollowsEvictionOrder(t *testing.T) {
 		p.Do(&take)
 		for i, page := range take.Ops[0].Pages {
 			attach := protocol.PoolOp{
-				Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(i)},
-				Depth: rapid.Int32Range(0, 4).Draw(t, "depth"), Priority: 35,
+				Kind: protocol.AttachPages, Pages: []messages.PageID{page},
+				Blocks: []protocol.BlockID{protocol.BlockID(i)},
+				Depth:  rapid.Int32Range(0, 4).Draw(t, "depth"), Priority: 35,
 			}
 			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{attach,
-				{Kind: protocol.Drop, Pages: attach.Pages, Use: protocol.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})
+				{Kind: protocol.Drop, Pages: attach.Pages,
+					Use: protocol.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})
 		}
 		before, n := p.String(), rapid.IntRange(1, pages).Draw(t, "n")
 		look := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: n}}}

@@ -175,11 +175,14 @@ func (p *Pool) unknownPage(pages []messages.PageID) int {
 // opName is the name of an operation in a panic.
 func opName(k protocol.PoolOpKind) string {
 	return [...]string{
-		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.TakeForCheckpoint: "take for a checkpoint", protocol.Drop: "drop",
-		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
-		protocol.SetUseless: "appraisal", protocol.FollowCheckpoint: "order of checkpoints",
+		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take",
+		protocol.TakeForCheckpoint: "take for a checkpoint", protocol.Drop: "drop",
+		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment",
+		protocol.SetPriority: "change of priority",
+		protocol.SetUseless:  "appraisal", protocol.FollowCheckpoint: "order of checkpoints",
 		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
-		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing", protocol.PeekVictims: "look ahead",
+		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing",
+		protocol.PeekVictims: "look ahead",
 	}[k]
 }
 

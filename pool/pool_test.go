@@ -32,13 +32,16 @@ func TestDoKeepsNothing(t *testing.T) {
 	w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 2}}}
 	p.Do(&w)
 	require.Len(t, w.Victims, 2)
-	w.Ops[0] = protocol.PoolOp{Kind: protocol.Inspect, Pages: []messages.PageID{0}, Shares: make([]protocol.Share, 3)}
+	w.Ops[0] = protocol.PoolOp{Kind: protocol.Inspect, Pages: []messages.PageID{0},
+		Shares: make([]protocol.Share, 3)}
 	w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.HeldBlocks, Blocks: []protocol.BlockID{9, 9}})
 	p.Do(&w)
 	assert.Empty(t, w.Victims)
-	assert.Equal(t, []protocol.Share{{Stored: true, Priority: messages.DefaultPriority, Use: 1}}, w.Ops[0].Shares)
+	assert.Equal(t, []protocol.Share{{Stored: true, Priority: messages.DefaultPriority, Use: 1}},
+		w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
-	assert.Equal(t, protocol.PoolPages{TierPages: inspect.TierPages{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+	assert.Equal(t, protocol.PoolPages{TierPages: inspect.TierPages{Total: 4, Used: 2, Cached: 2},
+		Held: 2}, w.Counts)
 }
 
 // TestAttached lists used and cached pages alike.
@@ -49,7 +52,8 @@ func TestAttached(t *testing.T) {
 		{Kind: protocol.Claim, Pages: []messages.PageID{1}},
 		{Kind: protocol.DetachPages, Pages: []messages.PageID{2}},
 	}})
-	assert.Equal(t, []protocol.PageBlock{{Page: 0, Block: 0, Front: messages.NoPage}, {Page: 1, Block: 1, Front: messages.NoPage}}, p.Attached())
+	assert.Equal(t, []protocol.PageBlock{{Page: 0, Block: 0, Front: messages.NoPage},
+		{Page: 1, Block: 1, Front: messages.NoPage}}, p.Attached())
 }
 
 // full makes a pool whose pages are all cached, page n−1 to be evicted first.
@@ -88,7 +92,8 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 	assert.PanicsWithValue(t, "pool wfullh8: operation 200 is unknown", do(protocol.PoolOp{Kind: 200}))
 	zero := []messages.PageID{0}
 	do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: math.MaxInt32})()
-	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647", do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: 1}))
+	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647",
+		do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: 1}))
 	for range maxCovered {
 		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true})()
 		if invariants.Enabled { // a check after each is slow and shows nothing here
@@ -96,19 +101,25 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 			break
 		}
 	}
-	assert.PanicsWithValue(t, "pool wfullh8: page 0 is covered by 65535 reservations", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
+	assert.PanicsWithValue(t, "pool wfullh8: page 0 is covered by 65535 reservations",
+		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
 	p.pages[0].references = math.MaxInt32
-	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero}))
+	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references",
+		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero}))
 }
 
 func TestRebuildFaults(t *testing.T) {
 	cases := map[string][]protocol.KeptPage{
-		"pool p: rebuild of page 2, there are 2":                                             {{Page: 2}},
-		"pool p: rebuild of page -1, there are 2":                                            {{Page: -1}},
-		"pool p: rebuild of page 1 twice":                                                    {{Page: 1, Block: 3}, {Page: 1, Block: 4}},
-		"pool p: rebuild of page 1 with 2 covered references of 1":                           {{Page: 1, References: 1, CoveredReferences: 2, Block: protocol.NoBlock}},
-		"pool p: rebuild of page 0 at priority 101":                                          {{Page: 0, Priority: 101}},
-		"pool p: rebuilt from facts that contradict each other: pages 0 and 1 cache block 3": {{Page: 0, Block: 3}, {Page: 1, Block: 3}},
+		"pool p: rebuild of page 2, there are 2":  {{Page: 2}},
+		"pool p: rebuild of page -1, there are 2": {{Page: -1}},
+		"pool p: rebuild of page 1 twice": {{Page: 1,
+			Block: 3}, {Page: 1, Block: 4}},
+		"pool p: rebuild of page 1 with 2 covered references of 1": {{Page: 1,
+			References: 1, CoveredReferences: 2, Block: protocol.NoBlock}},
+		"pool p: rebuild of page 0 at priority 101": {{Page: 0,
+			Priority: 101}},
+		"pool p: rebuilt from facts that contradict each other: pages 0 and 1 cache block 3": {{Page: 0,
+			Block: 3}, {Page: 1, Block: 3}},
 	}
 	for want, kept := range cases {
 		assert.PanicsWithValue(t, want, func() { Rebuild("p", 2, kept) })
@@ -155,8 +166,10 @@ func TestWarmDoAllocatesNothing(t *testing.T) {
 	held := protocol.PoolOp{Kind: protocol.HeldBlocks}
 	others := protocol.PoolWork{Ops: []protocol.PoolOp{
 		{Kind: protocol.Claim, Pages: c.window}, {Kind: protocol.Unclaim, Pages: c.window},
-		{Kind: protocol.SetPriority, Pages: c.window, Priority: 60}, {Kind: protocol.SetPriority, Pages: c.window, Priority: 35},
-		{Kind: protocol.AddPins, Pages: c.window, N: 1}, inspect, held, {Kind: protocol.EndPin, Pages: c.window, Use: 1},
+		{Kind: protocol.SetPriority, Pages: c.window, Priority: 60},
+		{Kind: protocol.SetPriority, Pages: c.window, Priority: 35},
+		{Kind: protocol.AddPins, Pages: c.window, N: 1}, inspect, held,
+		{Kind: protocol.EndPin, Pages: c.window, Use: 1},
 	}}
 	step := func() {
 		c.step()
@@ -198,7 +211,8 @@ func (c *churn) step() {
 	for i, v := range c.take.Victims {
 		c.blocks[i] = v.Block // the tree reuses the ids of what it has forgotten
 	}
-	c.keep.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: c.window, Blocks: c.blocks, Priority: messages.DefaultPriority}
+	c.keep.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: c.window, Blocks: c.blocks,
+		Priority: messages.DefaultPriority}
 	c.keep.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: c.window, Use: c.use}
 	c.pool.Do(&c.keep)
 }
@@ -258,7 +272,8 @@ func BenchmarkOutOfOrder(b *testing.B) {
 					run[i] = messages.PageID(r.IntN(size.pages))
 				}
 				w.Ops[0] = protocol.PoolOp{Kind: protocol.SetPriority, Pages: run, Priority: 80}
-				w.Ops[1] = protocol.PoolOp{Kind: protocol.SetPriority, Pages: run, Priority: messages.DefaultPriority}
+				w.Ops[1] = protocol.PoolOp{Kind: protocol.SetPriority, Pages: run,
+					Priority: messages.DefaultPriority}
 				c.pool.Do(&w)
 				c.step()
 			}

@@ -49,7 +49,8 @@ func (y *tenants) visit(t protocol.Tenant, n int, priority messages.Priority) []
 // reached it and takes the page himself.
 func TestQuotasProtect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		quotas := []windows.Quota{windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota / 10, windows.NoQuota / 5}
+		quotas := []windows.Quota{windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota / 10,
+			windows.NoQuota / 5}
 		pages := rapid.IntRange(10, 60).Draw(t, "pages")
 		y := &tenants{pool: New("divided", pages, quotas...)}
 		for range rapid.IntRange(1, 80).Draw(t, "visits") {
@@ -60,10 +61,12 @@ func TestQuotasProtect(t *testing.T) {
 				had[other] = y.pool.Account(protocol.Tenant(other))
 			}
 			n := rapid.IntRange(0, before.Quota).Draw(t, "n")
-			for _, v := range y.visit(tenant, n, messages.Priority(rapid.IntRange(0, 100).Draw(t, "priority"))) {
+			for _, v := range y.visit(tenant, n,
+				messages.Priority(rapid.IntRange(0, 100).Draw(t, "priority"))) {
 				had[v.Tenant].Cached--
 				if v.Tenant != tenant {
-					assert.GreaterOrEqual(t, had[v.Tenant].Cached, had[v.Tenant].Quota, "tenant %d loses to %d", v.Tenant, tenant)
+					assert.GreaterOrEqual(t, had[v.Tenant].Cached, had[v.Tenant].Quota, "tenant %d loses to %d",
+						v.Tenant, tenant)
 				}
 			}
 			require.NoError(t, y.pool.Check())
@@ -93,7 +96,8 @@ func TestQuotaIsWorthAPool(t *testing.T) {
 				alone.visit(0, n, messages.DefaultPriority)
 			}
 			for _, at := range alone.pool.Attached() {
-				require.NotEqual(t, messages.NoPage, pageOf(shared.pool, twin[at.Block]), "block %d is lost in the divided pool", at.Block)
+				require.NotEqual(t, messages.NoPage, pageOf(shared.pool, twin[at.Block]),
+					"block %d is lost in the divided pool", at.Block)
 			}
 		}
 	})
@@ -112,7 +116,8 @@ func again(t *rapid.T, shared, alone *tenants, twin map[protocol.BlockID]protoco
 	}{{alone, at.Page}, {shared, pageOf(shared.pool, twin[at.Block])}} {
 		one.y.use += 2
 		pages := []messages.PageID{one.page}
-		one.y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: pages}, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: one.y.use})
+		one.y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: pages},
+			protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: one.y.use})
 	}
 }
 
@@ -125,8 +130,8 @@ func pageOf(p *Pool, b protocol.BlockID) messages.PageID {
 	return messages.NoPage
 }
 
-// TestPeekedPagesAreThoseBeyondQuotas: PeekVictims of a divided pool lists what is evicted when a tenant within
-// its quota takes pages: what others have beyond theirs.
+// TestPeekedPagesAreThoseBeyondQuotas: PeekVictims of a divided pool lists what is evicted when a
+// tenant within its quota takes pages: what others have beyond theirs.
 func TestPeekedPagesAreThoseBeyondQuotas(t *testing.T) {
 	y := &tenants{pool: New("divided", 12, windows.NoQuota, windows.NoQuota/2, windows.NoQuota/4)}
 	y.visit(2, 6, 90)
@@ -146,7 +151,8 @@ func TestDividedPoolAllocatesNothing(t *testing.T) {
 		y.visit(tenant, 40, messages.DefaultPriority)
 	}
 	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 8}}}
-	leave := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.AttachPages, Blocks: make([]protocol.BlockID, 8)}, {Kind: protocol.Drop}}}
+	leave := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.AttachPages,
+		Blocks: make([]protocol.BlockID, 8)}, {Kind: protocol.Drop}}}
 	tenant := protocol.Tenant(0)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		op := &take.Ops[0]
@@ -169,7 +175,8 @@ func TestFaultsOfTenants(t *testing.T) {
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 2}}})
 	})
 	assert.PanicsWithValue(t, "pool divided: rebuild of page 1 for tenant 9 of 2", func() {
-		Rebuild("divided", 4, []protocol.KeptPage{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
+		Rebuild("divided", 4,
+			[]protocol.KeptPage{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
 	})
 	assert.PanicsWithValue(t, "pool divided: 65537 quotas, tenants have 16 bits", func() {
 		New("divided", 4, make([]windows.Quota, 1<<16+1)...)
@@ -181,16 +188,20 @@ func TestFaultsOfTenants(t *testing.T) {
 func TestTenantsAreRankedAgainWhenPrioritiesEnd(t *testing.T) {
 	p := New("divided", 3, windows.NoQuota, windows.NoQuota, windows.NoQuota)
 	for tenant, op := range []protocol.PoolOp{{Priority: 90}, {Priority: 50}, {Priority: 80}} {
-		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: protocol.Tenant(tenant)}}}
+		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1,
+			Tenant: protocol.Tenant(tenant)}}}
 		p.Do(&take)
-		op.Kind, op.Pages, op.Blocks = protocol.AttachPages, take.Ops[0].Pages, []protocol.BlockID{protocol.BlockID(tenant)}
-		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: op.Pages, Use: protocol.Use(2 * tenant)}}})
+		op.Kind, op.Pages, op.Blocks = protocol.AttachPages, take.Ops[0].Pages,
+			[]protocol.BlockID{protocol.BlockID(tenant)}
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: op.Pages,
+			Use: protocol.Use(2 * tenant)}}})
 	}
 	for ended, want := range []protocol.BlockID{1, 0, 0} {
 		twin := Rebuild("divided", 3, keptPages(p), p.Quotas()...)
 		work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 1}}}
 		for _, page := range []messages.PageID{0, 2}[:ended] {
-			work.Ops = slices.Insert(work.Ops, 0, protocol.PoolOp{Kind: protocol.SetPriority, Pages: []messages.PageID{page}, Priority: messages.DefaultPriority})
+			work.Ops = slices.Insert(work.Ops, 0, protocol.PoolOp{Kind: protocol.SetPriority,
+				Pages: []messages.PageID{page}, Priority: messages.DefaultPriority})
 		}
 		twin.Do(&work)
 		require.NoError(t, twin.Check())
@@ -203,7 +214,8 @@ func keptPages(p *Pool) (kept []protocol.KeptPage) {
 	for _, at := range p.Attached() {
 		i := int32(at.Page)
 		kept = append(kept, protocol.KeptPage{
-			Page: at.Page, Block: at.Block, Depth: p.order.Page(i).Depth, Use: p.order.Page(i).Use, Tenant: p.TenantOf(at.Page),
+			Page: at.Page, Block: at.Block, Depth: p.order.Page(i).Depth, Use: p.order.Page(i).Use,
+			Tenant:   p.TenantOf(at.Page),
 			Priority: p.order.Page(i).Priority,
 		})
 	}

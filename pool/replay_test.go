@@ -28,7 +28,8 @@ type traceRequest struct {
 
 // traceBlocks are the block sizes of the traces.
 var traceBlocks = map[string]int{
-	"mooncake_conversation_h1": 512, "mooncake_synthetic": 512, "claude_code_agentic_dev": 64, "agent_runs_lmcache": 16,
+	"mooncake_conversation_h1": 512, "mooncake_synthetic": 512, "claude_code_agentic_dev": 64,
+	"agent_runs_lmcache": 16,
 }
 
 // readTrace reads a trace of ../shared/traces; the test is skipped where there is none.
@@ -57,8 +58,8 @@ func readTrace(t testing.TB, name string) (all []traceRequest) {
 	return all
 }
 
-// atomicCache replays a trace in the model of ../shared/traces/README.md: a request looks up its prompt, then all its
-// blocks are cached.
+// atomicCache replays a trace in the model of ../shared/traces/README.md: a request looks up its
+// prompt, then all its blocks are cached.
 type atomicCache struct {
 	pool         *Pool
 	pageOf       []messages.PageID // by block
@@ -71,7 +72,8 @@ type atomicCache struct {
 	answers      bool
 	clock        func(float64) time.Duration
 	start        uint64 // of the hash that signatures are
-	// Where it is timed: how long evictions took, and how many pages they took. Pages are taken apart from the claim then.
+	// Where it is timed: how long evictions took, and how many pages they took. Pages are taken apart
+	// from the claim then.
 	timed    bool
 	evicting time.Duration
 	evicted  int
@@ -133,7 +135,8 @@ func (c *atomicCache) request(r *traceRequest) {
 		}
 	}
 	drop := protocol.PoolOp{Kind: protocol.Drop, Pages: c.path, Use: c.use}
-	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.AttachPages, Pages: attach, Blocks: blocks, Depth: int32(hits), Priority: 35})
+	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.AttachPages, Pages: attach,
+		Blocks: blocks, Depth: int32(hits), Priority: 35})
 	c.pool.Do(&c.work)
 	if c.pool.options.Name == evict.Forecast {
 		c.facts.Signatures = c.facts.Signatures[:0]
@@ -151,7 +154,8 @@ func (c *atomicCache) request(r *traceRequest) {
 	c.pool.Do(&c.work)
 }
 
-// signature is a hash of a block, which names all of its prefix. Other starts give other samples of the guard.
+// signature is a hash of a block, which names all of its prefix. Other starts give other samples of
+// the guard.
 func signature(id, start uint64) uint64 {
 	x := id + 1 + start*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -186,7 +190,8 @@ var points = []point{
 
 // optionsOf is the policy forecast for a trace.
 func optionsOf(trace string, seed uint64) evict.Options {
-	return evict.Options{Name: evict.Forecast, Seed: seed, Span: protocol.SpanOf(traceBlocks[trace]), BlockTokens: traceBlocks[trace]}
+	return evict.Options{Name: evict.Forecast, Seed: seed, Span: protocol.SpanOf(traceBlocks[trace]),
+		BlockTokens: traceBlocks[trace]}
 }
 
 func TestForecastFigures(t *testing.T) {
@@ -228,7 +233,9 @@ func TestForecastFigures(t *testing.T) {
 			if k < 13 {
 				sum += share
 			}
-			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n", p.trace, p.pages, p.lru, rate, p.notes, share, noted, float64(took.Nanoseconds())/float64(c.looked))
+			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n",
+				p.trace, p.pages, p.lru, rate, p.notes, share, noted,
+				float64(took.Nanoseconds())/float64(c.looked))
 			if forecasting && os.Getenv("VERBOSE") != "" {
 				fmt.Println(c.pool.order.Policy())
 			}
@@ -237,7 +244,8 @@ func TestForecastFigures(t *testing.T) {
 	fmt.Printf("mean share of the first 13: %.1f\n", sum/13)
 }
 
-// BenchmarkTraceEvictions replays whole traces, and is what the takes of pages alone cost, where pages lie as traffic leaves them.
+// BenchmarkTraceEvictions replays whole traces, and is what the takes of pages alone cost, where
+// pages lie as traffic leaves them.
 func BenchmarkTraceEvictions(b *testing.B) {
 	for _, p := range points {
 		b.Run(fmt.Sprintf("%s/%d", p.trace, p.pages), func(b *testing.B) {
@@ -257,7 +265,8 @@ func BenchmarkTraceEvictions(b *testing.B) {
 					took[k], evicted[k] = took[k]+c.evicting, evicted[k]+c.evicted
 				}
 			}
-			lru, forecast := float64(took[0])/float64(max(1, evicted[0])), float64(took[1])/float64(max(1, evicted[1]))
+			lru, forecast := float64(took[0])/float64(max(1, evicted[0])),
+				float64(took[1])/float64(max(1, evicted[1]))
 			b.ReportMetric(lru, "lru-ns/page")
 			b.ReportMetric(forecast, "forecast-ns/page")
 			b.ReportMetric(forecast/lru, "x/lru")

@@ -22,7 +22,8 @@ func TestUnknownPage(t *testing.T) {
 		}
 		require.Equal(t, -1, p.unknownPage(ids))
 		for i := range ids {
-			for _, wrong := range []messages.PageID{pages, -2, math.MaxInt32, math.MinInt32, 1 << 30, -1 << 30} {
+			for _, wrong := range []messages.PageID{pages, -2, math.MaxInt32, math.MinInt32, 1 << 30,
+				-1 << 30} {
 				was := ids[i]
 				ids[i] = wrong
 				require.Equal(t, i, p.unknownPage(ids), "%d", wrong)

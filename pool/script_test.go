@@ -128,7 +128,8 @@ func parseOp(t *testing.T, d *datadriven.TestData, line string) protocol.PoolOp 
 func drawVictims(victims []protocol.Victim) string {
 	var b strings.Builder
 	for _, v := range victims {
-		fmt.Fprintf(&b, "victim: page %d block %d depth %d priority %d use %d\n", v.Page, v.Block, v.Depth, v.Priority, v.Use)
+		fmt.Fprintf(&b, "victim: page %d block %d depth %d priority %d use %d\n", v.Page, v.Block,
+			v.Depth, v.Priority, v.Use)
 	}
 	return b.String()
 }

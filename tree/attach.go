@@ -26,7 +26,8 @@ func (t *storer) attach(o *offer, p int) {
 		case page == messages.NoPage:
 		case held && o.OnHost:
 			// A fault of the caller: it asked the tree what is missing in the same round.
-			panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, t.arena.locations[p][b]))
+			panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p,
+				t.arena.locations[p][b]))
 		case held && (tier == messages.Primary || o.keepsOnHost(p, b)):
 			o.kept = true
 		case held:

@@ -75,7 +75,8 @@ func (t *reporter) recordEntered(ids []protocol.BlockID) {
 	e.Tokens = int32(len(tokens))
 	// Symbols are numbers of this tree and are used again. The log gets the host's
 	// tokens and what covers them instead, so that names are the same in every run.
-	if !t.arena.symbols.none() && slices.ContainsFunc(tokens, func(tok messages.Token) bool { return tok < 0 }) {
+	if !t.arena.symbols.none() && slices.ContainsFunc(tokens,
+		func(tok messages.Token) bool { return tok < 0 }) {
 		e.Covered = true
 		c.Covers = append(c.Covers, t.arena.symbols.covers(tokens)...)
 		t.arena.symbols.restore(tokens)

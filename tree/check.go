@@ -61,7 +61,8 @@ func (t *Tree) Check() error {
 func (c *checker) block(b protocol.BlockID) {
 	c.seen++
 	r := &c.arena.blocks[b]
-	c.expect(int(r.tokens) == c.arena.tpb || r.tokens > 0 && int(r.tokens) < c.arena.tpb && c.arena.isLeaf(b),
+	c.expect(int(r.tokens) == c.arena.tpb || r.tokens > 0 && int(r.tokens) < c.arena.tpb &&
+		c.arena.isLeaf(b),
 		"block %d has %d tokens, or others behind a part", b, r.tokens)
 	c.expect(!c.arena.isLeaf(b) || c.arena.held(b), "block %d is a ghost with nothing behind it", b)
 	c.expect(r.generation > 0 && r.generation <= c.arena.generation,
@@ -136,7 +137,8 @@ func (c *checker) totals() {
 	c.arena.symbols.check(c, "symbol", c.refs)
 	c.arena.sessions.check(c, "session", c.members)
 	for n, refs := range c.members {
-		c.expect(c.arena.sessions.refs[n] == refs, "session %d counts %d blocks, has %d", n, c.arena.sessions.refs[n], refs)
+		c.expect(c.arena.sessions.refs[n] == refs, "session %d counts %d blocks, has %d", n,
+			c.arena.sessions.refs[n], refs)
 	}
 	c.expect(c.timed == len(c.arena.timers.heap),
 		"%d blocks have timers, %d run", c.timed, len(c.arena.timers.heap))

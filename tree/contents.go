@@ -25,8 +25,10 @@ func (t *Tree) Contents(c *protocol.Contents) {
 			pages[p] = t.arena.locations[p][b]
 		}
 		c.Blocks = append(c.Blocks, protocol.Content{
-			Parent: parent, Namespace: t.arena.roots[r.root].namespace, Depth: int(r.depth), Cross: t.arena.cross(b),
-			Tokens: t.arena.symbols.restore(slices.Clone(tokens)), Covers: t.arena.symbols.covers(tokens), Pages: pages,
+			Parent: parent, Namespace: t.arena.roots[r.root].namespace, Depth: int(r.depth),
+			Cross:  t.arena.cross(b),
+			Tokens: t.arena.symbols.restore(slices.Clone(tokens)), Covers: t.arena.symbols.covers(tokens),
+			Pages: pages,
 		})
 	}
 }

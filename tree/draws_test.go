@@ -9,7 +9,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func (m *model) int(low, high int, what string) int { return rapid.IntRange(low, high).Draw(m.T, what) }
+func (m *model) int(low, high int, what string) int {
+	return rapid.IntRange(low, high).Draw(m.T, what)
+}
 
 func (m *model) namespace() messages.Namespace {
 	return rapid.SampledFrom([]messages.Namespace{

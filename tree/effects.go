@@ -48,7 +48,9 @@ func (j *journal) end() []protocol.Effect {
 // effect records that kind happens to block b of a pool, as a part of the effect before if
 // that is of the same kind and priority, and ends with the block before b. page is
 // NoPage for the kinds without pages.
-func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
+func (t *reporter) effect(
+	kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID,
+) {
 	var priority messages.Priority
 	useless := false
 	switch kind {

@@ -10,7 +10,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// fronts are, by page, the pages of the next shorter checkpoints of a pool of states, as a pool follows them by effects.
+// fronts are, by page, the pages of the next shorter checkpoints of a pool of states, as a pool
+// follows them by effects.
 type fronts map[messages.PageID]messages.PageID
 
 // follow does what an effect says.
@@ -20,7 +21,8 @@ func (f fronts) follow(pages []messages.PageID) {
 	}
 }
 
-// move gives the checkpoint of a page another one, or takes it out of the others if it leaves the device.
+// move gives the checkpoint of a page another one, or takes it out of the others if it leaves the
+// device.
 func (f fronts) move(from messages.PageID, to protocol.Location) {
 	front, ok := f[from]
 	if !ok {
@@ -53,7 +55,8 @@ func (o *oracle) fronts() []fronts {
 			length := 0
 			for _, other := range o.blocks {
 				n := len(other.full)
-				if front, ok := other.onDevice(p); ok && other.ns == b.ns && n < len(b.full) && n > length && slices.Equal(other.full, b.full[:n]) && n%o.tpb == 0 {
+				if front, ok := other.onDevice(p); ok && other.ns == b.ns && n < len(b.full) && n > length &&
+					slices.Equal(other.full, b.full[:n]) && n%o.tpb == 0 {
 					list[p][page], length = front, n
 				}
 			}
@@ -91,14 +94,16 @@ func TestFollowIsBounded(t *testing.T) {
 	for i := range prompts {
 		page := messages.PageID(2 * i)
 		a.Stores = []protocol.StoreItem{{
-			Tokens: []messages.Token{1, 2, 3, messages.Token(i)}, To: 4, Tables: [][]messages.PageID{{page, page + 1}}, Prompt: 4,
+			Tokens: []messages.Token{1, 2, 3, messages.Token(i)}, To: 4,
+			Tables: [][]messages.PageID{{page, page + 1}}, Prompt: 4,
 			FindEnd: true, HandOver: []messages.PageID{messages.NoPage, messages.PageID(i)},
 		}}
 		tree.Apply(&a)
 		require.Equal(t, []messages.PageID{messages.NoPage, messages.PageID(i)}, lastFollow(&a).Pages)
 	}
 	require.NotContains(t, fronts(), protocol.AnyPage)
-	m := protocol.Match{Items: []protocol.MatchItem{{Tokens: []messages.Token{1, 2, 3, 0, 5}, Limit: 5}}}
+	m := protocol.Match{Items: []protocol.MatchItem{{Tokens: []messages.Token{1, 2, 3, 0, 5},
+		Limit: 5}}}
 	tree.Match(&m)
 	a = protocol.Apply{Stores: []protocol.StoreItem{stateAt(prompts, 2, 1, 2)}}
 	tree.Apply(&a)
@@ -106,16 +111,20 @@ func TestFollowIsBounded(t *testing.T) {
 	require.Equal(t, messages.PageID(prompts), last.Pages[0])
 	require.Greater(t, len(last.Pages), followLimit/2)
 	require.LessOrEqual(t, len(last.Pages), followLimit+1)
-	require.Contains(t, fronts(), protocol.AnyPage, "an audit does not compare what the pool was not told")
+	require.Contains(t, fronts(), protocol.AnyPage,
+		"an audit does not compare what the pool was not told")
 }
 
-// TestFollowBack: a checkpoint that comes back from host memory is told between which others it lies.
+// TestFollowBack: a checkpoint that comes back from host memory is told between which others it
+// lies.
 func TestFollowBack(t *testing.T) {
-	tree := New(Config{TokensPerBlock: 1, Pools: []PoolShape{{}, {State: true}}, Host: true, Follow: true})
+	tree := New(Config{TokensPerBlock: 1, Pools: []PoolShape{{}, {State: true}}, Host: true,
+		Follow: true})
 	var a protocol.Apply
 	for n := 1; n <= 3; n++ {
 		a.Stores = []protocol.StoreItem{{
-			Tokens: []messages.Token{1, 2, 3}[:n], To: n, Tables: [][]messages.PageID{[]messages.PageID{0, 1, 2}[:n]}, Prompt: n,
+			Tokens: []messages.Token{1, 2, 3}[:n], To: n,
+			Tables: [][]messages.PageID{[]messages.PageID{0, 1, 2}[:n]}, Prompt: n,
 			FindEnd: true, HandOver: []messages.PageID{messages.NoPage, messages.PageID(n)},
 		}}
 		tree.Apply(&a)

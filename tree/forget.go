@@ -7,10 +7,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// forgetter removes the blocks that an invalidation selects, or one that is taken over, in three passes: select
-// the blocks, report what is forgotten while all of them are still known, then remove
-// them. The reports are in the order of prefixes, so that effects and changes join, and
-// the removal is in the opposite order.
+// forgetter removes the blocks that an invalidation selects, or one that is taken over, in three
+// passes: select the blocks, report what is forgotten while all of them are still known, then
+// remove them. The reports are in the order of prefixes, so that effects and changes join, and the
+// removal is in the opposite order.
 type forgetter struct {
 	*holdings
 	stack    []protocol.BlockID // whose subtrees are to be selected

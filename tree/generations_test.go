@@ -20,7 +20,8 @@ type going struct {
 func (g *going) store(t *testing.T, n int) bool {
 	t.Helper()
 	followed := g.f.arena.follows(g.cursor)
-	g.f.apply.Stores = []protocol.StoreItem{{Tokens: g.tokens[:n], To: n, Tables: g.f.table(g.tokens[:n]), Cursor: g.cursor}}
+	g.f.apply.Stores = []protocol.StoreItem{{Tokens: g.tokens[:n], To: n,
+		Tables: g.f.table(g.tokens[:n]), Cursor: g.cursor}}
 	g.f.Apply(&g.f.apply)
 	require.NoError(t, g.f.Check())
 	require.Equal(t, n, g.f.match(append(g.tokens[:n:n], -9)).Matched)
@@ -56,12 +57,18 @@ func TestCursorsOfRunsThatGrow(t *testing.T) {
 // at the same depth, in a run of its own, behind an older one or before a younger.
 func TestCursorOfAnIDThatCameBack(t *testing.T) {
 	cases := map[string]func(f *fixture){
-		"a run":       func(f *fixture) { f.put([]messages.Token{5, 5, 6, 6, 7, 7, 8, 8}) },
-		"behind":      func(f *fixture) { f.put(append(counting(6), 9, 9)) },
-		"and growing": func(f *fixture) { f.put(append(counting(6), 9, 9)); f.put(append(counting(6), 9, 9, 9, 9)) },
-		"the same":    func(f *fixture) { f.put(counting(8)) },
-		"branching":   func(f *fixture) { f.put(append(counting(6), 9, 9)); f.put(append(counting(4), 9, 9)) },
-		"in part":     func(f *fixture) { f.put(append(counting(6), 9)) },
+		"a run":  func(f *fixture) { f.put([]messages.Token{5, 5, 6, 6, 7, 7, 8, 8}) },
+		"behind": func(f *fixture) { f.put(append(counting(6), 9, 9)) },
+		"and growing": func(f *fixture) {
+			f.put(append(counting(6), 9, 9))
+			f.put(append(counting(6), 9, 9, 9, 9))
+		},
+		"the same": func(f *fixture) { f.put(counting(8)) },
+		"branching": func(f *fixture) {
+			f.put(append(counting(6), 9, 9))
+			f.put(append(counting(4), 9, 9))
+		},
+		"in part": func(f *fixture) { f.put(append(counting(6), 9)) },
 	}
 	for name, store := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,9 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 				held[p][b] = r.IntN(4) > 0
 			}
 		}
-		tree.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: len(tokens), Tables: tables, Prompt: len(tokens)}}})
+		tree.Apply(
+			&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: len(tokens), Tables: tables,
+				Prompt: len(tokens)}}})
 		all := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens)}}}
 		tree.Match(&all)
 		ids := all.Items[0].IDs
@@ -39,7 +41,8 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 		for p := range held {
 			for b, ok := range held[p] {
 				if !ok {
-					lost.Moves = append(lost.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: ids[b], To: protocol.Nowhere})
+					lost.Moves = append(lost.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: ids[b],
+						To: protocol.Nowhere})
 				}
 			}
 		}
@@ -58,7 +61,8 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 					want++
 				}
 			}
-			require.Equal(t, want, it.Lacks[p], "pool %d of reach %d, matched %d: %v", p, it.Reach, it.Matched, held[p])
+			require.Equal(t, want, it.Lacks[p], "pool %d of reach %d, matched %d: %v", p, it.Reach,
+				it.Matched, held[p])
 		}
 	}
 }

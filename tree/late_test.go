@@ -82,7 +82,8 @@ func (l *late) read(t require.TestingT) {
 	for i, batch := range l.told {
 		for _, e := range batch.Events {
 			for _, b := range e.Blocks {
-				require.Equal(t, l.truth[i][events.Key{Pool: e.Pool, Hash: b.Hash}].tokens, b.Tokens, "tokens of a block that was stored")
+				require.Equal(t, l.truth[i][events.Key{Pool: e.Pool, Hash: b.Hash}].tokens, b.Tokens,
+					"tokens of a block that was stored")
 			}
 		}
 		require.NoError(t, mirror.Follow(batch))

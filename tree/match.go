@@ -43,7 +43,8 @@ func (t *matcher) match(m *protocol.MatchItem) {
 		t.arena.symbols.lookup(m.Tokens, m.Multimodal)
 	}
 	limit := max(0, min(m.Limit, len(m.Tokens)))
-	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.arena.rootOf(m.Namespace, m.Cross)}
+	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial,
+		root: t.arena.rootOf(m.Namespace, m.Cross)}
 	q.first, q.end = t.arena.poolsOf(m.Cross)
 	m.Pages = resize(m.Pages, len(t.arena.pools))
 	t.follow(&q)

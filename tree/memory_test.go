@@ -32,7 +32,8 @@ func TestStoresAllocateNothing(t *testing.T) {
 			tables[0][i] = messages.PageID(at*blocks + i)
 		}
 		tokens[0] = messages.Token(k)
-		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
+		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens),
+			Prompt: len(tokens), Tables: tables})
 		f.Apply(&a)
 		for i, b := blocks-1, a.Stores[0].Cursor.Block; i >= 0; i-- {
 			ids[at][i], b = b, f.arena.blocks[b].parent
@@ -72,7 +73,8 @@ func TestMemoryOfABlock(t *testing.T) {
 		for i := range tables[0] {
 			tables[0][i] = messages.PageID(k*length + i)
 		}
-		a.Stores = append(a.Stores[:0], protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
+		a.Stores = append(a.Stores[:0], protocol.StoreItem{Tokens: tokens, To: len(tokens),
+			Prompt: len(tokens), Tables: tables})
 		tr.Apply(&a)
 	}
 	perBlock := float64(heap()-before) / float64(tr.Blocks())

@@ -52,7 +52,8 @@ type mirrors struct {
 }
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
-	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}), names: map[name]string{}, hashes: map[string]kvevents.Hash{}}
+	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}),
+		names: map[name]string{}, hashes: map[string]kvevents.Hash{}}
 	for range tr.arena.pools {
 		m.events = append(m.events, map[kvevents.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
@@ -181,7 +182,8 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 		for i, b := range e.Blocks {
 			p := e.Pool
 			appraises := e.Kind == protocol.Appraise || e.Kind == protocol.HostAppraise
-			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && !appraises && i > 0 && m.tree.arena.alive(b) {
+			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && !appraises && i > 0 &&
+				m.tree.arena.alive(b) {
 				require.Equal(m.t, e.Blocks[i-1], m.tree.arena.blocks[b].parent, "not one run")
 				require.Equal(m.t, e.Depth+int32(i), m.tree.arena.blocks[b].depth)
 			}

@@ -59,7 +59,8 @@ func newModel(t *rapid.T) *model {
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
 	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
-	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true, Follow: true})
+	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events,
+		Host: true, Follow: true})
 	m.mirrors = newMirrors(t, m.tree)
 	if !events {
 		m.mirrors.events = nil
@@ -83,7 +84,8 @@ func (m *model) ask(hold bool) (it *protocol.MatchItem, full []atom, want omatch
 		m.asked.Items = make([]protocol.MatchItem, 1)
 	}
 	it = &m.asked.Items[0]
-	it.Namespace, it.Tokens, it.Multimodal, it.KeepSymbols, it.Cross = ns.Namespace, tokens, items, hold, ns.cross
+	it.Namespace, it.Tokens, it.Multimodal, it.KeepSymbols, it.Cross = ns.Namespace, tokens, items,
+		hold, ns.cross
 	it.Limit = m.int(0, len(tokens), "limit")
 	if m.int(0, 1, "limited") == 0 {
 		it.Limit = len(tokens) - 1
@@ -123,7 +125,8 @@ func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Equal(m, len(got)-m.oracle.start(want.source), s.Stored)
 	require.Equal(m, want.source.places, s.Pages)
 	behind := slices.ContainsFunc(m.oracle.blocks, func(b *oblock) bool {
-		return b.ns == ns && len(b.full) > len(got) && len(got)%m.oracle.tpb == 0 && slices.Equal(b.full[:len(got)], got)
+		return b.ns == ns && len(b.full) > len(got) && len(got)%m.oracle.tpb == 0 &&
+			slices.Equal(b.full[:len(got)], got)
 	})
 	require.Equal(m, behind, s.HasChildren)
 }
@@ -137,7 +140,8 @@ func (m *model) apply() {
 	require.Equal(m, m.tree.arena.timers.next(), m.work.NextExpiry)
 	m.checkAll()
 	a := &m.work
-	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
+	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0],
+		a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
 }
 
 // checkAll checks everything between two messages.
@@ -163,8 +167,10 @@ func (m *model) Lookup(*rapid.T) { m.ask(false) }
 // Admit matches, claims or takes over, and starts a sequence.
 func (m *model) Admit(*rapid.T) {
 	it, full, want, length := m.ask(true)
-	r := &runner{ns: space{it.Namespace, it.Cross}, tokens: it.Tokens, full: full, prompt: length, session: m.session(), cursor: it.Cursor}
-	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: length}
+	r := &runner{ns: space{it.Namespace, it.Cross}, tokens: it.Tokens, full: full, prompt: length,
+		session: m.session(), cursor: it.Cursor}
+	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session,
+		Retention: m.retention(), Prompt: length}
 	m.oracle.expire(m.now)
 	source := want.source
 	if source != nil && !it.Source.HasChildren && m.int(0, 1, "take over") == 0 {
@@ -203,7 +209,8 @@ func (m *model) Store(*rapid.T) {
 			Namespace: r.ns.Namespace, Cross: r.ns.cross, Session: r.session, Tokens: r.tokens, To: to,
 			From:      m.int(0, (to-1)/m.oracle.tpb, "from") * m.oracle.tpb,
 			Retention: m.retention(), Prompt: r.prompt,
-			RetentionFrom: m.int(0, 3, "retention from"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
+			RetentionFrom: m.int(0, 3, "retention from"),
+			Tables:        m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
 		}
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
@@ -219,7 +226,8 @@ func (m *model) Store(*rapid.T) {
 	m.apply()
 	for i, r := range of {
 		m.compareEnd(&stores[:len(of)][i], ends[i])
-		require.False(m, stores[:len(of)][i].Settled && keeps[i], "settled, and a page stays with the sequence")
+		require.False(m, stores[:len(of)][i].Settled && keeps[i],
+			"settled, and a page stays with the sequence")
 		r.cursor = stores[:len(of)][i].Cursor
 		if c := r.cursor; m.tree.arena.follows(c) {
 			_, full := fullOf(m.tree, c.Block)
@@ -326,7 +334,8 @@ func (m *model) Forget(*rapid.T) {
 		if len(items) == 0 {
 			n = m.int(1, n, "shorter")
 		}
-		f.Selector.Prefix = &messages.Prefix{Namespace: ns.Namespace, Tokens: tokens[:n], Multimodal: items}
+		f.Selector.Prefix = &messages.Prefix{Namespace: ns.Namespace, Tokens: tokens[:n],
+			Multimodal: items}
 		f.Cross = ns.cross
 		dies = func(b *oblock, _ int) bool { return shared(b, ns, full[:n]) == n }
 	default:
@@ -373,7 +382,8 @@ func (m *model) Look(*rapid.T) {
 	m.tree.Snapshot(&s)
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
-	fresh.device, fresh.dprio, fresh.host, fresh.fronts = m.mirrors.device, m.mirrors.dprio, m.mirrors.host, m.mirrors.fronts
+	fresh.device, fresh.dprio, fresh.host, fresh.fronts = m.mirrors.device, m.mirrors.dprio,
+		m.mirrors.host, m.mirrors.fronts
 	fresh.useless = m.mirrors.useless
 	if !m.tree.recording {
 		require.Empty(m, s.Keys.List)

@@ -46,8 +46,10 @@ func TestNearestAmongMany(t *testing.T) {
 				if b.places[p] == protocol.Nowhere || r.IntN(3) > 0 {
 					continue
 				}
-				id := f.arena.child(spot{f.arena.rootOf(b.ns.Namespace, b.ns.cross), protocol.NoBlock}, hosted(b.full))
-				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: id, To: protocol.Nowhere}}})
+				id := f.arena.child(spot{f.arena.rootOf(b.ns.Namespace, b.ns.cross), protocol.NoBlock},
+					hosted(b.full))
+				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: id,
+					To: protocol.Nowhere}}})
 				b.places[p] = protocol.Nowhere
 				o.sweep()
 			}

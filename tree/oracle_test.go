@@ -168,7 +168,8 @@ func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
 
 // leads tells whether these tokens lead to a block.
 func (o *oracle) leads(ns space, prompt []atom) bool {
-	return len(prompt) == 0 || slices.ContainsFunc(o.blocks, func(b *oblock) bool { return shared(b, ns, prompt) == len(prompt) })
+	return len(prompt) == 0 || slices.ContainsFunc(o.blocks,
+		func(b *oblock) bool { return shared(b, ns, prompt) == len(prompt) })
 }
 
 // feasible tells whether l tokens can be reused, and the source of the rest.
@@ -179,7 +180,8 @@ func (o *oracle) feasible(ns space, prompt []atom, l int) (bool, *oblock) {
 	}
 	for p := range o.pools {
 		for i := range k {
-			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == protocol.Nowhere {
+			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb],
+				p) == protocol.Nowhere {
 				return false, nil
 			}
 		}
@@ -189,7 +191,8 @@ func (o *oracle) feasible(ns space, prompt []atom, l int) (bool, *oblock) {
 	}
 	var best *oblock
 	for _, b := range o.blocks {
-		if o.everywhere(b) && o.start(b) == k*o.tpb && shared(b, ns, prompt) >= l && (best == nil || b.stamp > best.stamp) {
+		if o.everywhere(b) && o.start(b) == k*o.tpb && shared(b, ns, prompt) >= l &&
+			(best == nil || b.stamp > best.stamp) {
 			best = b
 		}
 	}
@@ -228,7 +231,8 @@ func (o *oracle) reach(ns space, prompt []atom, partial bool) (int, bool) {
 func (o *oracle) sweep() (dropped int) {
 	before := len(o.blocks)
 	o.blocks = slices.DeleteFunc(o.blocks, func(b *oblock) bool {
-		return !slices.ContainsFunc(b.places, func(l protocol.Location) bool { return l != protocol.Nowhere })
+		return !slices.ContainsFunc(b.places,
+			func(l protocol.Location) bool { return l != protocol.Nowhere })
 	})
 	return before - len(o.blocks)
 }
@@ -271,7 +275,9 @@ func (b *oblock) sharedBy(session string) {
 }
 
 // claim is the claim of the whole blocks of prompt and of source.
-func (o *oracle) claim(ns space, prompt []atom, k int, source *oblock, c *protocol.ClaimItem, now time.Duration) {
+func (o *oracle) claim(
+	ns space, prompt []atom, k int, source *oblock, c *protocol.ClaimItem, now time.Duration,
+) {
 	o.stamp++
 	for i := range k {
 		b := o.find(ns, prompt[:(i+1)*o.tpb])

@@ -36,7 +36,8 @@ func (t *Tree) TopNodes(m *protocol.TopNodes) {
 			visited += len(run)
 			// A claim that ends inside the run has given its stamp to the first blocks only.
 			o.add(t.arena.behind(run[len(run)-1]), inspect.PrefixNode{
-				Parent: opened, Depth: int(t.arena.blocks[b].depth), Blocks: len(run), Stamp: t.arena.blocks[b].stamp,
+				Parent: opened, Depth: int(t.arena.blocks[b].depth), Blocks: len(run),
+				Stamp: t.arena.blocks[b].stamp,
 			})
 		}
 	}

@@ -20,7 +20,8 @@ func branches(f *fixture, n, shared, own int) {
 		for j := 2 * shared; j < len(tokens); j++ {
 			tokens[j] = messages.Token(1000 + i)
 		}
-		f.apply.Stores = append(f.apply.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
+		f.apply.Stores = append(f.apply.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens),
+			Tables: f.table(tokens)})
 	}
 	f.Apply(&f.apply)
 }
@@ -59,7 +60,8 @@ func TestTopNodesKnowTheLatestUse(t *testing.T) {
 	branches(f, 2, 2, 2)
 	hit := append(counting(4), 1000, 1000, 1000, 1000)
 	match := f.match(append(hit, 1))
-	f.Apply(&protocol.Apply{Claims: []protocol.ClaimItem{{Blocks: match.IDs, Source: protocol.NoBlock}}})
+	f.Apply(&protocol.Apply{Claims: []protocol.ClaimItem{{Blocks: match.IDs,
+		Source: protocol.NoBlock}}})
 	m := protocol.TopNodes{Limit: 10}
 	f.TopNodes(&m)
 	require.Len(t, m.Nodes, 4)

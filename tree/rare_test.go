@@ -77,7 +77,8 @@ func rareProperty(t *rapid.T) {
 		t.Skip("events are off")
 	}
 	limit := rapid.IntRange(1, 12).Draw(t, "kept")
-	r := &rare{log: events.New(events.Config{Limit: limit}), readers: map[kvevents.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}
+	r := &rare{log: events.New(events.Config{Limit: limit}),
+		readers: map[kvevents.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}
 	r.readers[events.FirstReader] = events.NewMirror()
 	for range rapid.IntRange(0, 2).Draw(t, "more readers") {
 		id, err := r.log.OpenReader()
@@ -85,7 +86,9 @@ func rareProperty(t *rapid.T) {
 		r.readers[id] = events.NewMirror()
 	}
 	m.rare = r
-	reader := func() kvevents.ReaderID { return kvevents.ReaderID(m.int(0, len(r.readers)-1, "reader")) }
+	reader := func() kvevents.ReaderID {
+		return kvevents.ReaderID(m.int(0, len(r.readers)-1, "reader"))
+	}
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,

@@ -37,7 +37,8 @@ func TestScripts(t *testing.T) {
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "tree":
-		c := Config{TokensPerBlock: scripttest.Number(t, d, "tpb", 4), Events: d.HasArg("events"), Host: d.HasArg("host")}
+		c := Config{TokensPerBlock: scripttest.Number(t, d, "tpb", 4), Events: d.HasArg("events"),
+			Host: d.HasArg("host")}
 		sinks := scripttest.Numbers(t, d, "sinks")
 		for p, w := range scripttest.Numbers(t, d, "windows") {
 			shape := PoolShape{Window: w, Cross: p >= scripttest.Number(t, d, "cross", p+1)}
@@ -74,7 +75,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		p := scripttest.Number(t, d, "pool", 0)
 		var to string
 		d.ScanArgs(t, "to", &to)
-		a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d), To: place1(t, to)})
+		a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d),
+			To: place1(t, to)})
 	case "takeover":
 		a.Takeovers = append(a.Takeovers, s.blockAt(t, d))
 	case "claim":
@@ -99,7 +101,8 @@ func (s *script) told(effects []protocol.Effect) string {
 	names := []string{"attach", "detach", "reprioritize", "appraise", "host yield", "host forget",
 		"host reprioritize", "host attach", "host appraise", "follow"}
 	for _, e := range effects {
-		fmt.Fprintf(&w, "effect %s: pool %d depth %d blocks %d", names[e.Kind], e.Pool, e.Depth, len(e.Blocks))
+		fmt.Fprintf(&w, "effect %s: pool %d depth %d blocks %d", names[e.Kind], e.Pool, e.Depth,
+			len(e.Blocks))
 		if e.Pages != nil {
 			fmt.Fprintf(&w, " pages %v", e.Pages)
 		}
@@ -162,7 +165,8 @@ func (s *script) contents() string {
 		if b.Cross {
 			kind = "encoder"
 		}
-		fmt.Fprintf(&w, "%d: behind %d depth %d %s %v at%s\n", i, b.Parent, b.Depth, kind, b.Tokens, drawn(b.Pages))
+		fmt.Fprintf(&w, "%d: behind %d depth %d %s %v at%s\n", i, b.Parent, b.Depth, kind, b.Tokens,
+			drawn(b.Pages))
 	}
 	return w.String()
 }
@@ -181,12 +185,14 @@ func (s *script) find(t *testing.T, d *datadriven.TestData) *protocol.MatchItem 
 func (s *script) match(t *testing.T, d *datadriven.TestData) string {
 	m := s.find(t, d)
 	var w strings.Builder
-	fmt.Fprintf(&w, "matched %d blocks %d reach %d lacking %t\n", m.Matched, m.Blocks, m.Reach, m.Lacking)
+	fmt.Fprintf(&w, "matched %d blocks %d reach %d lacking %t\n", m.Matched, m.Blocks, m.Reach,
+		m.Lacking)
 	for p, pages := range m.Pages {
 		fmt.Fprintf(&w, "pool %d:%s\n", p, drawn(pages))
 	}
 	if m.Source.Block != protocol.NoBlock {
-		fmt.Fprintf(&w, "source: %d of %d tokens behind %t at%s\n", m.Source.Tokens, m.Source.Stored, m.Source.HasChildren, drawn(m.Source.Pages))
+		fmt.Fprintf(&w, "source: %d of %d tokens behind %t at%s\n", m.Source.Tokens, m.Source.Stored,
+			m.Source.HasChildren, drawn(m.Source.Pages))
 	}
 	return w.String()
 }
@@ -196,8 +202,10 @@ func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem 
 	s.tree.arena.symbols.acquire(tokens, items)
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
-		Tokens: tokens, From: scripttest.Number(t, d, "from", 0), To: scripttest.Number(t, d, "to", len(tokens)),
-		Retention: retentionOf(t, d), Prompt: scripttest.Number(t, d, "prompt", len(tokens)), RetentionFrom: scripttest.Number(t, d, "retention-from", 0),
+		Tokens: tokens, From: scripttest.Number(t, d, "from", 0),
+		To:        scripttest.Number(t, d, "to", len(tokens)),
+		Retention: retentionOf(t, d), Prompt: scripttest.Number(t, d, "prompt", len(tokens)),
+		RetentionFrom: scripttest.Number(t, d, "retention-from", 0),
 	}
 	for p := range s.tree.arena.pools {
 		table := []messages.PageID{}
@@ -214,7 +222,8 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 	f.Selector.Session, f.Selector.Salt = word(t, d, "session"), word(t, d, "salt")
 	if d.HasArg("tokens") {
 		tokens, items := prompt1(t, d)
-		f.Selector.Prefix = &messages.Prefix{Namespace: namespaceOf(t, d), Tokens: tokens, Multimodal: items}
+		f.Selector.Prefix = &messages.Prefix{Namespace: namespaceOf(t, d), Tokens: tokens,
+			Multimodal: items}
 		f.Cross = d.HasArg("cross")
 	}
 	if d.HasArg("keep") {
@@ -233,7 +242,8 @@ func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID 
 	at := word(t, d, "at") + word(t, d, "keep")
 	p := scripttest.Number(t, d, "pool", 0)
 	for b := range s.tree.arena.blocks {
-		if id := protocol.BlockID(b); s.tree.arena.alive(id) && s.tree.arena.locations[p][id] == place1(t, at) {
+		if id := protocol.BlockID(b); s.tree.arena.alive(id) &&
+			s.tree.arena.locations[p][id] == place1(t, at) {
 			return id
 		}
 	}
@@ -278,12 +288,15 @@ func namespaceOf(t *testing.T, d *datadriven.TestData) messages.Namespace {
 }
 
 // prompt1 reads tokens=(…), and item=(hash,start,length).
-func prompt1(t *testing.T, d *datadriven.TestData) (tokens []messages.Token, items []messages.MultimodalItem) {
+func prompt1(
+	t *testing.T, d *datadriven.TestData,
+) (tokens []messages.Token, items []messages.MultimodalItem) {
 	for _, n := range scripttest.Numbers(t, d, "tokens") {
 		tokens = append(tokens, messages.Token(n))
 	}
 	if v := scripttest.Numbers(t, d, "item"); v != nil {
-		items = append(items, messages.MultimodalItem{Hash: [32]byte{byte(v[0])}, Start: v[1], Length: v[2]})
+		items = append(items, messages.MultimodalItem{Hash: [32]byte{byte(v[0])}, Start: v[1],
+			Length: v[2]})
 	}
 	return tokens, items
 }
@@ -293,11 +306,13 @@ func retentionOf(t *testing.T, d *datadriven.TestData) *messages.Retention {
 	var r messages.Retention
 	if v := scripttest.Numbers(t, d, "range"); v != nil {
 		r.Ranges = append(r.Ranges, messages.RetentionRange{
-			Start: v[0], End: v[1], Priority: messages.Priority(v[2]), Duration: time.Duration(v[3]) * time.Millisecond,
+			Start: v[0], End: v[1], Priority: messages.Priority(v[2]),
+			Duration: time.Duration(v[3]) * time.Millisecond,
 		})
 	}
 	if v := scripttest.Numbers(t, d, "decode"); v != nil {
-		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(v[0]), Duration: time.Duration(v[1]) * time.Millisecond}
+		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(v[0]),
+			Duration: time.Duration(v[1]) * time.Millisecond}
 	}
 	if r.IsZero() {
 		return nil

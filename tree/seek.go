@@ -68,7 +68,9 @@ func (t *arena) nearest(s spot, query []messages.Token, what int) (x protocol.Bl
 // once. An sibling that does not count is passed, and the subtree on its side away from
 // query is remembered as far, if anything counts there, by its top alone; a second walk in
 // far finds the closest sibling. A walk back up would need a stack.
-func (t *arena) neighbours(x protocol.BlockID, query []messages.Token, what int) (found [2]protocol.BlockID) {
+func (t *arena) neighbours(
+	x protocol.BlockID, query []messages.Token, what int,
+) (found [2]protocol.BlockID) {
 	far := unlinked // where the closest is, if found does not have it
 	found = far
 	pass := func(x protocol.BlockID, dir int) {

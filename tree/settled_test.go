@@ -21,11 +21,14 @@ func TestSettledOffers(t *testing.T) {
 		return apply.Stores[0].Settled
 	}
 	no := messages.NoPage
-	require.False(t, offer(4, []messages.PageID{no, no}, []messages.PageID{no, no}), "nothing is offered")
-	require.True(t, offer(4, []messages.PageID{no, 1}, []messages.PageID{0, 1}), "new blocks, one behind the window")
+	require.False(t, offer(4, []messages.PageID{no, no}, []messages.PageID{no, no}),
+		"nothing is offered")
+	require.True(t, offer(4, []messages.PageID{no, 1}, []messages.PageID{0, 1}),
+		"new blocks, one behind the window")
 	require.False(t, offer(4, []messages.PageID{no, 2}, []messages.PageID{2, 3}), "duplicates")
 	require.True(t, offer(4, []messages.PageID{4, no}, nil), "the pool lacked the block")
-	require.False(t, offer(6, []messages.PageID{no, 5, 6}, []messages.PageID{no, 4, 5}), "a duplicate and a new block")
+	require.False(t, offer(6, []messages.PageID{no, 5, 6}, []messages.PageID{no, 4, 5}),
+		"a duplicate and a new block")
 
 	move := &protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0, To: protocol.OnHost(0)}}}
 	tr.Apply(move)

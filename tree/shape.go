@@ -37,9 +37,10 @@ func (s *PoolShape) full() bool { return s.reach().Full() }
 //	0 … tokenPools          selfPools            len(pools)
 //	│ self, hold tokens │ self, hold states │ cross │
 type shape struct {
-	tpb        int // tokens of a block
-	pools      []PoolShape
-	tokenPools int // pools before it are self pools that hold tokens, those up to selfPools hold states
+	tpb   int // tokens of a block
+	pools []PoolShape
+	// pools before it are self pools that hold tokens, those up to selfPools hold states
+	tokenPools int
 	selfPools  int // pools before it are self pools, the others cross pools
 }
 
@@ -60,12 +61,14 @@ func newShape(c *Config) shape {
 	}
 	for p := range t.tokenPools {
 		if c.Pools[p].State {
-			panic(fmt.Sprintf("tree: pool %d holds states and comes before pool %d, which holds tokens", p, t.tokenPools-1))
+			panic(fmt.Sprintf("tree: pool %d holds states and comes before pool %d, which holds tokens", p,
+				t.tokenPools-1))
 		}
 	}
 	for p := range c.Pools[t.selfPools:] {
 		if !c.Pools[t.selfPools+p].Cross {
-			panic(fmt.Sprintf("tree: pool %d, a self pool, comes after the cross pool %d", t.selfPools+p, t.selfPools))
+			panic(fmt.Sprintf("tree: pool %d, a self pool, comes after the cross pool %d", t.selfPools+p,
+				t.selfPools))
 		}
 	}
 	return t

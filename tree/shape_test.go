@@ -42,7 +42,8 @@ func (f *fixture) table(tokens []messages.Token) [][]messages.PageID {
 }
 
 func (f *fixture) put(tokens []messages.Token) {
-	f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
+	f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: tokens, To: len(tokens),
+		Tables: f.table(tokens)})
 	f.Apply(&f.apply)
 }
 
@@ -102,7 +103,8 @@ func TestManyChildren(t *testing.T) {
 		deepest = max(deepest, depth)
 	}
 	require.Less(t, deepest, 64, "the treap is out of balance")
-	g := protocol.Forget{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: make([]messages.Token, 4)}}}
+	g := protocol.Forget{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: make(
+		[]messages.Token, 4)}}}
 	f.Forget(&g)
 	require.Equal(t, children+1, g.Blocks)
 	require.Equal(t, "empty\n", f.String())
@@ -174,7 +176,8 @@ func TestLongPrompt(t *testing.T) {
 	require.Equal(t, protocol.OnDevice(tables[0][depth-3]), it.Pages[0][depth-3])
 	// Every third block lost by the window: each shorter match fails in turn.
 	for i := 0; i < depth; i += 3 {
-		f.apply = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: it.IDs[i], To: protocol.Nowhere}}}
+		f.apply = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: it.IDs[i],
+			To: protocol.Nowhere}}}
 		f.Apply(&f.apply)
 	}
 	it = f.match(tokens)
@@ -188,7 +191,8 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walk after each message allocates")
 	}
-	f := newFixture(Config{TokensPerBlock: 16, Pools: []PoolShape{{Window: 100, Sink: 4}, {}}, Events: true})
+	f := newFixture(Config{TokensPerBlock: 16, Pools: []PoolShape{{Window: 100, Sink: 4}, {}},
+		Events: true})
 	long := counting(16 * 200)
 	f.put(long)
 	for i := range 20 {
@@ -199,13 +203,17 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 	items := []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 3, Length: 20}}
 	for name, ask := range map[string]func(it *protocol.MatchItem){
-		"long":     func(it *protocol.MatchItem) { it.Tokens = long },
-		"partial":  func(it *protocol.MatchItem) { it.Tokens = long[:16*150+7] },
-		"cold":     func(it *protocol.MatchItem) { it.Namespace.Salt = "x" },
-		"with one": func(it *protocol.MatchItem) { it.Multimodal = items; it.Tokens = make([]messages.Token, 64) },
+		"long":    func(it *protocol.MatchItem) { it.Tokens = long },
+		"partial": func(it *protocol.MatchItem) { it.Tokens = long[:16*150+7] },
+		"cold":    func(it *protocol.MatchItem) { it.Namespace.Salt = "x" },
+		"with one": func(it *protocol.MatchItem) {
+			it.Multimodal = items
+			it.Tokens = make([]messages.Token, 64)
+		},
 	} {
 		it := &f.ask.Items[0]
-		*it = protocol.MatchItem{Tokens: long, Limit: len(long), Partial: true, IDs: it.IDs, Pages: it.Pages, Source: it.Source}
+		*it = protocol.MatchItem{Tokens: long, Limit: len(long), Partial: true, IDs: it.IDs,
+			Pages: it.Pages, Source: it.Source}
 		ask(it)
 		f.Match(&f.ask)
 		require.Zero(t, testing.AllocsPerRun(50, func() { f.Match(&f.ask) }), name)
@@ -235,20 +243,23 @@ func TestCursors(t *testing.T) {
 	require.Equal(t, protocol.Cursor{Block: 3, Generation: 4}, c)
 	other := append(counting(4), 9, 9, 9, 9)
 	f.put(other)
-	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(5), From: 2, To: 5,
+		Tables: f.table(counting(5)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 5, f.match(append(counting(5), 0)).Matched)
 	require.Equal(t, 8, f.match(append(other, 0)).Matched)
 	require.Equal(t, 7, f.Blocks())
 	if invariants.Enabled {
 		require.PanicsWithValue(t, "tree: a cursor leads to block 3, whose tokens are others", func() {
-			f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
+			f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: other, To: 8,
+				Tables: f.table(other), Cursor: c}}})
 		})
 	}
 
 	f.evict(c.Block)
 	require.False(t, f.arena.alive(c.Block))
-	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(10), From: 8, To: 10,
+		Tables: f.table(counting(10)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 7, f.Blocks())
 	require.Contains(t, f.String(), "3 [6 7] -- ghost\n")
@@ -265,7 +276,8 @@ func TestCursorOfAMatch(t *testing.T) {
 	c := f.match(tokens).Cursor
 	require.Equal(t, protocol.BlockID(1), c.Block)
 	require.True(t, f.arena.follows(c))
-	f.apply.Stores = []protocol.StoreItem{{Tokens: tokens, From: 4, To: 6, Tables: f.table(tokens), Cursor: c}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: tokens, From: 4, To: 6, Tables: f.table(tokens),
+		Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 6, f.match(append(tokens, 0)).Matched)
 	require.NoError(t, f.Check())
@@ -277,10 +289,12 @@ func TestPanics(t *testing.T) {
 	require.PanicsWithValue(t, "tree: block 5 moves in pool 1, which is not in the tree", func() {
 		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 5}}})
 	})
-	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(2), To: 2, Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(2), To: 2,
+		Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
 	f.Apply(&f.apply)
 	require.PanicsWithValue(t, "tree: block 0 moves in pool 1, which does not hold it", func() {
-		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0, To: protocol.OnDevice(1)}}})
+		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0,
+			To: protocol.OnDevice(1)}}})
 	})
 	require.PanicsWithValue(t, "tree: takeover of block 9, which is not in the tree", func() {
 		f.Apply(&protocol.Apply{Takeovers: []protocol.BlockID{9}})
@@ -319,7 +333,8 @@ func TestCheckFinds(t *testing.T) {
 		f := newFixture(Config{TokensPerBlock: 2, Events: true})
 		tokens := counting(8)
 		f.arena.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
-		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
+		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt,
+			Duration: time.Second}}}
 		for _, last := range []messages.Token{1, 2, 3} {
 			tokens[4] = last
 			f.apply.Stores = []protocol.StoreItem{{
@@ -367,7 +382,8 @@ func BenchmarkStoreAgain(b *testing.B) {
 	long := counting(32 * 4096)
 	table := f.table(long)
 	for b.Loop() {
-		f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: long, To: len(long), Tables: table})
+		f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: long, To: len(long),
+			Tables: table})
 		f.Apply(&f.apply)
 	}
 }
@@ -376,8 +392,10 @@ func BenchmarkStoreAgain(b *testing.B) {
 func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	tokens := counting(8)
-	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
-	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
+	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt,
+		Priority: 80, Duration: time.Second}}}
+	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8,
+		Tables: f.table(tokens), Retention: retention}}})
 	ghost := f.match(append(tokens, 0)).IDs[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())

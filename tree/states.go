@@ -16,7 +16,9 @@ import "github.com/kvactor/kvactor/internal/protocol"
 
 // matchStates finds the longest match that ends at a checkpoint of every state pool.
 // k and source are the match of the attention pools alone, which it notes in m.
-func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source choice) (int32, choice) {
+func (t *matcher) matchStates(
+	m *protocol.MatchItem, q *prompt, k int32, source choice,
+) (int32, choice) {
 	// What the attention pools alone would give is answered too: the difference to
 	// Matched says how much of the prompt must be computed again only for want of a
 	// checkpoint.

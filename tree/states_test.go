@@ -22,8 +22,10 @@ func (o *oracle) statesAlone() bool { return o.pools[0].State }
 // offersState tells whether an offer is of a block without tokens: by a state of its own, or
 // because it is there.
 func (o *oracle) offersState(s *protocol.StoreItem, full []atom) bool {
-	return o.statesAlone() && s.HandOver != nil && (o.find(space{Namespace: s.Namespace}, full[:s.To]) != nil ||
-		slices.ContainsFunc(s.HandOver, func(page messages.PageID) bool { return page != messages.NoPage }))
+	return o.statesAlone() && s.HandOver != nil &&
+		(o.find(space{Namespace: s.Namespace}, full[:s.To]) != nil ||
+			slices.ContainsFunc(s.HandOver,
+				func(page messages.PageID) bool { return page != messages.NoPage }))
 }
 
 // checkpointed tells whether all state pools have the checkpoint of a block.
@@ -115,13 +117,16 @@ func (m *model) handOver(s *protocol.StoreItem) {
 
 // findEnd is what a store answers of the block where it ends; the pages that it gives
 // over become checkpoints.
-func (o *oracle) findEnd(s *protocol.StoreItem, full []atom) (end *oblock, lacks []messages.PoolID) {
+func (o *oracle) findEnd(
+	s *protocol.StoreItem, full []atom,
+) (end *oblock, lacks []messages.PoolID) {
 	if !s.FindEnd {
 		return nil, nil
 	}
 	end = o.find(space{s.Namespace, s.Cross}, full[:s.To])
 	for p, shape := range o.pools {
-		if !shape.State || end == nil && !o.statesAlone() || end != nil && end.places[p] != protocol.Nowhere {
+		if !shape.State || end == nil && !o.statesAlone() || end != nil &&
+			end.places[p] != protocol.Nowhere {
 			continue
 		}
 		lacks = append(lacks, messages.PoolID(p))
@@ -155,7 +160,8 @@ func (m *model) Checkpoint(*rapid.T) {
 		if b.ns.cross || !m.oracle.recurrent() || m.int(0, 3, "checkpoint") > 0 {
 			continue
 		}
-		s := protocol.StoreItem{Namespace: b.ns.Namespace, Session: b.session, From: m.oracle.start(b), To: len(b.full), FindEnd: true}
+		s := protocol.StoreItem{Namespace: b.ns.Namespace, Session: b.session, From: m.oracle.start(b),
+			To: len(b.full), FindEnd: true}
 		for c := keys[b.key()]; c != protocol.NoBlock; c = m.tree.arena.blocks[c].parent {
 			s.Tokens = append(slices.Clone(m.tree.arena.tokensOf(c)), s.Tokens...)
 		}
@@ -186,7 +192,8 @@ func stateAt(page messages.PageID, pools int, tokens ...messages.Token) protocol
 func TestStatesAlone(t *testing.T) {
 	tree := New(Config{TokensPerBlock: 2, Pools: []PoolShape{{State: true}}})
 	match := func(tokens ...messages.Token) *protocol.MatchItem {
-		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens), Partial: true}}}
+		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens),
+			Partial: true}}}
 		tree.Match(&m)
 		return &m.Items[0]
 	}
@@ -197,9 +204,11 @@ func TestStatesAlone(t *testing.T) {
 		return a.Stores[0].End
 	}
 	asked := stateAt(messages.NoPage, 1, 1, 2, 3, 4)
-	asked.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{Start: 0, End: 4, Priority: 80}}}
+	asked.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{Start: 0, End: 4,
+		Priority: 80}}}
 	end := offer(asked)
-	require.Equal(t, protocol.StoredEnd{Block: protocol.NoBlock, Priority: 80, Lacks: []messages.PoolID{0}}, end)
+	require.Equal(t, protocol.StoredEnd{Block: protocol.NoBlock, Priority: 80,
+		Lacks: []messages.PoolID{0}}, end)
 	require.Empty(t, tree.arena.blocks, "nothing is stored for the question")
 
 	require.NotEqual(t, protocol.NoBlock, offer(stateAt(7, 1, 1, 2, 3, 4)).Block)
@@ -209,10 +218,12 @@ func TestStatesAlone(t *testing.T) {
 	require.Equal(t, protocol.OnDevice(8), m.CheckpointPages[0])
 	m = match(1, 2, 3, 4, 5, 6, 8)
 	require.Equal(t, 4, m.Matched)
-	require.Equal(t, 6, m.Attention, "so far the tree knows the prompt: a state there would have been of use")
+	require.Equal(t, 6, m.Attention,
+		"so far the tree knows the prompt: a state there would have been of use")
 	require.Equal(t, 2, tree.Blocks())
 
-	drop := protocol.Apply{Moves: []protocol.BlockMove{{Block: match(1, 2, 3, 4, 5, 6, 7).Checkpoint, To: protocol.Nowhere}}}
+	drop := protocol.Apply{Moves: []protocol.BlockMove{{Block: match(1, 2, 3, 4, 5, 6, 7).Checkpoint,
+		To: protocol.Nowhere}}}
 	tree.Apply(&drop)
 	require.NoError(t, tree.Check())
 	require.Equal(t, 4, match(1, 2, 3, 4, 5, 6, 7).Attention, "nothing leads behind the last state")
@@ -231,7 +242,8 @@ func TestMatchesEndAtCheckpoints(t *testing.T) {
 	require.NotEqual(t, protocol.NoBlock, a.Stores[0].End.Block)
 	require.Equal(t, []messages.PoolID{1}, a.Stores[0].End.Lacks)
 	match := func(tokens ...messages.Token) *protocol.MatchItem {
-		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens), Partial: true}}}
+		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens),
+			Partial: true}}}
 		tree.Match(&m)
 		return &m.Items[0]
 	}
@@ -242,7 +254,8 @@ func TestMatchesEndAtCheckpoints(t *testing.T) {
 	require.Zero(t, cut.Matched, "no state is there after nine tokens, nor at a boundary before")
 	require.Equal(t, 9, cut.Attention)
 	require.Equal(t, 8, cut.AttentionWhole)
-	require.Panics(t, func() { tree.attachCheckpoint(all.Checkpoint, 1, 8) }, "the block has a checkpoint")
+	require.Panics(t, func() { tree.attachCheckpoint(all.Checkpoint, 1, 8) },
+		"the block has a checkpoint")
 	tree.Apply(&protocol.Apply{Stores: []protocol.StoreItem{stateAt(3, 2, tokens[:8]...)}})
 	require.Equal(t, 8, match(1, 2, 3, 4, 5, 6, 7, 8, 9).Matched)
 	require.NoError(t, tree.Check())

@@ -28,9 +28,10 @@ type offer struct {
 	// Pools [from, to) are those that the offer concerns: poolsOf(Cross), with OnHost the
 	// state pools as well. Tables of other pools are not read.
 	from, to int
-	states   int32 // the depth of the block that states are offered of in a tree of states alone, else none
-	kept     bool  // a page that was offered stays with the sequence
-	changed  bool  // a block has got a page
+	// the depth of the block that states are offered of in a tree of states alone, else none
+	states  int32
+	kept    bool // a page that was offered stays with the sequence
+	changed bool // a block has got a page
 }
 
 // pages returns what the sequence offers of the blocks of the path to pool p; fewer if its
@@ -190,7 +191,8 @@ func (t *storer) offersState(s *protocol.StoreItem) bool {
 	if t.arena.tokenPools > 0 || s.Cross || s.HandOver == nil {
 		return false
 	}
-	if slices.ContainsFunc(s.HandOver, func(page messages.PageID) bool { return page != messages.NoPage }) {
+	if slices.ContainsFunc(s.HandOver,
+		func(page messages.PageID) bool { return page != messages.NoPage }) {
 		return true
 	}
 	b := t.blockOf(s)

@@ -26,7 +26,8 @@ import (
 // sessions: no ids are drawn.
 func (t *Tree) String() string {
 	var w strings.Builder
-	roots := slices.DeleteFunc(slices.Clone(t.arena.roots), func(r root) bool { return r.children == protocol.NoBlock })
+	roots := slices.DeleteFunc(slices.Clone(t.arena.roots),
+		func(r root) bool { return r.children == protocol.NoBlock })
 	slices.SortFunc(roots, func(a, b root) int {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
 			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),

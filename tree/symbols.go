@@ -31,7 +31,8 @@ func entry(tok messages.Token) int32 { return -1 - int32(tok) }
 
 // acquire replaces covered tokens by symbols, which the caller holds from now on.
 func (s *symbols) acquire(tokens []messages.Token, items []messages.MultimodalItem) {
-	replace(tokens, items, func(sym symbol) messages.Token { return messages.Token(-1 - s.numbers.retain(sym)) })
+	replace(tokens, items,
+		func(sym symbol) messages.Token { return messages.Token(-1 - s.numbers.retain(sym)) })
 }
 
 // lookup replaces covered tokens by symbols for the time of one call: the caller
@@ -48,7 +49,9 @@ func (s *symbols) lookup(tokens []messages.Token, items []messages.MultimodalIte
 }
 
 // replace replaces covered tokens, but for those that were replaced before.
-func replace(tokens []messages.Token, items []messages.MultimodalItem, with func(symbol) messages.Token) {
+func replace(
+	tokens []messages.Token, items []messages.MultimodalItem, with func(symbol) messages.Token,
+) {
 	for k := range items {
 		it := &items[k]
 		for i, tok := range tokens[it.Start : it.Start+it.Length] {

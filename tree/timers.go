@@ -10,10 +10,11 @@ import (
 // timers know when the priorities of blocks end, in a heap of the blocks whose priority has an
 // end.
 type timers struct {
-	now     time.Duration // never goes back; no timer has ended by now, once a message has begun
-	heap    []timer
-	slot    []int32 // by block, as far as any ever had an end: its index in heap plus one; 0: it has none
-	started uint64  // timers so far
+	now  time.Duration // never goes back; no timer has ended by now, once a message has begun
+	heap []timer
+	// by block, as far as any ever had an end: its index in heap plus one; 0: it has none
+	slot    []int32
+	started uint64 // timers so far
 }
 
 // timer waits for the end of one block's priority.

@@ -18,7 +18,8 @@ type Config struct {
 	Blocks         int         // how many to have room for from the start
 	Events         bool        // record changes for the event log
 	Host           bool        // there is host memory: answer with HostForget
-	Follow         bool        // answer with Follow: the eviction policy of pools of states is forecast
+	// answer with Follow: the eviction policy of pools of states is forecast
+	Follow bool
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it. It consists of

@@ -218,7 +218,8 @@ func (c *checker) worth(b protocol.BlockID) {
 		}
 	}
 	c.expect(w.ends == ends, "block %d counts %d ends, has %d", b, w.ends, ends)
-	c.expect(w.useless == (ends == 0) && !w.pending, "block %d was told to be useless: %v", b, w.useless)
+	c.expect(w.useless == (ends == 0) && !w.pending, "block %d was told to be useless: %v", b,
+		w.useless)
 	c.expect(w.endless == (!end && c.arena.anyCheckpoint(b)),
 		"the checkpoint of block %d was told to be useless: %v", b, w.endless)
 }

@@ -65,7 +65,8 @@ func (m Model) sharingProblems(ps *problems) {
 		case m.SharedKV[owner] != owner:
 			ps.say("shared_kv of layer %d: layer %d has no keys and values of its own", i, owner)
 		case owner != i && m.chunk(i) != m.chunk(owner):
-			ps.say("shared_kv of layer %d: its attention_chunk %d differs from %d of layer %d", i, m.chunk(i), m.chunk(owner), owner)
+			ps.say("shared_kv of layer %d: its attention_chunk %d differs from %d of layer %d", i,
+				m.chunk(i), m.chunk(owner), owner)
 		}
 	}
 }

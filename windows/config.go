@@ -244,7 +244,8 @@ func (c Config) stateProblems(ps *problems) {
 	switch c.MambaSSMCacheDType {
 	case "", AutoDType, string(Float16), string(BFloat16), string(Float32):
 	default:
-		ps.say("mamba_ssm_cache_dtype %q is not one of auto, float16, bfloat16, float32", c.MambaSSMCacheDType)
+		ps.say("mamba_ssm_cache_dtype %q is not one of auto, float16, bfloat16, float32",
+			c.MambaSSMCacheDType)
 	}
 }
 

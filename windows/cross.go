@@ -71,7 +71,8 @@ func (c Config) splitCross(m Model, b Budget) PageCounts {
 	if c.MaxTokens > 0 {
 		primary = min(primary, uint64(blocksOf(c.MaxTokens, c.TokensPerBlock)))
 	}
-	return PageCounts{Primary: int(primary), Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
+	return PageCounts{Primary: int(primary),
+		Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
 }
 
 // crossExcess refuses a cross pool without pages or with more than MaxPages.
@@ -117,7 +118,8 @@ func (m Model) encoderProblems(ps *problems) {
 		return
 	}
 	if m.CrossLayers < 0 || m.CrossLayers > m.Layers {
-		ps.say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers, m.Layers)
+		ps.say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers,
+			m.Layers)
 	}
 	if m.CrossKVHeads < 1 {
 		ps.say("cross_kv_heads %d is not 1 or more", m.CrossKVHeads)

@@ -26,7 +26,8 @@ func TestCrossPool(t *testing.T) {
 	p, ok := CrossPool(m, c)
 	require.True(t, ok)
 	assert.Equal(t, Pool{
-		ID: 1, Name: "cross_h4", Kind: KindCross, KVHeads: 4, HeadDim: 16, ValueDim: 16, KVFactor: 2, DType: Float16, Layout: HND, Layers: []int{0, 1}, TokensPerBlock: 32,
+		ID: 1, Name: "cross_h4", Kind: KindCross, KVHeads: 4, HeadDim: 16, ValueDim: 16, KVFactor: 2,
+		DType: Float16, Layout: HND, Layers: []int{0, 1}, TokensPerBlock: 32,
 	}, p)
 	assert.EqualValues(t, 16<<10, p.PageBytes())
 
@@ -50,16 +51,26 @@ func TestValidateEncoders(t *testing.T) {
 		want  string
 		spoil func(*Config, *Model)
 	}{
-		{"cross_kv_cache_fraction is missing: an encoder-decoder model needs it", func(c *Config, _ *Model) { c.CrossKVCacheFraction = 0 }},
-		{"cross_kv_cache_fraction 1 is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.CrossKVCacheFraction = 1 }},
-		{"cross_kv_cache_fraction -0.5 is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.CrossKVCacheFraction = -0.5 }},
-		{"cross_kv_cache_fraction NaN is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.CrossKVCacheFraction = math.NaN() }},
-		{"cross_layers 3 is not between 1 and the 2 layers of the decoder", func(_ *Config, m *Model) { m.CrossLayers = 3 }},
+		{"cross_kv_cache_fraction is missing: an encoder-decoder model needs it",
+			func(c *Config, _ *Model) { c.CrossKVCacheFraction = 0 }},
+		{"cross_kv_cache_fraction 1 is not greater than 0 and less than 1",
+			func(c *Config, _ *Model) { c.CrossKVCacheFraction = 1 }},
+		{"cross_kv_cache_fraction -0.5 is not greater than 0 and less than 1",
+			func(c *Config, _ *Model) { c.CrossKVCacheFraction = -0.5 }},
+		{"cross_kv_cache_fraction NaN is not greater than 0 and less than 1",
+			func(c *Config, _ *Model) { c.CrossKVCacheFraction = math.NaN() }},
+		{"cross_layers 3 is not between 1 and the 2 layers of the decoder",
+			func(_ *Config, m *Model) { m.CrossLayers = 3 }},
 		{"cross_layers -1 is not between 1 and the 2 layers of the decoder; cross_kv_cache_fraction is for encoder-decoder models only", func(_ *Config, m *Model) { m.CrossLayers = -1 }},
 		{"cross_kv_heads 0 is not 1 or more", func(_ *Config, m *Model) { m.CrossKVHeads = 0 }},
-		{"encoder_max_len 0 is not between 1 and 2147483647", func(_ *Config, m *Model) { m.EncoderMaxLen = 0 }},
-		{"encoder_max_len 9223372036854775807 is not between 1 and 2147483647", func(_ *Config, m *Model) { m.EncoderMaxLen = math.MaxInt }},
-		{"a page of pool cross_h9223372036854775807 would have more than 9223372036854775806 bytes", func(_ *Config, m *Model) { m.CrossKVHeads = math.MaxInt }},
+		{"encoder_max_len 0 is not between 1 and 2147483647", func(_ *Config,
+			m *Model) {
+			m.EncoderMaxLen = 0
+		}},
+		{"encoder_max_len 9223372036854775807 is not between 1 and 2147483647",
+			func(_ *Config, m *Model) { m.EncoderMaxLen = math.MaxInt }},
+		{"a page of pool cross_h9223372036854775807 would have more than 9223372036854775806 bytes",
+			func(_ *Config, m *Model) { m.CrossKVHeads = math.MaxInt }},
 		{"cross_kv_heads is for encoder-decoder models only; encoder_max_len is for encoder-decoder models only", func(c *Config, m *Model) { m.CrossLayers, c.CrossKVCacheFraction = 0, 0 }},
 	}
 	for _, tc := range cases {
@@ -91,7 +102,8 @@ func TestSplitCross(t *testing.T) {
 	}
 	self, cross := split(800 * (16 << 10))
 	assert.Equal(t, PageCounts{Primary: 100, Secondary: 10}, cross)
-	assert.Equal(t, PageCounts{Primary: 150, Secondary: 15}, self, "300 and 30 units of 16 KiB, pages of two")
+	assert.Equal(t, PageCounts{Primary: 150, Secondary: 15}, self,
+		"300 and 30 units of 16 KiB, pages of two")
 
 	c.CrossKVCacheFraction = 0.1
 	self, cross = split(800*(16<<10) + 70)

@@ -33,7 +33,8 @@ func FitOf(pools []Pool, counts []PageCounts, tokens int) Fit {
 func LongestPrompt(pools []Pool, counts []PageCounts) Fit {
 	f := Fit{Sequences: 1}
 	for i, p := range pools {
-		if n := counts[i].Primary * p.TokensPerBlock; p.Kind == KindAttention && (f.Pool == "" || n < f.Tokens) {
+		if n := counts[i].Primary * p.TokensPerBlock; p.Kind == KindAttention &&
+			(f.Pool == "" || n < f.Tokens) {
 			f.Tokens, f.Pool = n, p.Name
 		}
 	}
@@ -88,16 +89,19 @@ func (c Config) ForMixedLengths(m Model) Config {
 		return c
 	}
 	pools, err := Pools(m, c)
-	if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool { return p.Kind == KindState || !p.Full() }) {
+	if err != nil ||
+		!slices.ContainsFunc(pools, func(p Pool) bool { return p.Kind == KindState || !p.Full() }) {
 		return c
 	}
-	c.PoolFractions = withCheckpoints(pools, Fractions(pools, m.MaxSeqLen, min(ShortSequence, m.MaxSeqLen)))
+	c.PoolFractions = withCheckpoints(pools, Fractions(pools, m.MaxSeqLen,
+		min(ShortSequence, m.MaxSeqLen)))
 	return c
 }
 
 // checkpointShare is the least part of memory for states if blocks have checkpoints. A sequence
 // needs one checkpoint to run, but the cache needs one for each prompt that it keeps: without a
-// checkpoint no attention is reused. A quarter is near the best on the workloads of docs/policies.md.
+// checkpoint no attention is reused. A quarter is near the best on the workloads of
+// docs/policies.md.
 const checkpointShare = 1.0 / 4
 
 // withCheckpoints raises the parts of state pools to checkpointShare.
@@ -159,8 +163,10 @@ func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 		then = FitOf(pools, shorter, short).Sequences
 	}
 	if then >= 2*max(1, now.Sequences) {
-		ws = append(ws, fmt.Sprintf("expected_seq_len is max_seq_len, %d: %d sequences of %d tokens fit, limited by pool %s; with expected_seq_len %d %d would fit",
-			m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
+		ws = append(ws,
+			fmt.Sprintf(
+				"expected_seq_len is max_seq_len, %d: %d sequences of %d tokens fit, limited by pool %s; with expected_seq_len %d %d would fit",
+				m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
 	}
 	return ws
 }
@@ -207,7 +213,9 @@ func promptWarning(pools []Pool, m Model, counts []PageCounts) string {
 	}
 	i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == prompt.Pool })
 	if pools[i].Full() || pools[i].Need(m.MaxSeqLen) > counts[i].Primary {
-		return fmt.Sprintf("pool %s holds %d tokens: longer prompts are refused", prompt.Pool, prompt.Tokens)
+		return fmt.Sprintf("pool %s holds %d tokens: longer prompts are refused", prompt.Pool,
+			prompt.Tokens)
 	}
-	return fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens)
+	return fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks",
+		prompt.Pool, prompt.Tokens)
 }

@@ -35,7 +35,8 @@ func TestWarnings(t *testing.T) {
 	c.ExpectedSeqLen = 1024
 	pools, counts, warnings = split(c)
 	assert.Equal(t, 531, FitOf(pools, counts, 1024).Sequences, "what the warning promised")
-	assert.Equal(t, []string{"pool w128h8 holds 85024 tokens: longer prompts must be admitted in chunks"}, warnings)
+	assert.Equal(t,
+		[]string{"pool w128h8 holds 85024 tokens: longer prompts must be admitted in chunks"}, warnings)
 
 	// Half of either is what two lengths get at least.
 	long := FitOf(pools, []PageCounts{{Primary: 24}, {Primary: 19636}}, 131072).Sequences
@@ -100,7 +101,8 @@ func TestFractionsServeEveryLength(t *testing.T) {
 		m := Model{Layers: 3, KVHeads: []int{2, 1, 4}, HeadDim: 8, DType: Float16, MaxSeqLen: 4096}
 		c := DefaultConfig()
 		c.TokensPerBlock = 8
-		c.MaxAttentionWindow = rapid.SliceOfN(rapid.SampledFrom([]int{16, 100, 500, 4096}), 1, 3).Draw(t, "windows")
+		c.MaxAttentionWindow = rapid.SliceOfN(rapid.SampledFrom([]int{16, 100, 500, 4096}), 1, 3).Draw(t,
+			"windows")
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 4096), 1, 4).Draw(t, "lengths")
 		pools, err := Pools(m, c)
 		require.NoError(t, err)

@@ -23,10 +23,10 @@ func AheadPages(n PageCounts) int {
 	return (min(n.Primary, n.Secondary) + aheadShare - 1) / aheadShare
 }
 
-// DivideHost divides the host pages of a pool, n.Secondary, as Split gives them, by what they
-// are for. save is how many a store asks for; it gets a quarter at most, but one of two. Copies ahead of demand,
-// with ahead, get a ninth of the rest, or an eighth of the device pages if that is less. One page
-// or more is for contents.
+// DivideHost divides the host pages of a pool, n.Secondary, as Split gives them, by what they are
+// for. save is how many a store asks for; it gets a quarter at most, but one of two. Copies ahead
+// of demand, with ahead, get a ninth of the rest, or an eighth of the device pages if that is less.
+// One page or more is for contents.
 func DivideHost(n PageCounts, ahead bool, save int) HostPages {
 	h := HostPages{Save: min(save, max(n.Secondary/saveShare, min(1, n.Secondary-1)))}
 	rest := n.Secondary - h.Save

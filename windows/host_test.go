@@ -29,7 +29,8 @@ func TestDivideHost(t *testing.T) {
 		assert.Equal(t, tc.want, DivideHost(tc.n, tc.ahead, tc.save), tc)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		n := PageCounts{rapid.IntRange(1, 2000).Draw(t, "primary"), rapid.IntRange(0, 2000).Draw(t, "secondary")}
+		n := PageCounts{rapid.IntRange(1, 2000).Draw(t, "primary"),
+			rapid.IntRange(0, 2000).Draw(t, "secondary")}
 		ahead, save := rapid.Bool().Draw(t, "ahead"), rapid.IntRange(0, 3000).Draw(t, "save")
 		h := DivideHost(n, ahead, save)
 		require.Equal(t, n.Secondary, h.Total())

@@ -79,7 +79,8 @@ func (p Pool) add(regions []Region, runs, tokenBytes int64, layer, layers int) [
 	if tokenBytes == 0 {
 		return regions
 	}
-	r := Region{Runs: saturated(runs, int64(layers)), TokenBytes: tokenBytes, Layer: layer, Layers: layers}
+	r := Region{Runs: saturated(runs, int64(layers)), TokenBytes: tokenBytes, Layer: layer,
+		Layers: layers}
 	if n := len(regions); n > 0 {
 		last := regions[n-1]
 		r.Offset = sum(last.Offset, last.Bytes(p.TokensPerBlock))

@@ -29,7 +29,8 @@ func drawPages(t *rapid.T) Pool {
 // TestAViewOfNoLayer: a layer is named by its index in the pool, and not by its number in
 // the model. For an index that is too large there is no view; there was one behind the page.
 func TestAViewOfNoLayer(t *testing.T) {
-	p := Pool{Layers: []int{1}, KVHeads: 1, HeadDim: 8, DType: Float16, TokensPerBlock: 4, SideBytes: 16, KVFactor: 2}
+	p := Pool{Layers: []int{1}, KVHeads: 1, HeadDim: 8, DType: Float16, TokensPerBlock: 4,
+		SideBytes: 16, KVFactor: 2}
 	for _, part := range []Part{Keys, Values, Side} {
 		_, ok := p.View(0, part)
 		require.True(t, ok, "part %d", part)
@@ -86,7 +87,8 @@ func checkViews(t *rapid.T) {
 			for token := range p.TokensPerBlock {
 				for range r.TokenBytes {
 					if byView[end] != token || layers[end] != layer {
-						t.Fatalf("byte %d is of token %d, layer %d, not of %d, %d", end, byView[end], layers[end], token, layer)
+						t.Fatalf("byte %d is of token %d, layer %d, not of %d, %d", end, byView[end], layers[end],
+							token, layer)
 					}
 					end++
 				}
@@ -105,21 +107,26 @@ func TestPageBytes(t *testing.T) {
 	}{
 		{"grouped heads", Pool{KVHeads: 8, HeadDim: 128, DType: BFloat16}, 4096},
 		{"a latent vector", Pool{KVHeads: 1, HeadDim: 576, DType: BFloat16, KVFactor: 1}, 1152},
-		{"a latent vector with an indexer", Pool{KVHeads: 1, HeadDim: 576, DType: BFloat16, KVFactor: 1, SideBytes: 132}, 1284},
-		{"keys of 192, values of 128", Pool{KVHeads: 4, HeadDim: 192, ValueDim: 128, DType: BFloat16}, 2560},
-		{"nvfp4: half a byte an element, a byte of scale for 16", Pool{KVHeads: 8, HeadDim: 128, DType: NVFP4}, 1024 + 128},
+		{"a latent vector with an indexer", Pool{KVHeads: 1, HeadDim: 576, DType: BFloat16, KVFactor: 1,
+			SideBytes: 132}, 1284},
+		{"keys of 192, values of 128", Pool{KVHeads: 4, HeadDim: 192, ValueDim: 128, DType: BFloat16},
+			2560},
+		{"nvfp4: half a byte an element, a byte of scale for 16",
+			Pool{KVHeads: 8, HeadDim: 128, DType: NVFP4}, 1024 + 128},
 		{"a state has no tokens", Pool{Kind: KindState, StateBytes: 100}, 0},
 	}
 	for _, tc := range cases {
 		tc.pool.TokensPerBlock, tc.pool.Layers = 32, []int{0}
 		assert.Equal(t, tc.token, tc.pool.TokenBytes(), tc.name)
 	}
-	assert.EqualValues(t, 300, Pool{Kind: KindState, StateBytes: 100, Layers: []int{0, 1, 2}}.PageBytes())
+	assert.EqualValues(t, 300, Pool{Kind: KindState, StateBytes: 100,
+		Layers: []int{0, 1, 2}}.PageBytes())
 }
 
 // The numbers of a page in both layouts, so that they can be read.
 func TestViews(t *testing.T) {
-	p := Pool{KVHeads: 2, HeadDim: 8, ValueDim: 4, DType: Float16, TokensPerBlock: 4, Layers: []int{0, 1}}
+	p := Pool{KVHeads: 2, HeadDim: 8, ValueDim: 4, DType: Float16, TokensPerBlock: 4,
+		Layers: []int{0, 1}}
 	view := func(part Part) View {
 		v, ok := p.View(1, part)
 		require.True(t, ok)

@@ -88,7 +88,8 @@ func (c Config) statePools(m Model) []Pool {
 		at := slices.IndexFunc(pools, func(p Pool) bool { return p.StateBytes == n })
 		if at < 0 {
 			at = len(pools)
-			pools = append(pools, Pool{Kind: KindState, StateBytes: n, Checkpoints: c.EnableBlockReuse, TokensPerBlock: c.TokensPerBlock})
+			pools = append(pools, Pool{Kind: KindState, StateBytes: n, Checkpoints: c.EnableBlockReuse,
+				TokensPerBlock: c.TokensPerBlock})
 		}
 		pools[at].Layers = append(pools[at].Layers, l)
 	}
@@ -116,8 +117,9 @@ func (c Config) window(m Model, i int) int {
 
 func (c Config) pool(id identity) Pool {
 	p := Pool{
-		Window: id.window, Chunk: id.chunk, KVHeads: id.heads, HeadDim: id.HeadDim, ValueDim: id.ValueDim, KVFactor: id.KVFactor,
-		DType: id.DType, Layout: id.Layout, SideBytes: id.SideBytes, TokensPerBlock: c.TokensPerBlock,
+		Window: id.window, Chunk: id.chunk, KVHeads: id.heads, HeadDim: id.HeadDim, ValueDim: id.ValueDim,
+		KVFactor: id.KVFactor,
+		DType:    id.DType, Layout: id.Layout, SideBytes: id.SideBytes, TokensPerBlock: c.TokensPerBlock,
 	}
 	if p.Window > 0 {
 		p.Sink = c.SinkTokenLength
@@ -162,7 +164,8 @@ func (c Config) layerProblems(ps *problems, m Model) {
 		if owner, ok := m.KVLayer(i); ok && c.window(m, i) != c.window(m, owner) {
 			ps.say("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner)
 		}
-		if s := c.identity(m, i).Shape; m.heads(i) > 0 && s.DType == NVFP4 && (s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {
+		if s := c.identity(m, i).Shape; m.heads(i) > 0 && s.DType == NVFP4 &&
+			(s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {
 			ps.say("head_dim of layer %d is not a multiple of %d, as dtype nvfp4 needs", i, scaledElements)
 		}
 	}

@@ -20,13 +20,17 @@ func Presets() map[string]Preset {
 		"Qwen3-8B":        {Model: shape{36, 8, 128, 40960}.model()},
 		"Mistral-7B-v0.1": {Model: shape{32, 8, 128, 32768}.model(), MaxAttentionWindow: []int{4096}},
 		// Five local layers, then a global one.
-		"Gemma-3-1B":  {Model: shape{26, 1, 256, 32768}.model(), MaxAttentionWindow: []int{512, 512, 512, 512, 512, 32768}},
-		"Gemma-3-4B":  {Model: shape{34, 4, 256, 131072}.model(), MaxAttentionWindow: []int{1024, 1024, 1024, 1024, 1024, 131072}},
-		"Gemma-3-27B": {Model: shape{62, 16, 128, 131072}.model(), MaxAttentionWindow: []int{1024, 1024, 1024, 1024, 1024, 131072}},
+		"Gemma-3-1B": {Model: shape{26, 1, 256, 32768}.model(),
+			MaxAttentionWindow: []int{512, 512, 512, 512, 512, 32768}},
+		"Gemma-3-4B": {Model: shape{34, 4, 256, 131072}.model(),
+			MaxAttentionWindow: []int{1024, 1024, 1024, 1024, 1024, 131072}},
+		"Gemma-3-27B": {Model: shape{62, 16, 128, 131072}.model(),
+			MaxAttentionWindow: []int{1024, 1024, 1024, 1024, 1024, 131072}},
 		// Local and global layers in turn.
 		"GPT-OSS-20B": {Model: shape{24, 8, 64, 131072}.model(), MaxAttentionWindow: []int{128, 131072}},
 		// One latent vector of 512 + 64 elements a token.
-		"DeepSeek-V3": {Model: Model{Layers: 61, KVHeads: []int{1}, HeadDim: 576, KVFactor: 1, DType: BFloat16, MaxSeqLen: 163840}},
+		"DeepSeek-V3": {Model: Model{Layers: 61, KVHeads: []int{1}, HeadDim: 576, KVFactor: 1,
+			DType: BFloat16, MaxSeqLen: 163840}},
 		// Three layers with chunks, then a global one.
 		"Llama-4-Scout": {Model: Model{
 			Layers: 48, KVHeads: []int{8}, HeadDim: 128, DType: BFloat16, MaxSeqLen: 10485760,
@@ -34,8 +38,9 @@ func Presets() map[string]Preset {
 		}},
 		// Three layers of linear attention, then one with keys and values.
 		"Qwen3-Next-80B-A3B": {Model: Model{
-			Layers: 48, KVHeads: slices.Repeat([]int{0, 0, 0, 2}, 12), HeadDim: 256, DType: BFloat16, MaxSeqLen: 262144,
-			States: []State{{Layers: except(48, 3), Bytes: 49152 + 1048576}},
+			Layers: 48, KVHeads: slices.Repeat([]int{0, 0, 0, 2}, 12), HeadDim: 256, DType: BFloat16,
+			MaxSeqLen: 262144,
+			States:    []State{{Layers: except(48, 3), Bytes: 49152 + 1048576}},
 		}},
 	}
 }
@@ -56,5 +61,6 @@ type shape struct{ layers, heads, dim, maxSeqLen int }
 
 // model is the shape in bfloat16.
 func (s shape) model() Model {
-	return Model{Layers: s.layers, KVHeads: []int{s.heads}, HeadDim: s.dim, DType: BFloat16, MaxSeqLen: s.maxSeqLen}
+	return Model{Layers: s.layers, KVHeads: []int{s.heads}, HeadDim: s.dim, DType: BFloat16,
+		MaxSeqLen: s.maxSeqLen}
 }

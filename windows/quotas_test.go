@@ -16,7 +16,8 @@ func TestQuotasArePagesRoundedDown(t *testing.T) {
 	c := Config{SaltQuotas: map[string]float64{"b": 0.29, "a": 0.1}, OtherSaltsQuota: 0.7}
 	quotas := c.Quotas()
 	assert.Equal(t, map[string]protocol.Tenant{"a": 1, "b": 2}, c.Tenants())
-	for total, want := range map[int][]int{100: {70, 10, 29}, 10: {7, 1, 2}, 1: {0, 0, 0}, 0: {0, 0, 0}, MaxPages: {MaxPages / 10 * 7, MaxPages / 10, 0}} {
+	for total, want := range map[int][]int{100: {70, 10, 29}, 10: {7, 1, 2}, 1: {0, 0, 0},
+		0: {0, 0, 0}, MaxPages: {MaxPages / 10 * 7, MaxPages / 10, 0}} {
 		for tenant, q := range quotas {
 			if total == MaxPages {
 				require.InDelta(t, c.share(tenant)*MaxPages, q.Pages(total), 1)
@@ -41,7 +42,8 @@ func TestNoQuotasAreNoAccounts(t *testing.T) {
 	assert.Equal(t, []Quota{NoQuota / 2}, only.Quotas())
 	assert.Equal(t, protocol.OtherTenants, only.Tenants()["anyone"])
 	named := Config{SaltQuotas: map[string]float64{"a": 1}}
-	assert.Equal(t, []Quota{NoQuota, NoQuota}, named.Quotas(), "the others have no bound unless they are given one")
+	assert.Equal(t, []Quota{NoQuota, NoQuota}, named.Quotas(),
+		"the others have no bound unless they are given one")
 }
 
 func TestQuotasRefused(t *testing.T) {
@@ -51,13 +53,25 @@ func TestQuotasRefused(t *testing.T) {
 		many[fmt.Sprint("tenant-", i)] = 0.5
 	}
 	cases := map[string]func(*Config){
-		`salt_quotas has an empty salt; requests without one are among other_salts_quota`: func(c *Config) { c.SaltQuotas = map[string]float64{"": 0.5} },
-		`salt_quotas of "a": 0 is not greater than 0 and at most 1`:                       func(c *Config) { c.SaltQuotas = map[string]float64{"a": 0} },
+		`salt_quotas has an empty salt; requests without one are among other_salts_quota`: func(
+			c *Config) {
+			c.SaltQuotas = map[string]float64{"": 0.5}
+		},
+		`salt_quotas of "a": 0 is not greater than 0 and at most 1`: func(
+			c *Config) {
+			c.SaltQuotas = map[string]float64{"a": 0}
+		},
 		`salt_quotas of "a": 1.5 is not greater than 0 and at most 1; salt_quotas of "b": NaN is not greater than 0 and at most 1`: func(c *Config) {
 			c.SaltQuotas = map[string]float64{"b": math.NaN(), "a": 1.5}
 		},
-		`other_salts_quota -1 is not greater than 0 and at most 1`: func(c *Config) { c.OtherSaltsQuota = -1 },
-		`salt_quotas has 1025 salts, more than 1024`:               func(c *Config) { c.SaltQuotas = many },
+		`other_salts_quota -1 is not greater than 0 and at most 1`: func(
+			c *Config) {
+			c.OtherSaltsQuota = -1
+		},
+		`salt_quotas has 1025 salts, more than 1024`: func(
+			c *Config) {
+			c.SaltQuotas = many
+		},
 	}
 	for want, change := range cases {
 		c := DefaultConfig()

@@ -34,7 +34,8 @@ func (m Model) OfRank(ranks int) (Model, error) {
 	for i := range m.States {
 		s := &m.States[i]
 		if s.Bytes%int64(ranks) != 0 {
-			return Model{}, fmt.Errorf("windows: a state of %d bytes cannot be divided between %d devices", s.Bytes, ranks)
+			return Model{}, fmt.Errorf("windows: a state of %d bytes cannot be divided between %d devices",
+				s.Bytes, ranks)
 		}
 		s.Bytes /= int64(ranks)
 	}

@@ -26,8 +26,10 @@ func rankPageBytes(t *testing.T, m windows.Model) (bytes []int64) {
 // a head that is on several ranks, all of a latent vector, its part of a state. The
 // scales of 4-bit elements and the side bytes of a token go with the heads.
 func TestOfRank(t *testing.T) {
-	llama := windows.Model{Layers: 32, KVHeads: []int{8}, HeadDim: 128, DType: windows.BFloat16, MaxSeqLen: 1024}
-	latent := windows.Model{Layers: 61, KVHeads: []int{1}, HeadDim: 576, KVFactor: 1, DType: windows.BFloat16, MaxSeqLen: 1024}
+	llama := windows.Model{Layers: 32, KVHeads: []int{8}, HeadDim: 128, DType: windows.BFloat16,
+		MaxSeqLen: 1024}
+	latent := windows.Model{Layers: 61, KVHeads: []int{1}, HeadDim: 576, KVFactor: 1,
+		DType: windows.BFloat16, MaxSeqLen: 1024}
 	hybrid := windows.Model{
 		Layers: 4, KVHeads: []int{2, 0, 0, 2}, HeadDim: 64, DType: windows.Float16, MaxSeqLen: 1024,
 		States: []windows.State{{Layers: []int{1, 2}, Bytes: 1 << 16}},
@@ -69,7 +71,8 @@ func TestOfRank(t *testing.T) {
 	hybrid.States[0].Bytes = 6
 	_, err = hybrid.OfRank(4)
 	require.Error(t, err, "which has 2 heads, repeated, and states of 6 bytes")
-	t5 := windows.Model{Layers: 2, KVHeads: []int{4}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 64, CrossLayers: 2, CrossKVHeads: 4, EncoderMaxLen: 64}
+	t5 := windows.Model{Layers: 2, KVHeads: []int{4}, HeadDim: 8, DType: windows.Float16,
+		MaxSeqLen: 64, CrossLayers: 2, CrossKVHeads: 4, EncoderMaxLen: 64}
 	own, err := t5.OfRank(2)
 	require.NoError(t, err)
 	assert.Equal(t, 2, own.CrossKVHeads)

@@ -1,9 +1,10 @@
 package windows
 
 // Small is the model with keys, values and states of a few bytes and otherwise the same: its pools
-// have the same names, layers and page counts. It is for planners, since what an engine reuses depends
-// on the number of pages and not on their bytes: divide memory for the model, then open an engine for
-// the small one with those counts. The element type of the configuration must not be nvfp4.
+// have the same names, layers and page counts. It is for planners, since what an engine reuses
+// depends on the number of pages and not on their bytes: divide memory for the model, then open an
+// engine for the small one with those counts. The element type of the configuration must not be
+// nvfp4.
 func (m Model) Small() Model {
 	small := m
 	small.HeadDim, small.ValueDim, small.KVFactor, small.SideBytes = 0, 0, 0, 0

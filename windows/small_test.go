@@ -11,9 +11,11 @@ import (
 func smallModels() map[string]Preset {
 	models := Presets()
 	models["mixed"] = Preset{Model: Model{
-		Layers: 7, KVHeads: []int{1, 1, 1, 1, 1, 0, 0}, MaxSeqLen: 512, SharedKV: []int{0, 1, 2, 3, 4, 4, 6},
+		Layers: 7, KVHeads: []int{1, 1, 1, 1, 1, 0, 0}, MaxSeqLen: 512,
+		SharedKV: []int{0, 1, 2, 3, 4, 4, 6},
 		Shapes: []Shape{
-			{HeadDim: 64, DType: Float16}, {HeadDim: 64, DType: FP8}, {HeadDim: 64, ValueDim: 32, DType: Float16},
+			{HeadDim: 64, DType: Float16}, {HeadDim: 64, DType: FP8},
+			{HeadDim: 64, ValueDim: 32, DType: Float16},
 			{HeadDim: 64, DType: Float16, SideBytes: 132}, {HeadDim: 64, KVFactor: 1, DType: NVFP4}, {}, {},
 		},
 		States: []State{{Layers: []int{0, 1}, Bytes: 1 << 20}, {Layers: []int{6}, Bytes: 1 << 16}},
@@ -35,7 +37,8 @@ func TestSmall(t *testing.T) {
 			for i, pool := range got {
 				assert.LessOrEqual(t, pool.PageBytes(), int64(128<<10), name)
 				w := want[i]
-				w.HeadDim, w.ValueDim, w.SideBytes, w.StateBytes = pool.HeadDim, pool.ValueDim, 0, pool.StateBytes
+				w.HeadDim, w.ValueDim, w.SideBytes, w.StateBytes = pool.HeadDim, pool.ValueDim, 0,
+					pool.StateBytes
 				assert.Equal(t, w, pool, name)
 			}
 		}

@@ -64,7 +64,8 @@ func (b Budget) refuse(c Config) error {
 		ps.say("free host memory of %d bytes is negative", b.HostBytes)
 	}
 	if b.HostBytes > 0 && c.HostCacheSize > b.HostBytes {
-		ps.say("host_cache_size %d is more than the %d bytes of free host memory", c.HostCacheSize, b.HostBytes)
+		ps.say("host_cache_size %d is more than the %d bytes of free host memory", c.HostCacheSize,
+			b.HostBytes)
 	}
 	return refuse(ps)
 }
@@ -96,7 +97,8 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	ps := s.excess(messages.Primary)
 	for _, sh := range s.shares {
 		if sh.pages == 0 {
-			ps.say("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes, bytes, c.lengthHint(m, sh.pageBytes, bytes))
+			ps.say("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes,
+				bytes, c.lengthHint(m, sh.pageBytes, bytes))
 		}
 	}
 	if err := refuse(ps); err != nil {

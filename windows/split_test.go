@@ -92,13 +92,15 @@ func FuzzFill(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkFill)) }
 // TestSplitOfModels: the promises that hold for whole models and any budget.
 func TestSplitOfModels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := Model{Layers: rapid.IntRange(1, 6).Draw(t, "layers"), HeadDim: 4, DType: Int8, MaxSeqLen: 512}
+		m := Model{Layers: rapid.IntRange(1, 6).Draw(t, "layers"), HeadDim: 4, DType: Int8,
+			MaxSeqLen: 512}
 		for range m.Layers {
 			m.KVHeads = append(m.KVHeads, rapid.SampledFrom([]int{1, 2, 7}).Draw(t, "heads"))
 		}
 		c := DefaultConfig()
 		c.TokensPerBlock = 8
-		c.MaxAttentionWindow = rapid.SliceOfN(rapid.SampledFrom([]int{2, 30, 100, 512}), 1, 3).Draw(t, "windows")
+		c.MaxAttentionWindow = rapid.SliceOfN(rapid.SampledFrom([]int{2, 30, 100, 512}), 1, 3).Draw(t,
+			"windows")
 		pools, err := Pools(m, c)
 		require.NoError(t, err)
 		bytes := rapid.Int64Range(1<<16, 1<<22).Draw(t, "bytes")
@@ -148,13 +150,17 @@ func TestDivideTable(t *testing.T) {
 		{"left-overs", 78720 - 64, nil, []int{32, 399}},
 		// 102.5 sequences of 3 pages in each pool; on the tie the first gets the rest.
 		{"expected length", 78720, func(c *Config) { c.ExpectedSeqLen = 12 }, []int{309, 307}},
-		{"a window longer than the expected length counts no more than full", 2560, func(c *Config) { c.ExpectedSeqLen = 4 }, []int{10, 10}},
-		{"fractions", 64 * 1000, func(c *Config) { c.PoolFractions = map[string]float64{"w8h1": 0.1, "wfullh3": 0.9} }, []int{100, 300}},
+		{"a window longer than the expected length counts no more than full", 2560,
+			func(c *Config) { c.ExpectedSeqLen = 4 }, []int{10, 10}},
+		{"fractions", 64 * 1000,
+			func(c *Config) { c.PoolFractions = map[string]float64{"w8h1": 0.1, "wfullh3": 0.9} },
+			[]int{100, 300}},
 		{"the cap", 1 << 30, func(c *Config) { c.MaxTokens = 9 }, []int{3, 3}},
 		// The full pool is capped at 300 pages (57600 bytes); what that frees
 		// goes to the other, up to its own cap.
 		{"what a cap frees", 78720, func(c *Config) { c.MaxTokens = 1200 }, []int{300, 300}},
-		{"what a cap frees, short of the other cap", 57600 + 64*200 + 63, func(c *Config) { c.MaxTokens = 1200 }, []int{200, 300}},
+		{"what a cap frees, short of the other cap", 57600 + 64*200 + 63,
+			func(c *Config) { c.MaxTokens = 1200 }, []int{200, 300}},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -179,11 +185,13 @@ func TestDivideRefuses(t *testing.T) {
 	long := m
 	long.MaxSeqLen = 1 << 20
 	_, err = Divide(pools, long, c, 64*192+63)
-	assert.ErrorContains(t, err, "pool w8h1 gets no page: one takes 64 bytes, all pools share 12351, divided for sequences of 1048576 tokens (expected_seq_len)")
+	assert.ErrorContains(t, err,
+		"pool w8h1 gets no page: one takes 64 bytes, all pools share 12351, divided for sequences of 1048576 tokens (expected_seq_len)")
 	_, err = Divide(pools, m, c, -1)
 	assert.EqualError(t, err, "device memory of -1 bytes is negative")
 	_, err = Divide(pools, m, c, math.MaxInt64)
-	assert.ErrorContains(t, err, "pool wfullh3 would have more than 268435456 primary pages of 192 bytes")
+	assert.ErrorContains(t, err,
+		"pool wfullh3 would have more than 268435456 primary pages of 192 bytes")
 	c.MaxTokens = math.MaxInt
 	_, err = Divide(pools, m, c, math.MaxInt64)
 	assert.ErrorContains(t, err, "primary pages")
@@ -210,7 +218,8 @@ func TestSplit(t *testing.T) {
 	_, err = Split(pools, m, c, Budget{DeviceBytes: 1 << 20, HostBytes: 69})
 	assert.EqualError(t, err, "host_cache_size 70 is more than the 69 bytes of free host memory")
 	_, err = Split(pools, m, c, Budget{DeviceBytes: -2, HostBytes: -1})
-	assert.EqualError(t, err, "free device memory of -2 bytes is negative; free host memory of -1 bytes is negative")
+	assert.EqualError(t, err,
+		"free device memory of -2 bytes is negative; free host memory of -1 bytes is negative")
 	_, err = Split(pools, m, c, Budget{DeviceBytes: 100})
 	assert.ErrorContains(t, err, "pool wfullh3 gets no page")
 	c.HostCacheSize = math.MaxInt64

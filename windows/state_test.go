@@ -67,7 +67,8 @@ func TestViewOfAState(t *testing.T) {
 // States of equal size are one pool, however they are listed.
 func TestStatesOfOneSizeAreOnePool(t *testing.T) {
 	m, c := hybrid()
-	m.States = []State{{Layers: []int{4}, Bytes: 300}, {Layers: []int{2}, Bytes: 100}, {Layers: []int{0}, Bytes: 300}}
+	m.States = []State{{Layers: []int{4}, Bytes: 300}, {Layers: []int{2}, Bytes: 100},
+		{Layers: []int{0}, Bytes: 300}}
 	pools, err := Pools(m, c)
 	require.NoError(t, err)
 	require.Len(t, pools, 4)
@@ -92,15 +93,18 @@ func TestSplitWithStates(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []int{2, 2, 5, 5}, pages)
 
-	c.MaxTokens, c.PoolFractions = 0, map[string]float64{"w16h2": 0.25, "wfullh2": 0.25, "state": 0.25, "state.2": 0.25}
+	c.MaxTokens, c.PoolFractions = 0, map[string]float64{"w16h2": 0.25, "wfullh2": 0.25, "state": 0.25,
+		"state.2": 0.25}
 	pages, err = Divide(pools, m, c, 4*9000)
 	require.NoError(t, err)
-	assert.Equal(t, []int{11, 37, 10, 90}, pages, "592 bytes are left, two pages of the pool with the fewest sequences")
+	assert.Equal(t, []int{11, 37, 10, 90}, pages,
+		"592 bytes are left, two pages of the pool with the fewest sequences")
 }
 
 // TestLayersThatShare: a layer that reads another's keys and values has no pages.
 func TestLayersThatShare(t *testing.T) {
-	m := Model{Layers: 6, KVHeads: []int{2}, HeadDim: 8, DType: Float16, MaxSeqLen: 64, SharedKV: []int{0, 1, 2, 3, 2, 3}}
+	m := Model{Layers: 6, KVHeads: []int{2}, HeadDim: 8, DType: Float16, MaxSeqLen: 64,
+		SharedKV: []int{0, 1, 2, 3, 2, 3}}
 	c := DefaultConfig()
 	c.MaxAttentionWindow = []int{16, 64}
 	pools, err := Pools(m, c)
@@ -115,7 +119,8 @@ func TestLayersThatShare(t *testing.T) {
 
 // TestChunkedAttention: names, order and needs of a pool with chunks.
 func TestChunkedAttention(t *testing.T) {
-	m := Model{Layers: 4, KVHeads: []int{2}, HeadDim: 8, DType: Float16, MaxSeqLen: 64, AttentionChunk: []int{16, 16, 0, 64}}
+	m := Model{Layers: 4, KVHeads: []int{2}, HeadDim: 8, DType: Float16, MaxSeqLen: 64,
+		AttentionChunk: []int{16, 16, 0, 64}}
 	c := DefaultConfig()
 	c.TokensPerBlock, c.MaxAttentionWindow = 4, []int{64, 64, 16, 64}
 	pools, err := Pools(m, c)

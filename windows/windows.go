@@ -66,9 +66,11 @@ type Pool struct {
 func (p Pool) Describe(c PageCounts) messages.PoolInfo {
 	return messages.PoolInfo{
 		ID: p.ID, Name: p.Name, Kind: p.Kind.String(), Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
-		KVHeads: p.KVHeads, Layers: slices.Clone(p.Layers), DType: string(p.DType), HeadDim: p.HeadDim, ValueDim: p.ValueDim,
-		KVFactor: p.KVFactor, Layout: string(p.Layout), SideBytes: p.SideBytes, TokensPerBlock: p.TokensPerBlock,
-		PageBytes: p.PageBytes(), PrimaryPages: c.Primary, SecondaryPages: c.Secondary,
+		KVHeads: p.KVHeads, Layers: slices.Clone(p.Layers), DType: string(p.DType), HeadDim: p.HeadDim,
+		ValueDim: p.ValueDim,
+		KVFactor: p.KVFactor, Layout: string(p.Layout), SideBytes: p.SideBytes,
+		TokensPerBlock: p.TokensPerBlock,
+		PageBytes:      p.PageBytes(), PrimaryPages: c.Primary, SecondaryPages: c.Secondary,
 	}
 }
 

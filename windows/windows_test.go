@@ -67,7 +67,8 @@ func checkWindowArithmetic(t *rapid.T) {
 	assert.Equal(t, first/p.TokensPerBlock, p.FirstNeeded(position))
 	assert.Equal(t, first, p.Reach().First(position))
 	if p.Kind == KindState {
-		assert.Equal(t, blocksOf(position, p.TokensPerBlock), p.FirstKept(position), "a sequence holds no block of a state pool")
+		assert.Equal(t, blocksOf(position, p.TokensPerBlock), p.FirstKept(position),
+			"a sequence holds no block of a state pool")
 	} else {
 		assert.Equal(t, first/p.TokensPerBlock, p.FirstKept(position))
 	}
@@ -137,7 +138,8 @@ func TestWorkedModel(t *testing.T) {
 	assert.Equal(t, []int{30, 10240}, pages)
 	assert.Equal(t, messages.PoolInfo{
 		ID: 0, Name: "w8h2", Kind: "attention", Window: 8, KVHeads: 2, Layers: []int{1, 3},
-		DType: "float16", HeadDim: 8, ValueDim: 8, KVFactor: 2, Layout: "HND", TokensPerBlock: 4, PageBytes: 512, PrimaryPages: 30, SecondaryPages: 7,
+		DType: "float16", HeadDim: 8, ValueDim: 8, KVFactor: 2, Layout: "HND", TokensPerBlock: 4,
+		PageBytes: 512, PrimaryPages: 30, SecondaryPages: 7,
 	}, limited.Describe(PageCounts{Primary: 30, Secondary: 7}))
 	assert.Contains(t, Pool{Name: "w8h2", DType: FP8, HeadDim: 1, Sink: 3}.String(), "sink 3")
 }
@@ -166,7 +168,8 @@ func TestGrouping(t *testing.T) {
 	}{
 		{"one pool", Model{Layers: 3, KVHeads: []int{8}, HeadDim: 16, DType: Float16, MaxSeqLen: 64}, nil,
 			[]string{"wfullh8 float16x16 layers 0 1 2 page 49152 B"}},
-		{"a window of max_seq_len is full", Model{Layers: 3, KVHeads: []int{1}, HeadDim: 1, DType: FP8, MaxSeqLen: 64},
+		{"a window of max_seq_len is full", Model{Layers: 3, KVHeads: []int{1}, HeadDim: 1, DType: FP8,
+			MaxSeqLen: 64},
 			func(c *Config) { c.MaxAttentionWindow = []int{64, 63, 100} },
 			[]string{"w63h1 fp8x1 layers 1 page 64 B", "wfullh1 fp8x1 layers 0 2 page 128 B"}},
 		{"ascending window, full last, then heads",
@@ -176,12 +179,14 @@ func TestGrouping(t *testing.T) {
 				"w32h4 int8x1 layers 3 page 256 B", "w32h8 int8x1 layers 2 page 512 B",
 				"wfullh4 int8x1 layers 1 page 256 B", "wfullh8 int8x1 layers 0 page 512 B"}},
 		{"same name, in order of first layer",
-			Model{Layers: 5, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 8, DType: FP8}, {HeadDim: 4, DType: FP8}, {HeadDim: 8, DType: Float32},
+			Model{Layers: 5, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 8, DType: FP8},
+				{HeadDim: 4, DType: FP8}, {HeadDim: 8, DType: Float32},
 				{HeadDim: 4, DType: FP8}, {HeadDim: 2, DType: FP8}}, MaxSeqLen: 64}, nil,
 			[]string{"wfullh2 fp8x8 layers 0 page 1024 B", "wfullh2.2 fp8x4 layers 1 3 page 1024 B",
 				"wfullh2.3 float32x8 layers 2 page 4096 B", "wfullh2.4 fp8x2 layers 4 page 256 B"}},
 		{"the configuration's dtype is for all layers",
-			Model{Layers: 2, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 4, DType: FP8}, {HeadDim: 4, DType: Float32}}, MaxSeqLen: 64},
+			Model{Layers: 2, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 4, DType: FP8},
+				{HeadDim: 4, DType: Float32}}, MaxSeqLen: 64},
 			func(c *Config) { c.DType = "bfloat16" },
 			[]string{"wfullh2 bfloat16x4 layers 0 1 page 2048 B"}},
 	}

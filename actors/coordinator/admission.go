@@ -274,10 +274,12 @@ func (a *admission) claimReused(i int) {
 		return
 	}
 	s := it.sequence
-	a.claimBlocks(it.self, protocol.ClaimItem{Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt)})
+	a.claimBlocks(it.self, protocol.ClaimItem{Source: source, Session: s.Session,
+		Retention: s.Retention, Prompt: int(s.Prompt)})
 	if it.cross >= 0 {
 		a.claimBlocks(it.cross, protocol.ClaimItem{
-			Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.Input.Length()),
+			Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention,
+			Prompt: int(s.Input.Length()),
 		})
 	}
 }

@@ -129,7 +129,9 @@ func (w *admissionQueue) stop(cause error) {
 // has been tried if it is worth it.
 func (w *admissionQueue) check() error {
 	if w.len() > w.limit || w.due && w.len() > 0 {
-		return fmt.Errorf("coordinator: %d batches wait for pages, at most %d may, the first is to be tried: %v", w.len(), w.limit, w.due)
+		return fmt.Errorf(
+			"coordinator: %d batches wait for pages, at most %d may, the first is to be tried: %v", w.len(),
+			w.limit, w.due)
 	}
 	return nil
 }
@@ -139,5 +141,6 @@ func (w *admissionQueue) String() string {
 	if w.len() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d batches wait; when the first was tried, %v of %v pages were available\n", w.len(), w.seen, w.total)
+	return fmt.Sprintf("%d batches wait; when the first was tried, %v of %v pages were available\n",
+		w.len(), w.seen, w.total)
 }

@@ -45,7 +45,8 @@ const (
 // is after each of the first rounds.
 func (a *audit) due() bool {
 	rounds := a.stats.Rounds
-	if !invariants.Enabled || a.checkedAt == rounds || rounds > denseAudits && rounds < a.checkedAt+auditEvery {
+	if !invariants.Enabled || a.checkedAt == rounds || rounds > denseAudits &&
+		rounds < a.checkedAt+auditEvery {
 		return false
 	}
 	a.checkedAt = rounds
@@ -64,7 +65,8 @@ func (a *audit) start(request any) {
 		// The references are counted in the tables of the sequences, by page; the pool compares
 		// them with those that it has counted itself.
 		a.pools = append(a.pools, protocol.Audit{
-			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p, a.counts.device[p].Total), Tenants: a.tenants(p),
+			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p,
+				a.counts.device[p].Total), Tenants: a.tenants(p),
 		})
 	}
 	a.wait(a, "check: asking", (*audit).end)
@@ -128,13 +130,15 @@ func (a *audit) compareAttached(p int) error {
 				known.Front = at.Front
 			}
 			if !ok || known != at {
-				problems = append(problems, fmt.Errorf("pool %s: page %d has %+v, the tree says %+v", name, at.Page, at, known))
+				problems = append(problems, fmt.Errorf("pool %s: page %d has %+v, the tree says %+v", name,
+					at.Page, at, known))
 			}
 			delete(inTree, at.Page)
 		}
 	}
 	for page, at := range inTree {
-		problems = append(problems, fmt.Errorf("pool %s: the tree has block %d on page %d, the pool has not", name, at.Block, page))
+		problems = append(problems,
+			fmt.Errorf("pool %s: the tree has block %d on page %d, the pool has not", name, at.Block, page))
 	}
 	return errors.Join(problems...)
 }

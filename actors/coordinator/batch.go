@@ -56,7 +56,8 @@ const batchReady = "ready"
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
-	b := &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n), waits: make(hostWaits, n), counted: map[messages.PageID]bool{}}
+	b := &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n),
+		waits: make(hostWaits, n), counted: map[messages.PageID]bool{}}
 	for p := range b.sources {
 		b.sources[p].pages = map[messages.PageID]bool{}
 	}
@@ -187,7 +188,9 @@ func (b *promptBatch) claim(i int, pools poolRange) {
 
 // tableOf adds the device pages of blocks to a table, NoPage for what is not on
 // the device, and counts the blocks on the device and those in host memory.
-func tableOf(table []messages.PageID, locations []protocol.Location) (_ []messages.PageID, device, host int) {
+func tableOf(
+	table []messages.PageID, locations []protocol.Location,
+) (_ []messages.PageID, device, host int) {
 	table = slices.Grow(table, len(locations))[:len(locations)]
 	for b, at := range locations {
 		table[b] = messages.PageID(at)
@@ -268,9 +271,11 @@ func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 		if p >= b.cross.first {
 			part = it.cross
 		}
-		waits := awaited && b.config.Forecast && it.plans[p].whole > it.plans[p].claimed && b.waits.note(p, &b.match.Items[part])
+		waits := awaited && b.config.Forecast && it.plans[p].whole > it.plans[p].claimed &&
+			b.waits.note(p, &b.match.Items[part])
 		if waits || it.plans[p].claimed > 0 {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p), Awaited: awaited})
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p),
+				Awaited: awaited})
 		}
 	}
 }

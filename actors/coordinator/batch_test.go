@@ -40,7 +40,8 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 // Those decided first get the pages; a refused one gives its claims back.
 func TestABatchIsCheckedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 5}}})
-	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
+	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)),
+		request(run(300, 1)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, "pool wfullh1 needs 3 pages, 2 available", results[1].Err.Error())
 	require.NoError(t, results[2].Err)
@@ -54,7 +55,8 @@ func TestABatchIsCheckedInOrder(t *gotesting.T) {
 func TestARefusalInABatchHasNoNumbersOfItsOwn(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 3}}})
 	results, _ := w.admitBatch(
-		messages.AdmitRequest{}, request(run(0, full+1)), messages.AdmitRequest{Tokens: run(0, 4), ChunkTokens: 3}, request(run(0, 4)),
+		messages.AdmitRequest{}, request(run(0, full+1)), messages.AdmitRequest{Tokens: run(0, 4),
+			ChunkTokens: 3}, request(run(0, 4)),
 		messages.AdmitRequest{Tokens: run(0, 4), BeamWidth: -1})
 	assert.ErrorIs(t, results[0].Err, messages.ErrBadRequest)
 	assert.ErrorIs(t, results[1].Err, messages.ErrTooLong)
@@ -102,7 +104,8 @@ func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 	for i := range results {
 		require.NoError(t, results[i].Err)
 		assert.Equal(t, 6, results[i].ReusedTokens)
-		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}, results[i].Reuse[0])
+		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy},
+			results[i].Reuse[0])
 	}
 	assert.Equal(t, 4, w.memory.copies[offloader.Duplicate], "two tokens of K and of V, twice")
 	w.prefill(sequences[0])
@@ -118,13 +121,15 @@ func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 // Without copying, the first that wants a block in part takes it over, unless
 // another wants it whole; the others go without.
 func TestWithoutCopyingOneTakesOver(t *gotesting.T) {
-	noCopies := setup{pages: []windows.PageCounts{{Primary: 12}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}
+	noCopies := setup{pages: []windows.PageCounts{{Primary: 12}},
+		change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}
 	w := newWorld(t, noCopies)
 	w.store(run(0, 8))
 	changed := append(run(0, 6), 900, 901, 902)
 	results, _ := w.admitBatch(request(changed), request(changed))
 	assert.Equal(t, []int{6, 4}, []int{results[0].ReusedTokens, results[1].ReusedTokens})
-	assert.Equal(t, []messages.PartialReuse{messages.PartialTakeover, messages.PartialNone}, []messages.PartialReuse{results[0].Reuse[0].PartialReuse, results[1].Reuse[0].PartialReuse})
+	assert.Equal(t, []messages.PartialReuse{messages.PartialTakeover, messages.PartialNone},
+		[]messages.PartialReuse{results[0].Reuse[0].PartialReuse, results[1].Reuse[0].PartialReuse})
 
 	w = newWorld(t, noCopies)
 	w.store(run(0, 8))
@@ -172,12 +177,14 @@ func TestARefusalMakesASourceOfACopyCachedAgain(t *gotesting.T) {
 
 // Nor is the page of a takeover there for a copy, also when a reserve covers it.
 func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 5}, {Primary: 9}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 5}, {Primary: 9}}})
 	w.start(run(700, 8))
 	w.store(run(200, 5)) // a whole block, and one of one token
 	w.store(run(300, 1)) // one of one token
 	w.assertCounts(0, 2, 3, 0)
-	results, sequences := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12), request(run(200, 7)))
+	results, sequences := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12),
+		request(run(200, 7)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, messages.PartialTakeover, results[0].Reuse[0].PartialReuse)
 	for i, l := range sequences {
@@ -193,7 +200,8 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6, Secondary: 4}}})
 	w.store(run(0, 8))
 	w.release(w.start(run(500, 24)))
-	require.Equal(t, messages.Found{MatchedTokens: 8, SecondaryTokens: 8}, w.lookup(messages.Prefix{Tokens: run(0, 9)}))
+	require.Equal(t, messages.Found{MatchedTokens: 8, SecondaryTokens: 8},
+		w.lookup(messages.Prefix{Tokens: run(0, 9)}))
 	results, sequences := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
 	for i := range results {
 		require.NoError(t, results[i].Err)
@@ -211,22 +219,26 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 // The source of a partial copy leaves its use also when it lies in host memory and
 // another prompt of the batch brings it to the device.
 func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}}})
+	w := newWorld(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}}})
 	w.store(run(0, 8))
 	w.store(run(100, 48)) // the first is in host memory now
 	found := w.lookup(messages.Prefix{Tokens: run(0, 9)})
 	require.Equal(t, 8, found.SecondaryTokens)
-	results, sequences := w.admitBatch(request(append(run(0, 8), run(50, 12)...)), request(append(run(0, 6), 900)))
+	results, sequences := w.admitBatch(request(append(run(0, 8), run(50, 12)...)),
+		request(append(run(0, 6), 900)))
 	require.NoError(t, results[0].Err)
 	require.NoError(t, results[1].Err)
 	require.Equal(t, messages.PartialCopy, results[1].Reuse[0].PartialReuse)
 	first, second := results[0].Tables[0][0][0], results[0].Tables[0][0][1]
 	w.commitTo(sequences[0], 20) // leaves the window: a part of the admission, so it leaves that use
-	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage}, w.tables(sequences[0].id)[0][0][:2])
+	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage},
+		w.tables(sequences[0].id)[0][0][:2])
 	use := func(page messages.PageID) protocol.Use {
 		return w.Pools[0].UseOf(page, w.Pools[0].Caches(page))
 	}
-	assert.Greater(t, use(second), use(first), "the second block was the source of a copy after that\n%s", w.Pools[0])
+	assert.Greater(t, use(second), use(first),
+		"the second block was the source of a copy after that\n%s", w.Pools[0])
 	w.release(sequences...)
 }
 
@@ -235,7 +247,8 @@ func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
 // that is wrong with the prompt otherwise, and its prompt leaves no trace.
 func TestAnInvalidTokenIsRefusedWhereverItIs(t *gotesting.T) {
 	for _, reuse := range []bool{true, false} {
-		w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 40}}, change: func(c *windows.Config) { c.EnableBlockReuse = reuse }})
+		w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 40}},
+			change: func(c *windows.Config) { c.EnableBlockReuse = reuse }})
 		w.store(run(0, 16))
 		before := w.counts()
 		for at := range 40 {
@@ -245,20 +258,23 @@ func TestAnInvalidTokenIsRefusedWhereverItIs(t *gotesting.T) {
 			results, sequences := w.admitBatch(request(run(0, 21)), bad, request(run(100, 9)))
 			require.NoError(t, results[0].Err)
 			require.NoError(t, results[2].Err)
-			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at), refusal(t, results[1].Err).Message)
+			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at),
+				refusal(t, results[1].Err).Message)
 			assert.Zero(t, results[1].Sequence)
 			assert.Empty(t, results[1].Tables)
 			w.discard(sequences[0])
 			w.discard(sequences[2])
 
 			results, _ = w.admitBatch(bad)
-			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at), refusal(t, results[0].Err).Message)
+			assert.Equal(t, fmt.Sprintf("token %d at position %d is not in 0 … 2³¹−1", -1-at, at),
+				refusal(t, results[0].Err).Message)
 			assert.Equal(t, before, w.counts())
 		}
 		wrong := run(0, full+1)
 		wrong[full] = -7
 		results, _ := w.admitBatch(request(wrong))
-		assert.Equal(t, fmt.Sprintf("token -7 at position %d is not in 0 … 2³¹−1", full), refusal(t, results[0].Err).Message)
+		assert.Equal(t, fmt.Sprintf("token -7 at position %d is not in 0 … 2³¹−1", full),
+			refusal(t, results[0].Err).Message)
 	}
 }
 
@@ -267,7 +283,8 @@ func TestAnInvalidTokenIsRefusedWhereverItIs(t *gotesting.T) {
 func TestANumberOfASymbolIsNoToken(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	item := messages.MultimodalItem{Start: 4, Length: 4, Hash: [32]byte{1}}
-	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 13), Multimodal: []messages.MultimodalItem{item}})
+	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 13),
+		Multimodal: []messages.MultimodalItem{item}})
 	w.prefill(l)
 	wrong := run(0, 13)
 	for i := range 4 {

@@ -87,7 +87,9 @@ func (b *poolBatches) received() {
 // drop adds the end of one reference to each page of consecutive blocks of a
 // sequence, the first at index from. What the sequence took itself is covered by
 // its reserve as long as that lasts.
-func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID, from sequence.BlockIndex) {
+func (b *poolBatches) drop(
+	s *sequence.Sequence, p int, pages []messages.PageID, from sequence.BlockIndex,
+) {
 	// The usual case: no reserve, and one operation for the table.
 	if !s.Covered(p) {
 		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
@@ -97,7 +99,8 @@ func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID,
 	// took itself are covered. The pool drops the last pages first, so they go first, too.
 	covered := s.CoveredFrom(from, len(pages))
 	if covered < len(pages) {
-		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Usage.Use(), CoveredByReservation: true})
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Usage.Use(),
+			CoveredByReservation: true})
 	}
 	if covered > 0 {
 		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:covered], Use: s.Usage.Use()})
@@ -135,7 +138,8 @@ func (m *moveBatch) reset() {
 	r.Effects, r.Marks, r.Queries = r.Effects[:0], r.Marks[:0], r.Queries[:0]
 	for p := range r.Pools {
 		q := &r.Pools[p]
-		// Victims and what belongs to them are lent from the records of the pools, which keep their arrays.
+		// Victims and what belongs to them are lent from the records of the pools, which keep their
+		// arrays.
 		q.Victims, q.Pieces, q.Ranking = nil, nil, nil
 		q.Outcomes, q.Copies, q.Onboards = q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
 		q.Pins, q.Unpins, q.Touches, q.Awaited = q.Pins[:0], q.Unpins[:0], q.Touches[:0], q.Awaited[:0]
@@ -218,7 +222,8 @@ func (m *moveBatch) forgetHost(lost []protocol.Effect) {
 // ticket has passed. The pages are read when the offloader gets the message, so a caller that
 // changes the table before passes a copy of it.
 func (m *moveBatch) mark(p int, pages []messages.PageID, write bool, after messages.Ticket) {
-	m.record.Marks = append(m.record.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages, Write: write, Ticket: after})
+	m.record.Marks = append(m.record.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages,
+		Write: write, Ticket: after})
 }
 
 // markRead tells that kernels of the host may still read pages that a sequence
@@ -233,7 +238,9 @@ func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageI
 // markWritten tells that a kernel of the host writes the pages of a sequence in some pools, from
 // block first on, until the ticket has passed. Kernels may write every page behind what is
 // committed: a kernel that computes drafts writes tokens that a later commit accepts.
-func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first int, after messages.Ticket) {
+func (m *moveBatch) markWritten(
+	s *sequence.Sequence, pools poolRange, first int, after messages.Ticket,
+) {
 	m.ordered = true
 	for p := pools.first; p < pools.end; p++ {
 		for _, table := range s.Tables(p) {
@@ -244,7 +251,9 @@ func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first int
 
 // markUsed tells that kernels of the host use the pages of a table until the ticket has passed.
 // No kernel writes to blocks that are computed to their end; it may write to the others.
-func (m *moveBatch) markUsed(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
+func (m *moveBatch) markUsed(
+	s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket,
+) {
 	m.ordered = true
 	written := len(table) - len(s.Uncomputed(p, table))
 	m.mark(p, table[:written], false, after)

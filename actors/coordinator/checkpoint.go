@@ -73,7 +73,8 @@ func (c *commitStages) takeCheckpoint() {
 	for _, p := range it.end.Lacks {
 		pages := &it.pages[p]
 		pages.op = c.out.pools.add(int(p), protocol.PoolOp{
-			Kind: protocol.TakeForCheckpoint, Pages: pages.page[:0], Priority: it.end.Priority, Tenant: c.batch.items[it.step].sequence.Tenant,
+			Kind: protocol.TakeForCheckpoint, Pages: pages.page[:0], Priority: it.end.Priority,
+			Tenant: c.batch.items[it.step].sequence.Tenant,
 		})
 	}
 	c.wait(c, "following", (*commitStages).copyCheckpoint)
@@ -101,8 +102,9 @@ func (c *commitStages) copyCheckpoint() {
 		copies = true
 		c.stats.allocated(int(p), 1)
 		c.out.move.copy(int(p), protocol.PageCopy{
-			From: protocol.OnDevice(it.sequence.StateAfter(int(p), sequence.TokenCount(it.computed))), Block: protocol.NoBlock,
-			To: op.Pages[0], Tokens: c.config.TokensPerBlock,
+			From:  protocol.OnDevice(it.sequence.StateAfter(int(p), sequence.TokenCount(it.computed))),
+			Block: protocol.NoBlock,
+			To:    op.Pages[0], Tokens: c.config.TokensPerBlock,
 		})
 	}
 	if copies {
@@ -209,7 +211,8 @@ func (c *commitStages) attached() {
 
 // copyFailed tells whether the device has refused the copy to a page.
 func (c *commitStages) copyFailed(p int, page messages.PageID) bool {
-	return slices.ContainsFunc(c.out.move.pool(p).Copies, func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
+	return slices.ContainsFunc(c.out.move.pool(p).Copies,
+		func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
 }
 
 // dropCheckpoints gives up the references with which the pages of all checkpoints were taken:
@@ -220,7 +223,8 @@ func (c *commitStages) dropCheckpoints() {
 		it := &c.checkpoints.steps[k]
 		for _, p := range it.end.Lacks {
 			if pages := &it.pages[p]; pages.op >= 0 {
-				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:], Use: c.batch.items[it.step].sequence.Usage.Use()})
+				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:],
+					Use: c.batch.items[it.step].sequence.Usage.Use()})
 			}
 		}
 	}

@@ -23,7 +23,8 @@ func commit(w *world, l *hostSequence, n int) error {
 // With window 8 and chunks of 8 a prefill of 40 tokens holds, in the limited
 // pool, at most two pages of window and two of chunk, and reserves as many.
 func TestAChunkedPrefillReserves(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.assertCounts(0, 2, 0, 4)
 	w.assertCounts(1, 10, 0, 10)
@@ -46,7 +47,8 @@ func TestAChunkedPrefillReserves(t *gotesting.T) {
 
 // A reserve is never more than the blocks that are not reused whole.
 func TestAReserveIsNoMoreThanThePrompt(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, sink: 4, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
+	w := newWorld(t, setup{windows: []int{8, full}, sink: 4,
+		pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
 	w.store(run(0, 8))
 	for _, c := range []struct{ tokens, reserve int }{{12, 1}, {16, 2}, {20, 3}, {32, 5}, {40, 5}} {
 		// ⌈7/4⌉ of window, 2 of the chunk, 1 of the sink: 5 at most.
@@ -56,13 +58,15 @@ func TestAReserveIsNoMoreThanThePrompt(t *gotesting.T) {
 		assert.Equal(t, 12-held-c.reserve, refusal(t, err).Available, "%d tokens", c.tokens)
 		w.prefill(l)
 		w.release(l)
-		w.do(&messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 9)}}})
+		w.do(&messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0,
+			9)}}})
 	}
 }
 
 // The commits of a chunked prompt never fail, whoever claims its blocks.
 func TestTheCommitsOfAChunkedPrefillNeverFail(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 40}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 40}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.commitTo(l, 8)
 	// Who claims its pages pays for them: two claimed, one page to compute.
@@ -96,7 +100,8 @@ func TestATakeoverHeedsReserves(t *gotesting.T) {
 }
 
 func TestWhereChunksMayEnd(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
 	_, l := w.admitAs(chunked(run(0, 22), 8))
 	for _, n := range []int{-1, 3, 9, 12, 22, 23} {
 		assert.ErrorIs(t, commit(w, l, n), messages.ErrBadRequest, "first commit of %d", n)
@@ -118,10 +123,12 @@ func TestWhereCommitsMayEnd(t *gotesting.T) {
 	_, l := w.admit(run(0, 14))
 	assert.ErrorIs(t, commit(w, l, 7), messages.ErrBadRequest)
 	w.commitTo(l, 8)
-	assert.Equal(t, 8, w.lookup(messages.Prefix{Tokens: run(0, 14)}).MatchedTokens, "at once, for others")
+	assert.Equal(t, 8, w.lookup(messages.Prefix{Tokens: run(0, 14)}).MatchedTokens,
+		"at once, for others")
 	w.commitTo(l, 14)
 	assert.ErrorIs(t, commit(w, l, 15), messages.ErrBadRequest)
-	twice := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 14}, {Sequence: l.id, Computed: 14}}}
+	twice := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 14},
+		{Sequence: l.id, Computed: 14}}}
 	w.do(twice)
 	assert.NoError(t, twice.Results[0].Err)
 	assert.ErrorIs(t, twice.Results[1].Err, messages.ErrBadRequest)
@@ -129,7 +136,8 @@ func TestWhereCommitsMayEnd(t *gotesting.T) {
 
 // Pages for the next chunk are taken by the commit, and announced by it.
 func TestACommitAnswersThePagesOfTheNextChunk(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 8}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 8}}})
 	a, l := w.admitAs(chunked(run(0, 24), 8))
 	assert.Len(t, a.Tables[0][0], 2)
 	assert.Len(t, a.Tables[1][0], 6)
@@ -181,7 +189,8 @@ func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 	first := w.tables(sequences[1].id)[0][0][0]
 	w.write(sequences[0], 0, 4)
 	w.write(sequences[1], 0, 8)
-	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: sequences[0].id, Computed: 4}, {Sequence: sequences[1].id, Computed: 8}}}
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: sequences[0].id, Computed: 4},
+		{Sequence: sequences[1].id, Computed: 8}}}
 	w.Do(m)
 	assert.Equal(t, []messages.PageID{first}, m.Results[0].NewPages[0])
 	assert.Zero(t, w.stats().Pools[0].Evicted)
@@ -190,7 +199,8 @@ func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 // A prompt in chunks that is lost keeps what it holds until it is released, but its
 // reserve ends with the recovery; every call about it says so.
 func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.commitTo(l, 8)
 	room := func() int {
@@ -199,7 +209,8 @@ func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 	}
 	before := room()
 	n := injection{world: w, own: true}
-	require.True(t, n.serve(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 16}}}))
+	require.True(t,
+		n.serve(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 16}}}))
 	require.True(t, n.aborted)
 	delete(w.running, l.id)
 	w.quiet = true

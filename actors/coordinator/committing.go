@@ -323,7 +323,8 @@ func (c *commitStages) noteStored() {
 		it := &c.batch.items[i]
 		if it.store >= 0 {
 			m := &stores[it.store]
-			it.stored = sequence.Stored{Blocks: sequence.BlockIndex(m.To / c.config.TokensPerBlock), Cursor: m.Cursor, Settled: m.Settled}
+			it.stored = sequence.Stored{Blocks: sequence.BlockIndex(m.To / c.config.TokensPerBlock),
+				Cursor: m.Cursor, Settled: m.Settled}
 		}
 		if it.input >= 0 {
 			it.inputCursor = stores[it.input].Cursor
@@ -416,5 +417,7 @@ func (c *commitStages) commitOne(it *step) {
 // askWrites asks what the new pages of a step wait for. Pools in which the step took nothing
 // have an empty list, because lists are by pool.
 func (c *commitStages) askWrites(it *step) {
-	it.query = c.out.move.ask(c.all.end, func(p int) (_, write []messages.PageID) { return nil, it.result.NewPages[p] })
+	it.query = c.out.move.ask(c.all.end, func(p int) (_, write []messages.PageID) {
+		return nil, it.result.NewPages[p]
+	})
 }

@@ -152,7 +152,8 @@ func Scaled(pools []windows.Pool) []messages.LayerScale {
 
 // scaleOf is the index of a layer's scale, −1 if the layer has none.
 func (c *Config) scaleOf(s messages.LayerScale) int {
-	return slices.IndexFunc(c.Scales, func(known messages.LayerScale) bool { return known.Layer == s.Layer && known.Cross == s.Cross })
+	return slices.IndexFunc(c.Scales,
+		func(known messages.LayerScale) bool { return known.Layer == s.Layer && known.Cross == s.Cross })
 }
 
 // validateScales refuses scales of layers that have none, scales that are not
@@ -167,9 +168,11 @@ func (c *Config) validateScales(scales []messages.LayerScale) *messages.Refusal 
 		i := c.scaleOf(s)
 		switch {
 		case !validScale(s.K) || !validScale(s.V):
-			return refusals.New(messages.ErrBadRequest, "scales %v and %v of %s %d are not finite and greater than 0", s.K, s.V, name, s.Layer)
+			return refusals.New(messages.ErrBadRequest,
+				"scales %v and %v of %s %d are not finite and greater than 0", s.K, s.V, name, s.Layer)
 		case i < 0:
-			return refusals.New(messages.ErrNotSupported, "%s %d has no elements of 8 bits, so it has no scales", name, s.Layer)
+			return refusals.New(messages.ErrNotSupported,
+				"%s %d has no elements of 8 bits, so it has no scales", name, s.Layer)
 		case seen[i]:
 			return refusals.New(messages.ErrBadRequest, "%s %d is given twice", name, s.Layer)
 		}
@@ -180,7 +183,8 @@ func (c *Config) validateScales(scales []messages.LayerScale) *messages.Refusal 
 
 // scaled tells whether the layers have these scales already.
 func (c *Config) scaled(scales []messages.LayerScale) bool {
-	return !slices.ContainsFunc(scales, func(s messages.LayerScale) bool { return c.Scales[c.scaleOf(s)] != s })
+	return !slices.ContainsFunc(scales,
+		func(s messages.LayerScale) bool { return c.Scales[c.scaleOf(s)] != s })
 }
 
 // setScales sets scales that are valid.
@@ -199,7 +203,9 @@ func (c *Config) identify() {
 	for _, s := range c.Scales {
 		fmt.Fprintln(h, s.Layer, s.Cross, math.Float32bits(s.K), math.Float32bits(s.V))
 	}
-	if slices.ContainsFunc(c.Scales, func(s messages.LayerScale) bool { return s.K != 1 || s.V != 1 }) {
+	if slices.ContainsFunc(c.Scales, func(s messages.LayerScale) bool {
+		return s.K != 1 || s.V != 1
+	}) {
 		c.identity += " scales " + hex.EncodeToString(h.Sum(nil)[:16])
 	}
 }

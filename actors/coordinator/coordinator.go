@@ -57,14 +57,17 @@ func New(config Config, port Port) *Coordinator {
 		lookAhead: newLookAhead(parts),
 		recovery:  &recovery{shared: parts},
 	}
-	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts}, &readEvents{parts}
+	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts},
+		&readEvents{parts}
 	admitting := &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}}
 	parts.kernel.unknown = &unknown{parts}
 	// No other place chooses what serves a request.
 	parts.kernel.serving = map[reflect.Type]transaction{
-		reflect.TypeFor[*messages.Admit]():            admitting,
-		reflect.TypeFor[*messages.Commit]():           &commit{shared: parts, batch: steps, committing: committing},
-		reflect.TypeFor[*messages.Append]():           &extension{shared: parts, batch: steps, committing: committing},
+		reflect.TypeFor[*messages.Admit](): admitting,
+		reflect.TypeFor[*messages.Commit](): &commit{shared: parts, batch: steps,
+			committing: committing},
+		reflect.TypeFor[*messages.Append](): &extension{shared: parts, batch: steps,
+			committing: committing},
 		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
 		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
 		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
@@ -257,7 +260,8 @@ func (c *Coordinator) checkTotals() error {
 	var problems []error
 	for p, name := range c.counts.names {
 		if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
-			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d", name, n, want))
+			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d",
+				name, n, want))
 		}
 	}
 	return errors.Join(problems...)
@@ -317,7 +321,8 @@ type shared struct {
 func newShared(config *Config, port Port) *shared {
 	n := len(config.Pools)
 	p := &shared{
-		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools, config.TokensPerBlock, config.FirstGeneration),
+		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools,
+			config.TokensPerBlock, config.FirstGeneration),
 		pins: newPins(n), stats: newStatistics(config), uses: &useClock{},
 	}
 	tokens, self := config.tokenPools(), config.selfPools()

@@ -44,7 +44,8 @@ func (d *describe) start(request any) {
 	r.State = protocol.SequenceState{
 		Namespace: s.Namespace, Session: s.Session, Retention: cloneRetention(s.Retention),
 		Prompt: int(s.Prompt), Computed: int(s.Computed()), NoStore: !s.Stores(),
-		Input: int(s.Input.Length()), InputRetention: cloneRetention(s.InputRetention), InputNoStore: !s.Input.Stores(),
+		Input: int(s.Input.Length()), InputRetention: cloneRetention(s.InputRetention),
+		InputNoStore: !s.Input.Stores(),
 	}
 	// A copy: the sequence goes on while the host reads its answer.
 	tokens := slices.Clone(s.Tokens(0))
@@ -77,14 +78,19 @@ func (d *describe) find(r *protocol.DescribeSequence) (*sequence.Sequence, error
 	// The stream has one list of tokens and one table. Which beam goes on, and with what
 	// score, is known to the search of the host, which ends at this engine.
 	case s.Beams() > 1:
-		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has %d beams; one beam is handed over", id, s.Beams())
+		return nil,
+			refusals.New(messages.ErrNotSupported, "sequence %v has %d beams; one beam is handed over", id,
+				s.Beams())
 	// A prompt in chunks has a reserve, which is no page that could be held.
 	case !s.PromptComputed() && !r.ToWrite:
-		return nil, refusals.New(messages.ErrBadRequest, "sequence %v: %d of %d tokens of the prompt are computed; a hand-over takes all", id, s.Computed(), s.Prompt)
+		return nil, refusals.New(messages.ErrBadRequest,
+			"sequence %v: %d of %d tokens of the prompt are computed; a hand-over takes all", id,
+			s.Computed(), s.Prompt)
 	// A tree that was emptied after a failure has lost the symbols, and with them the tokens
 	// that they stand for.
 	case !sequence.HoldsSymbols(s) && firstNegative(s.Tokens(0)) >= 0:
-		return nil, refusals.New(messages.ErrNotSupported, "sequence %v: its multimodal items were lost with a failed actor", id)
+		return nil, refusals.New(messages.ErrNotSupported,
+			"sequence %v: its multimodal items were lost with a failed actor", id)
 	}
 	return s, nil
 }

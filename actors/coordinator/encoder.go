@@ -41,7 +41,8 @@ func EncoderKey(tokens []messages.Token, items []messages.MultimodalItem) string
 	// Sorted, because items may come in any order and mean the same.
 	if len(items) > 1 {
 		items = slices.Clone(items)
-		slices.SortFunc(items, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
+		slices.SortFunc(items,
+			func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
 	}
 	for _, item := range items {
 		b = binary.LittleEndian.AppendUint64(b, uint64(item.Start))
@@ -53,7 +54,9 @@ func EncoderKey(tokens []messages.Token, items []messages.MultimodalItem) string
 
 // ParseEncoderKey reads the input of which a string is the key; ok is false if it is the
 // key of none. Whether the engine admits the input is not checked.
-func ParseEncoderKey(key string) (tokens []messages.Token, items []messages.MultimodalItem, ok bool) {
+func ParseEncoderKey(
+	key string,
+) (tokens []messages.Token, items []messages.MultimodalItem, ok bool) {
 	b := []byte(key)
 	if len(b) < keyHeader {
 		return nil, nil, false
@@ -70,7 +73,8 @@ func ParseEncoderKey(key string) (tokens []messages.Token, items []messages.Mult
 		if start > uint64(len(tokens)) || length > uint64(len(tokens)) {
 			return nil, nil, false
 		}
-		items = append(items, messages.MultimodalItem{Start: int(start), Length: int(length), Hash: [32]byte(b[16:keyItem])})
+		items = append(items, messages.MultimodalItem{Start: int(start), Length: int(length),
+			Hash: [32]byte(b[16:keyItem])})
 	}
 	return tokens, items, EncoderKey(tokens, items) == key
 }
@@ -91,7 +95,9 @@ func dropPartialInputs(match *protocol.Match) {
 
 // keyed is a namespace with the weights' identity and the key of the encoder's input; models
 // without an encoder have none.
-func (c *Config) keyed(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) messages.Namespace {
+func (c *Config) keyed(
+	ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem,
+) messages.Namespace {
 	ns.Weights = c.identity
 	if c.EncoderMaxLen > 0 {
 		ns.Encoder = EncoderKey(tokens, items)
@@ -125,11 +131,13 @@ func (c *Config) StoredAs(p *messages.Prefix) (messages.Namespace, []messages.To
 func (c *Config) validateEncoder(tokens []messages.Token, items []messages.MultimodalItem) error {
 	switch {
 	case c.EncoderMaxLen == 0 && len(tokens)+len(items) > 0:
-		return refusals.New(messages.ErrNotSupported, "encoder tokens are for encoder-decoder models only")
+		return refusals.New(messages.ErrNotSupported,
+			"encoder tokens are for encoder-decoder models only")
 	case c.EncoderMaxLen == 0:
 		return nil
 	case len(tokens) == 0:
-		return refusals.New(messages.ErrBadRequest, "encoder tokens are empty: the model is an encoder-decoder")
+		return refusals.New(messages.ErrBadRequest,
+			"encoder tokens are empty: the model is an encoder-decoder")
 	}
 	if err := c.validatePrefix(tokens, items); err != nil {
 		return refusals.New(messages.ErrBadRequest, "encoder input: %v", err)
@@ -140,7 +148,8 @@ func (c *Config) validateEncoder(tokens []messages.Token, items []messages.Multi
 // validateEncoderLength refuses an encoder input that is too long.
 func (c *Config) validateEncoderLength(n int) error {
 	if n > c.EncoderMaxLen {
-		return refusals.New(messages.ErrTooLong, "an encoder input of %d tokens is over encoder_max_len %d", n, c.EncoderMaxLen)
+		return refusals.New(messages.ErrTooLong,
+			"an encoder input of %d tokens is over encoder_max_len %d", n, c.EncoderMaxLen)
 	}
 	return nil
 }

@@ -17,11 +17,13 @@ type requestFacts struct {
 // reset takes the records back.
 func (f *requestFacts) reset() { f.used = 0 }
 
-// of describes a sequence that ends with so many computed tokens. The answer is what the host
-// says of it, or else the tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
-// that stores nothing, that is lost, that has multimodal items, or that has beams, which are
-// several paths.
-func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer int) *protocol.RequestFacts {
+// of describes a sequence that ends with so many computed tokens. The answer is what the host says
+// of it, or else the tokens behind the prompt. It returns nil for a sequence whose path says
+// nothing: one that stores nothing, that is lost, that has multimodal items, or that has beams,
+// which are several paths.
+func (f *requestFacts) of(
+	s *sequence.Sequence, tokensPerBlock, computed, answer int,
+) *protocol.RequestFacts {
 	if s.IsLost() || !s.Stores() || s.Width() > 1 || sequence.HoldsSymbols(s) {
 		return nil
 	}
@@ -46,7 +48,9 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer
 // appendSignatures appends the signatures of a request: a hash each over the namespace and all
 // tokens up to an end. The weights are left out, since hosts ask for the same prefixes with the
 // next ones.
-func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
+func appendSignatures(
+	list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int,
+) []uint64 {
 	named := *space
 	named.Weights = ""
 	span, signer := protocol.SpanOf(tokensPerBlock), signer{hash: signatureOf(&named)}

@@ -140,7 +140,8 @@ func TestAFailedPrefetchKeepsTheRest(t *gotesting.T) {
 // A move of a rebalance that fails costs the contents, and whoever holds the
 // page is told.
 func TestAFailedMoveOfARebalance(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	w.store(run(100, 16))
 	w.start(run(200, 8)) // on pages beyond the new end
 	w.memory.failing[offloader.Duplicate] = 1
@@ -183,7 +184,8 @@ func TestAReleaseThatIsGivenUpLeavesItsPagesShared(t *gotesting.T) {
 	require.ErrorIs(t, aborted, errBroken)
 	assert.Equal(t, 1, failures)
 	w.check()
-	require.Equal(t, 10, w.lookup(messages.Prefix{Tokens: s.tokens}).MatchedTokens, "stored with the partial block")
+	require.Equal(t, 10, w.lookup(messages.Prefix{Tokens: s.tokens}).MatchedTokens,
+		"stored with the partial block")
 
 	require.NoError(t, w.rewind(s, 2))
 	w.append(s, 60, 61)
@@ -195,7 +197,8 @@ func TestAReleaseThatIsGivenUpLeavesItsPagesShared(t *gotesting.T) {
 func TestAPageThatCannotBeMovedStays(t *gotesting.T) {
 	for _, fails := range []bool{false, true} {
 		aborts := fails
-		w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+		w := newWorld(t,
+			setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 		w.store(run(100, 16))
 		s := w.start(run(200, 8)) // on pages beyond the new end
 		w.memory.failing[offloader.Duplicate] = 1
@@ -252,6 +255,7 @@ func TestAFetchThatIsGivenUpForgetsWhatItDisplaced(t *gotesting.T) {
 	require.ErrorIs(t, aborted, errBroken)
 	assert.Equal(t, 1, failures)
 	w.check()
-	assert.Equal(t, 4, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens, "two blocks were displaced")
+	assert.Equal(t, 4, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens,
+		"two blocks were displaced")
 	assert.EqualValues(t, 2, w.stats().Pools[0].Dropped)
 }

@@ -154,8 +154,9 @@ func (f *fetch) attach() {
 	f.out.resetChange()
 	f.addDisplaced()
 	item := protocol.StoreItem{
-		OnHost: true, Cross: f.isInput(), Namespace: f.match.Items[0].Namespace, Tokens: f.match.Items[0].Tokens,
-		To: f.length * f.config.TokensPerBlock, Prompt: len(f.match.Items[0].Tokens),
+		OnHost: true, Cross: f.isInput(), Namespace: f.match.Items[0].Namespace,
+		Tokens: f.match.Items[0].Tokens,
+		To:     f.length * f.config.TokensPerBlock, Prompt: len(f.match.Items[0].Tokens),
 	}
 	if f.isInput() {
 		item.Prompt = len(f.request.Prefix.Encoder) // events leave the padding out
@@ -165,7 +166,8 @@ func (f *fetch) attach() {
 		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
 		next := 0
 		for b := range f.length {
-			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
+			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) &&
+				f.at(p, b) == protocol.Nowhere {
 				table[b], came[b] = f.load.Pages[p][next], true
 				next++
 			}

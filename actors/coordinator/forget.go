@@ -65,7 +65,8 @@ func (f *forget) startScales(r *messages.WriteScales) {
 	} else if f.config.scaled(r.Scales) {
 		// The engine has these scales already.
 	} else if n := f.sequences.Running(); n > 0 {
-		r.Err = refusals.New(messages.ErrNotSupported, "%d sequences run with the scales of before: release them first", n)
+		r.Err = refusals.New(messages.ErrNotSupported,
+			"%d sequences run with the scales of before: release them first", n)
 	} else {
 		f.send(protocol.Forget{All: true})
 		return
@@ -116,7 +117,8 @@ func (f *forget) startInvalidate(r *messages.Invalidate) {
 		}
 		selector.Prefix = &prefix
 	}
-	f.send(protocol.Forget{Selector: selector, Cross: selector.Prefix != nil && len(r.Selector.Prefix.Tokens) == 0})
+	f.send(protocol.Forget{Selector: selector, Cross: selector.Prefix != nil &&
+		len(r.Selector.Prefix.Tokens) == 0})
 }
 
 // validateSelector checks that exactly one thing is selected, and that its values are
@@ -137,7 +139,8 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 	}
 	// Two selectors at once could mean both or either; the host says which by two requests.
 	if n != 1 {
-		return refusals.New(messages.ErrBadRequest, "exactly one of session, salt, adapter and tokens selects, not %d", n)
+		return refusals.New(messages.ErrBadRequest,
+			"exactly one of session, salt, adapter and tokens selects, not %d", n)
 	}
 	if s.LoRA != "" && !s.HasLoRA {
 		return refusals.New(messages.ErrBadRequest, "adapter %q without HasLoRA", s.LoRA)
@@ -243,7 +246,8 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	}
 	// Tokens that are not computed yet count as well: they would be stored later.
 	for b := range s.Width() {
-		if tokens := s.Tokens(b); len(tokens) >= len(p.Tokens) && slices.Equal(tokens[:len(p.Tokens)], p.Tokens) {
+		if tokens := s.Tokens(b); len(tokens) >= len(p.Tokens) &&
+			slices.Equal(tokens[:len(p.Tokens)], p.Tokens) {
 			return true
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// predictions are the parts of a picture that say what the policy forecast expects. A refused admission changes them: what it has
-// matched is awaited.
+// predictions are the parts of a picture that say what the policy forecast expects. A refused
+// admission changes them: what it has matched is awaited.
 var predictions = regexp.MustCompile(`(?m)^ +piece .*\n?| piece .*$`)
 
 // tryAdmit admits one sequence; a refusal must have changed nothing but predictions.
@@ -28,7 +28,8 @@ func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *hostSeque
 	w.Do(m)
 	require.NoError(w.t, m.Err)
 	if err := m.Results[0].Err; err != nil {
-		require.True(w.t, w.unchecked || before == predictions.ReplaceAllString(w.picture(), ""), "a refused admission changed something: %v", err)
+		require.True(w.t, w.unchecked || before == predictions.ReplaceAllString(w.picture(), ""),
+			"a refused admission changed something: %v", err)
 		return m.Results[0], nil, err
 	}
 	l := w.started(&r, &m.Results[0])
@@ -43,7 +44,8 @@ func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *hostSeq
 		ns.Encoder = coordinator.EncoderKey(r.Encoder, r.EncoderItems)
 	}
 	chains := host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Tokens, Multimodal: r.Multimodal})
-	l := &hostSequence{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens, checkpoints: slices.Clone(a.Checkpoints)}
+	l := &hostSequence{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens),
+		computed: a.ReusedTokens, chunk: r.ChunkTokens, checkpoints: slices.Clone(a.Checkpoints)}
 	if a.Cross != nil {
 		l.input = host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Encoder})
 		l.reused, l.encoded = a.Cross.ReusedTokens, a.Cross.ReusedTokens == len(r.Encoder)
@@ -73,7 +75,9 @@ func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *hostSequen
 }
 
 // admitBatch takes several in; refused ones are nil.
-func (w *world) admitBatch(requests ...messages.AdmitRequest) ([]messages.Admitted, []*hostSequence) {
+func (w *world) admitBatch(
+	requests ...messages.AdmitRequest,
+) ([]messages.Admitted, []*hostSequence) {
 	w.t.Helper()
 	m := &messages.Admit{Requests: requests}
 	w.Do(m)
@@ -140,7 +144,9 @@ func (w *world) store(tokens []messages.Token) {
 
 // tryAppend adds tokens to sequences of beam width 1 in one engine step, as
 // many for each; what the model computes in it is written and committed.
-func (w *world) tryAppend(tokens []messages.Token, sequences ...*hostSequence) []messages.StepResult {
+func (w *world) tryAppend(
+	tokens []messages.Token, sequences ...*hostSequence,
+) []messages.StepResult {
 	w.t.Helper()
 	m := &messages.Append{}
 	for _, l := range sequences {
@@ -228,7 +234,8 @@ func (w *world) extendBeams(l *hostSequence, steps []messages.BeamStep) {
 	beams := make([][]host.Chain, len(steps))
 	for i, s := range steps {
 		parent := l.beams[s.Parent]
-		beams[i] = append(append([]host.Chain(nil), parent...), parent[len(parent)-1].Next(s.Token, messages.Cover{}))
+		beams[i] = append(append([]host.Chain(nil), parent...),
+			parent[len(parent)-1].Next(s.Token, messages.Cover{}))
 	}
 	l.beams = beams
 }

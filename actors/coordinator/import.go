@@ -33,7 +33,9 @@ func (a *admission) startImport(r *protocol.BeginImport) {
 	}
 	err := a.config.ValidateImport(r)
 	if err == nil && p.Namespace.Weights != a.config.identity {
-		err = refusals.New(messages.ErrNotSupported, "the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights, a.config.identity)
+		err = refusals.New(messages.ErrNotSupported,
+			"the sequence was computed by weights %q, the engine has %q", p.Namespace.Weights,
+			a.config.identity)
 	}
 	if err != nil {
 		r.Err = err
@@ -78,8 +80,10 @@ func (b *promptBatch) locateImport() {
 		if m.Cross {
 			pools, whole = b.cross, n
 		}
-		m.Blocks, m.IDs, m.Pages = n, slices.Repeat([]protocol.BlockID{protocol.NoBlock}, n), make([][]protocol.Location, len(b.config.Pools))
-		m.Checkpoint, m.Source.Block, m.AttentionSource.Block = protocol.NoBlock, protocol.NoBlock, protocol.NoBlock
+		m.Blocks, m.IDs, m.Pages = n, slices.Repeat([]protocol.BlockID{protocol.NoBlock}, n),
+			make([][]protocol.Location, len(b.config.Pools))
+		m.Checkpoint, m.Source.Block, m.AttentionSource.Block = protocol.NoBlock, protocol.NoBlock,
+			protocol.NoBlock
 		for p := pools.first; p < pools.end; p++ {
 			m.Pages[p] = slices.Repeat([]protocol.Location{protocol.Nowhere}, n)
 			// The answer ends before the first block that the tree does not know.
@@ -157,12 +161,15 @@ func (c *Config) ValidateImport(r *protocol.BeginImport) error {
 	tokens, p := r.Prompt.Tokens, r.Prompt
 	switch {
 	case len(tokens) > c.MaxSeqLen:
-		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", len(tokens), c.MaxSeqLen)
+		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d",
+			len(tokens), c.MaxSeqLen)
 	case r.Length < 1 || r.Length > len(tokens):
 		return refusals.New(messages.ErrBadRequest, "a prompt of %d of %d tokens", r.Length, len(tokens))
 	// Pages of a prompt that is computed in part would need the reserve of its chunks.
 	case r.Computed < r.Length || r.Computed > len(tokens):
-		return refusals.New(messages.ErrBadRequest, "%d tokens are computed, the prompt has %d and the sequence %d", r.Computed, r.Length, len(tokens))
+		return refusals.New(messages.ErrBadRequest,
+			"%d tokens are computed, the prompt has %d and the sequence %d", r.Computed, r.Length,
+			len(tokens))
 	}
 	p.Tokens = tokens[:r.Length]
 	if err := c.Validate(&p); err != nil {
@@ -172,7 +179,8 @@ func (c *Config) ValidateImport(r *protocol.BeginImport) error {
 		return err
 	}
 	if i := slices.IndexFunc(tokens[r.Length:], func(t messages.Token) bool { return t < 0 }); i >= 0 {
-		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[r.Length+i], r.Length+i)
+		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1",
+			tokens[r.Length+i], r.Length+i)
 	}
 	return nil
 }

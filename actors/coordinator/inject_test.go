@@ -147,10 +147,14 @@ type scenario struct {
 	apply   func(*world, []*hostSequence, any)
 }
 
-var roomy = setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}, {Primary: 12, Secondary: 12}}}
+var roomy = setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12},
+	{Primary: 12, Secondary: 12}}}
 
 // stepped brings the host up to date with the results of steps.
-func stepped(w *world, sequences []*hostSequence, results []messages.StepResult, change func(*hostSequence, int)) {
+func stepped(
+	w *world, sequences []*hostSequence, results []messages.StepResult,
+	change func(*hostSequence, int),
+) {
 	for i, l := range sequences {
 		if results[i].Err == nil {
 			change(l, i)
@@ -206,7 +210,8 @@ func hosted(w *world) []*hostSequence {
 }
 
 func scenarios() []scenario {
-	return slices.Concat(admissionScenarios(), encoderScenarios(), stateScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
+	return slices.Concat(admissionScenarios(), encoderScenarios(), stateScenarios(), stepScenarios(),
+		rewindScenarios(), storedScenarios())
 }
 
 func admissionScenarios() []scenario {
@@ -214,20 +219,26 @@ func admissionScenarios() []scenario {
 		return func(*world, []*hostSequence) any { return &messages.Admit{Requests: requests} }
 	}
 	return []scenario{
-		{"cold admission", roomy, func(*world) []*hostSequence { return nil }, admit(request(run(0, 10))), applyAdmit},
+		{"cold admission", roomy, func(*world) []*hostSequence { return nil }, admit(request(run(0, 10))),
+			applyAdmit},
 		{"admission of a batch that onboards and copies", roomy, hosted,
-			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))), applyAdmit},
+			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))),
+			applyAdmit},
 		{"admission in chunks with beams", roomy, hosted,
-			admit(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8, BeamWidth: 2}, messages.AdmitRequest{Tokens: run(200, 9), BeamWidth: 2}), applyAdmit},
-		{"admission that is refused", roomy, hosted, admit(request(run(0, 9)), request(run(300, 60))), applyAdmit},
+			admit(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8, BeamWidth: 2},
+				messages.AdmitRequest{Tokens: run(200, 9), BeamWidth: 2}), applyAdmit},
+		{"admission that is refused", roomy, hosted, admit(request(run(0, 9)), request(run(300, 60))),
+			applyAdmit},
 		{"admission with items", roomy, hosted, admit(messages.AdmitRequest{
 			Tokens: run(0, 9), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}},
-		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), applyAdmit},
+		}, messages.AdmitRequest{Tokens: run(300, 80),
+			Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), applyAdmit},
 	}
 }
 
 // encoding is a world of an encoder–decoder model.
-var encoding = setup{encoder: true, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}, {Primary: 8, Secondary: 8}}}
+var encoding = setup{encoder: true, pages: []windows.PageCounts{{Primary: 12, Secondary: 12},
+	{Primary: 8, Secondary: 8}}}
 
 // asked is a request with an encoder's input.
 func asked(input, tokens []messages.Token) messages.AdmitRequest {
@@ -236,7 +247,8 @@ func asked(input, tokens []messages.Token) messages.AdmitRequest {
 
 // inputsHosted stores three inputs with a prompt each; the first is in host memory.
 func inputsHosted(w *world) []*hostSequence {
-	for _, r := range []messages.AdmitRequest{asked(run(900, 14), run(0, 9)), asked(run(930, 18), run(100, 30)), asked(run(960, 10), run(200, 12))} {
+	for _, r := range []messages.AdmitRequest{asked(run(900, 14), run(0, 9)),
+		asked(run(930, 18), run(100, 30)), asked(run(960, 10), run(200, 12))} {
 		_, l := w.admitAs(r)
 		w.prefill(l)
 		w.release(l)
@@ -248,7 +260,8 @@ func encoderScenarios() []scenario {
 	return []scenario{
 		{"admission with inputs", encoding, inputsHosted, func(*world, []*hostSequence) any {
 			return &messages.Admit{Requests: []messages.AdmitRequest{
-				asked(run(900, 14), run(0, 12)), asked(run(900, 14), run(50, 6)), asked(run(990, 60), run(0, 4)),
+				asked(run(900, 14), run(0, 12)), asked(run(900, 14), run(50, 6)),
+				asked(run(990, 60), run(0, 4)),
 			}}
 		}, applyAdmit},
 		{"first commit of an input", encoding, func(w *world) []*hostSequence {
@@ -323,7 +336,8 @@ func stepScenarios() []scenario {
 			w.prefill(l)
 			return []*hostSequence{l}
 		}, func(w *world, sequences []*hostSequence) any {
-			return &messages.Append{Steps: []messages.AppendStep{{Sequence: sequences[0].id, Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
+			return &messages.Append{Steps: []messages.AppendStep{{Sequence: sequences[0].id,
+				Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
 		}, applyAppend},
 		{"release in waves", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 6))
@@ -373,11 +387,13 @@ func storedScenarios() []scenario {
 		{"pin", roomy, hosted, func(*world, []*hostSequence) any {
 			return &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(0, 12)}}
 		}, nothing},
-		{"unpin", roomy, func(w *world) []*hostSequence { hosted(w); w.pin(run(0, 12)); return nil }, func(*world, []*hostSequence) any {
-			return &messages.UnpinPrefix{Pin: 1}
-		}, nothing},
+		{"unpin", roomy, func(w *world) []*hostSequence { hosted(w); w.pin(run(0, 12)); return nil },
+			func(*world, []*hostSequence) any {
+				return &messages.UnpinPrefix{Pin: 1}
+			}, nothing},
 		{"invalidate", roomy, hosted, func(*world, []*hostSequence) any {
-			return &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 6)}}}
+			return &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0,
+				6)}}}
 		}, nothing},
 		{"reset", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Reset{} }, nothing},
 		{"rebalance", roomy, func(w *world) []*hostSequence {
@@ -386,7 +402,8 @@ func storedScenarios() []scenario {
 		}, func(*world, []*hostSequence) any {
 			return &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.3, "wfullh1": 0.7}}
 		}, nothing},
-		{"contents", roomy, hosted, func(*world, []*hostSequence) any { return &protocol.ReadContents{} }, nothing},
+		{"contents", roomy, hosted, func(*world, []*hostSequence) any { return &protocol.ReadContents{} },
+			nothing},
 		{"overview", roomy, hosted, func(*world, []*hostSequence) any {
 			return &inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: 5, Nodes: 5}}
 		}, nothing},
@@ -398,7 +415,8 @@ func TestAFailureOverEachMessage(t *gotesting.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *gotesting.T) {
 			for kind, n := range map[string]injection{
-				"before": {}, "after": {after: true}, "dirty before": {dirty: true}, "dirty after": {after: true, dirty: true}, "coordinator": {own: true},
+				"before": {}, "after": {after: true}, "dirty before": {dirty: true},
+				"dirty after": {after: true, dirty: true}, "coordinator": {own: true},
 			} {
 				if gotesting.Short() && kind != "dirty after" && kind != "coordinator" {
 					continue // the scripts have all kinds for most of these requests

@@ -49,7 +49,8 @@ const (
 
 func newLookAhead(parts *shared) *lookAhead {
 	n := len(parts.config.Pools)
-	return &lookAhead{shared: parts, turnover: make([]int, n), taken: make([]int, n), peak: make([]int, n)}
+	return &lookAhead{shared: parts, turnover: make([]int, n), taken: make([]int, n),
+		peak: make([]int, n)}
 }
 
 // reach is how many pages of a pool should be free or copied.
@@ -154,7 +155,8 @@ func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) [
 			}
 		}
 	})
-	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool { return a.open[v.Page] })
+	closed := slices.DeleteFunc(candidates[held:],
+		func(v protocol.Victim) bool { return a.open[v.Page] })
 	return candidates[:held+len(closed)]
 }
 

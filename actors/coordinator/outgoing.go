@@ -121,7 +121,8 @@ func (o *outgoing) route(effects []protocol.Effect) {
 		o.saves.noteEffect(e)
 		switch e.Kind {
 		case protocol.Attach:
-			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Useless: e.Useless})
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks,
+				Depth: e.Depth, Priority: e.Priority, Useless: e.Useless})
 			o.movePins(pool, e)
 		// The block is gone from this pool, and so are its pins there.
 		// A detached page has no contents to be kept; the pool frees it when it has no holder.
@@ -129,7 +130,8 @@ func (o *outgoing) route(effects []protocol.Effect) {
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
 			o.pins.forget(pool, e.Blocks)
 		case protocol.Reprioritize:
-			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority})
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages,
+				Priority: e.Priority})
 		case protocol.Appraise:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetUseless, Pages: e.Pages, Useless: e.Useless})
 		case protocol.Follow:
@@ -160,7 +162,8 @@ func (o *outgoing) movePins(pool int, e *protocol.Effect) {
 
 // moveBlock tells the tree where a pool keeps a block from now on.
 func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to protocol.Location) {
-	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: block, To: to})
+	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool),
+		Block: block, To: to})
 }
 
 // dropBlock tells the tree of contents that are lost, and that host memory has not displaced.
@@ -200,7 +203,8 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
 	moves, unsaved := o.change.Moves[first:], o.saves.evicts()
 	for i := range moves {
-		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere, Unsaved: unsaved}
+		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block,
+			To: protocol.Nowhere, Unsaved: unsaved}
 	}
 }
 
@@ -232,8 +236,10 @@ func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
-		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.Input.Tokens(), From: from, To: to,
-		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.Input.Length()), Cursor: s.Input.Cursor(),
+		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.Input.Tokens(), From: from,
+		To:     to,
+		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.Input.Length()),
+		Cursor:        s.Input.Cursor(),
 		RetentionFrom: int(s.Input.RetentionFrom()),
 	})
 	return len(o.change.Stores) - 1

@@ -36,7 +36,9 @@ func (v *overview) start(request any) {
 	n := r.Limits
 	r.Err, r.Overview = nil, inspect.Overview{}
 	if n.Pages < 0 || n.Pages > inspect.MaxOverview || n.Nodes < 0 || n.Nodes > inspect.MaxOverview {
-		r.Err = refusals.New(messages.ErrBadRequest, "an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes, inspect.MaxOverview)
+		r.Err = refusals.New(messages.ErrBadRequest,
+			"an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes,
+			inspect.MaxOverview)
 	}
 	if r.Err != nil || n.Pages == 0 && n.Nodes == 0 {
 		v.kernel.reply()
@@ -71,7 +73,8 @@ func (v *overview) end() {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
 	}
 	for p, work := range v.pools {
-		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]), Secondary: v.secondary(p)})
+		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]),
+			Secondary: v.secondary(p)})
 	}
 	v.kernel.reply()
 }

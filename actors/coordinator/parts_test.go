@@ -49,7 +49,8 @@ func TestAQueueThatIsNeverEmpty(t *testing.T) {
 // What a step has sent to a pool may be read only after a recovery has taken the
 // step back: the pages in it must stay those that were sent.
 func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
-	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 4}}, TokensPerBlock: 4}, nil)
+	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}},
+		Counts: []windows.PageCounts{{Primary: 4}}, TokensPerBlock: 4}, nil)
 	s := c.sequences.Open(1)
 	s.Text.Extend(make([]messages.Token, 9))
 	s.SetTable(0, []messages.PageID{0, 1})
@@ -105,7 +106,8 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 // The demand of a pool is the pages that it was asked for and gave: checkpoints take pages
 // as prompts do, and one for which no page was found takes none.
 func TestTheLookAheadCountsCheckpointsAsDemand(t *testing.T) {
-	c := New(Config{Pools: []windows.Pool{{Name: "state"}}, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Ahead: true}, nil)
+	c := New(Config{Pools: []windows.Pool{{Name: "state"}},
+		Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Ahead: true}, nil)
 	c.lookAhead.noteDemand(0, &protocol.PoolWork{Ops: []protocol.PoolOp{
 		{Kind: protocol.Take, N: 3, Pages: []messages.PageID{0, 1, 2}},
 		{Kind: protocol.TakeForCheckpoint, Pages: []messages.PageID{3}},
@@ -121,8 +123,10 @@ func TestTheLookAheadCountsCheckpointsAsDemand(t *testing.T) {
 func TestFractionsRefuseTheFirstWrongName(t *testing.T) {
 	c := &Config{Pools: []windows.Pool{{Name: "wfullh1"}, {Name: "cross", Kind: windows.KindCross}}}
 	for range 20 {
-		err := c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "cross": 0.1, "w1": 0.1, "w4": 0.1})
-		assert.EqualError(t, err, "fractions name the cross pool cross, whose share is cross_kv_cache_fraction")
+		err := c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "cross": 0.1, "w1": 0.1,
+			"w4": 0.1})
+		assert.EqualError(t, err,
+			"fractions name the cross pool cross, whose share is cross_kv_cache_fraction")
 		err = c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "w1": 0.1, "w4": 0.1})
 		assert.EqualError(t, err, `fractions name "w1", which is no pool`)
 	}
@@ -140,7 +144,8 @@ func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 	}
 	for _, broken := range []bool{false, true} {
 		named, other, opened := of(1, 7), of(1, 6), of(7, 0)
-		c.kernel.round = round{queued: queued{request: &messages.Fork{}}, transaction: served[*messages.Fork, *fork](c)}
+		c.kernel.round = round{queued: queued{request: &messages.Fork{}},
+			transaction: served[*messages.Fork, *fork](c)}
 		c.recovery.undoRound(Failure{Actor: "coordinator", Dirty: broken, Cause: errors.New("a panic")})
 		assert.Equal(t, broken, named.IsLost())
 		assert.False(t, other.IsLost())
@@ -174,9 +179,11 @@ func TestSequencesLoseTheSymbolsThatTheTreeHasLost(t *testing.T) {
 	}
 }
 
-// TestFactsOfARequest: pools learn of a request what it was, as far as it was computed, and what its admission has reused.
+// TestFactsOfARequest: pools learn of a request what it was, as far as it was computed, and what
+// its admission has reused.
 func TestFactsOfARequest(t *testing.T) {
-	c := New(Config{Pools: []windows.Pool{{Name: "full", TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 8}}, TokensPerBlock: 4}, nil)
+	c := New(Config{Pools: []windows.Pool{{Name: "full", TokensPerBlock: 4}},
+		Counts: []windows.PageCounts{{Primary: 8}}, TokensPerBlock: 4}, nil)
 	s := c.sequences.Open(1)
 	s.Begin(sequence.Origin{Prompt: 18, Arrived: 7}, make([]messages.Token, 18), 0)
 	s.Plan(3, 12)
@@ -184,7 +191,8 @@ func TestFactsOfARequest(t *testing.T) {
 	var facts requestFacts
 	got := *facts.of(s, 4, 23, 0)
 	got.Signatures = nil
-	assert.Equal(t, protocol.RequestFacts{Arrived: 7, Blocks: 5, Prompt: 4, Found: 3, Tokens: 18, Answer: 6}, got)
+	assert.Equal(t, protocol.RequestFacts{Arrived: 7, Blocks: 5, Prompt: 4, Found: 3, Tokens: 18,
+		Answer: 6}, got)
 	assert.Equal(t, 90, facts.of(s, 4, 23, 90).Answer, "what the host says")
 	assert.Equal(t, 2, facts.of(s, 4, 8, 0).Prompt, "the rest of the prompt was not computed")
 }

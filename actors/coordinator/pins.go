@@ -84,7 +84,8 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 		for pin, pools := range p.blocks {
 			// Only the pins that hold the block change; the others are walked, because pins are few
 			// and blocks that are pinned and forgotten are fewer.
-			p.blocks[pin][pool] = slices.DeleteFunc(pools[pool], func(b protocol.BlockID) bool { return b == block })
+			p.blocks[pin][pool] = slices.DeleteFunc(pools[pool],
+				func(b protocol.BlockID) bool { return b == block })
 		}
 	}
 }
@@ -126,12 +127,14 @@ func (p *pins) check() error {
 		}
 		for block, counted := range counts {
 			if n[block] != counted {
-				problems = append(problems, fmt.Errorf("pool %d: %d pins hold block %d, counted %d", pool, n[block], block, counted))
+				problems = append(problems, fmt.Errorf("pool %d: %d pins hold block %d, counted %d", pool,
+					n[block], block, counted))
 			}
 			delete(n, block)
 		}
 		for block := range n {
-			problems = append(problems, fmt.Errorf("pool %d: pins hold block %d, which is not counted", pool, block))
+			problems = append(problems, fmt.Errorf("pool %d: pins hold block %d, which is not counted", pool,
+				block))
 		}
 	}
 	return errors.Join(problems...)

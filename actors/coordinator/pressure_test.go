@@ -15,10 +15,13 @@ import (
 // twoPools is a coordinator of a limited and a full pool, 64 pages each.
 func twoPools() *Coordinator {
 	pools := []windows.Pool{
-		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
-		{ID: 1, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1}, TokensPerBlock: 4},
+		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0},
+			TokensPerBlock: 4},
+		{ID: 1, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1},
+			TokensPerBlock: 4},
 	}
-	return New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
+	return New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}},
+		TokensPerBlock: 4}, nil)
 }
 
 func TestDemand(t *testing.T) {
@@ -34,19 +37,26 @@ func TestDemand(t *testing.T) {
 		again   int     // tokens of each prompt that all pools have evicted
 		full    float64 // fraction asked for; 0: none
 	}{
-		"nothing happened":               {},
-		"all was found":                  {matches: []protocol.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
-		"full attention forgets first":   {matches: []protocol.MatchItem{lacking(0, 50)}, full: 0.5 + 6.0/128},
-		"the window forgets first":       {matches: []protocol.MatchItem{lacking(2, 0)}, full: 0.5 - 6.0/128},
-		"both forget":                    {matches: []protocol.MatchItem{lacking(2, 50)}},
-		"too little to matter":           {matches: []protocol.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
-		"pages were refused":             {refused: refusals.OutOfPages("w8h1", 30, 10), full: 0.5 - 20.0/128},
+		"nothing happened": {},
+		"all was found": {matches: []protocol.MatchItem{hit, hit},
+			evicted: [2]int64{50, 60}},
+		"full attention forgets first": {matches: []protocol.MatchItem{lacking(0, 50)},
+			full: 0.5 + 6.0/128},
+		"the window forgets first": {matches: []protocol.MatchItem{lacking(2, 0)},
+			full: 0.5 - 6.0/128},
+		"both forget": {matches: []protocol.MatchItem{lacking(2, 50)}},
+		"too little to matter": {matches: []protocol.MatchItem{{Matched: 299, Reach: 300,
+			Lacks: []int{0, 1}}}},
+		"pages were refused": {refused: refusals.OutOfPages("w8h1", 30, 10),
+			full: 0.5 - 20.0/128},
 		"another refusal":                {refused: refusals.New(messages.ErrTooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
 		"both evict, no prompt needs it": {evicted: [2]int64{1, 9}},
-		"one evicts what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{2, 40}, full: 0.5 + 8.0/128},
-		"both evict what was useful":     {matches: []protocol.MatchItem{hit}, again: 300, useful: [2]int{30, 40}},
-		"none wants what was useful":     {matches: []protocol.MatchItem{hit}, useful: [2]int{2, 40}},
+		"one evicts what was useful": {matches: []protocol.MatchItem{hit}, again: 300,
+			useful: [2]int{2, 40}, full: 0.5 + 8.0/128},
+		"both evict what was useful": {matches: []protocol.MatchItem{hit}, again: 300,
+			useful: [2]int{30, 40}},
+		"none wants what was useful": {matches: []protocol.MatchItem{hit}, useful: [2]int{2, 40}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := twoPools()
@@ -87,7 +97,8 @@ func TestDemandSteps(t *testing.T) {
 		k.pressure.prompt, k.pressure.cost[pool], k.pressure.cost[1-pool] = 1000, cost+10, 10
 		got := k.pressure.demand(nil)
 		require.NotNil(t, got)
-		assert.Equal(t, poolMove{from: 1 - pool, to: pool, pages: int(step * 64), gained: int(step * 64)}, *got)
+		assert.Equal(t, poolMove{from: 1 - pool, to: pool, pages: int(step * 64), gained: int(step * 64)},
+			*got)
 	}
 	want(1, 900, 1.0/4)
 	want(1, 500, 1.0/4)
@@ -107,11 +118,16 @@ func TestDemandSteps(t *testing.T) {
 // is there for the next move.
 func TestWhatMovesBecomesPages(t *testing.T) {
 	pools := []windows.Pool{
-		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 3, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
-		{ID: 1, Name: "w16h1", Window: 16, KVHeads: 1, HeadDim: 7, DType: windows.Int8, Layers: []int{1}, TokensPerBlock: 4},
-		{ID: 2, Name: "wfullh1", KVHeads: 1, HeadDim: 5, DType: windows.Int8, Layers: []int{2}, TokensPerBlock: 4},
+		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 3, DType: windows.Int8, Layers: []int{0},
+			TokensPerBlock: 4},
+		{ID: 1, Name: "w16h1", Window: 16, KVHeads: 1, HeadDim: 7, DType: windows.Int8, Layers: []int{1},
+			TokensPerBlock: 4},
+		{ID: 2, Name: "wfullh1", KVHeads: 1, HeadDim: 5, DType: windows.Int8, Layers: []int{2},
+			TokensPerBlock: 4},
 	}
-	k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}, {Primary: 64}}, TokensPerBlock: 4, MaxPages: 90}, nil)
+	k := New(
+		Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}, {Primary: 64}},
+			TokensPerBlock: 4, MaxPages: 90}, nil)
 	d := k.pressure
 	budget := d.total()
 	for i := range 200 {
@@ -153,7 +169,8 @@ func TestDemandMovesWhatWasLacking(t *testing.T) {
 // What a pool evicts because a rebalance makes it smaller is no demand for its pages.
 func TestARebalanceIsNoDemand(t *testing.T) {
 	k := twoPools()
-	r := &rebalance{shared: k.shared, request: &messages.Rebalance{}, resize: make([]protocol.ResizePool, 2), pages: []int{100, 28}}
+	r := &rebalance{shared: k.shared, request: &messages.Rebalance{},
+		resize: make([]protocol.ResizePool, 2), pages: []int{100, 28}}
 	r.auto = &autoRebalance{shared: k.shared}
 	k.pressure.noteVictims(1, make([]protocol.Victim, 36))
 	r.tellMoves()
@@ -164,8 +181,10 @@ func TestARebalanceIsNoDemand(t *testing.T) {
 // and what no checkpoint had been made for has cost nobody anything.
 func TestDemandForStates(t *testing.T) {
 	pools := []windows.Pool{
-		{ID: 0, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
-		{ID: 1, Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true, Layers: []int{1}, TokensPerBlock: 4},
+		{ID: 0, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0},
+			TokensPerBlock: 4},
+		{ID: 1, Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true,
+			Layers: []int{1}, TokensPerBlock: 4},
 	}
 	for name, c := range map[string]struct {
 		lost   loss
@@ -180,7 +199,8 @@ func TestDemandForStates(t *testing.T) {
 		"states turn over as often": {loss{evicted: 500}, [2]int{20, 4}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 8}}, TokensPerBlock: 4}, nil)
+			k := New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 8}},
+				TokensPerBlock: 4}, nil)
 			for p, n := range c.useful {
 				k.pressure.noteVictims(p, make([]protocol.Victim, n))
 			}

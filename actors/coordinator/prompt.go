@@ -41,7 +41,8 @@ type prompt struct {
 
 // errTransfer marks a prompt whose transfer failed. An admission tries such a prompt once more
 // with what is left, so it is known by identity and answered by no admission.
-var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
+var errTransfer = refusals.New(messages.ErrInternal,
+	"a transfer into the pages of the admission failed")
 
 // errNothing marks a prompt of which only what is stored is to be admitted, and nothing is. It
 // is answered as served.
@@ -49,7 +50,8 @@ var errNothing = refusals.New(messages.ErrInternal, "nothing of the prompt is st
 
 // errState refuses a prompt whose working page could not be filled with zeros. It is not
 // tried again: that would be the same work once more.
-var errState = refusals.New(messages.ErrInternal, "filling a working page of the admission with zeros failed")
+var errState = refusals.New(messages.ErrInternal,
+	"filling a working page of the admission with zeros failed")
 
 // promptSpec is what a request says of a prompt. encoder is longer than length by less than a
 // block: blocks are matched and stored whole, and what a host is told is counted without the
@@ -86,13 +88,15 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	for range b.config.Pools {
 		plans = append(plans, noPlan)
 	}
-	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans, stored: spec.stored}
+	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone,
+		query: -1, input: -1, plans: plans, stored: spec.stored}
 	if len(spec.tokens) > 0 {
 		// A prefetch does not end inside a block, nor does what is only stored: they take no page
 		// that a partial copy could be written to.
 		var m *protocol.MatchItem
 		m, it.self = b.addMatch()
-		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0),
+			spec.multimodal, spec.limit
 		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly && !spec.stored
 	}
 	if len(spec.encoder) > 0 {
@@ -102,7 +106,8 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 		// other input shares a part of a block with it.
 		var m *protocol.MatchItem
 		m, it.cross = b.addMatch()
-		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil, len(spec.encoder)
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil,
+			len(spec.encoder)
 		m.KeepSymbols, m.Partial = false, false
 	}
 	return it
@@ -111,14 +116,17 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 // addPrompts adds requests for admission to the batch. Those that are wrong in
 // themselves are refused in their results, which are used again. The results are in the order
 // of the requests; a refused request has a result and no item.
-func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
+func (b *promptBatch) addPrompts(
+	requests []messages.AdmitRequest, results []messages.Admitted,
+) []messages.Admitted {
 	for len(results) < len(requests) {
 		results = append(results, messages.Admitted{})
 	}
 	results = results[:len(requests)]
 	for i := range requests {
 		r, result := &requests[i], &results[i]
-		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
+		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables,
+			Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
 		err := b.config.Validate(r)
 		// After the values: a prompt with invalid values is refused for these, however long its
 		// input is.
@@ -131,7 +139,8 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 		}
 		// Values come before lengths: invalid values are never right, with any max_seq_len.
 		if n := len(r.Tokens); n > b.config.MaxSeqLen {
-			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
+			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n,
+				b.config.MaxSeqLen)
 			continue
 		}
 		it := b.add(&promptSpec{

@@ -31,17 +31,25 @@ type randomHost struct {
 var setups = []setup{
 	{pages: []windows.PageCounts{{Primary: 9}}},
 	{pages: []windows.PageCounts{{Primary: 7, Secondary: 5}}},
-	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 6, Secondary: 3}, {Primary: 9, Secondary: 4}}},
+	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 6, Secondary: 3},
+		{Primary: 9, Secondary: 4}}},
 	{windows: []int{2, full, 12}, sink: 3, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}},
 	{windows: []int{6}, pages: []windows.PageCounts{{Primary: 6, Secondary: 2}}},
-	{pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
-	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.EnablePartialReuse = false }},
-	{pages: []windows.PageCounts{{Primary: 8}}, change: func(c *windows.Config) { c.EnableBlockReuse = false }},
-	{windows: []int{full, 8, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }},
-	{pages: []windows.PageCounts{{Primary: 7, Secondary: 5}}, change: func(c *windows.Config) { c.EvictionPolicy = windows.Forecast }},
+	{pages: []windows.PageCounts{{Primary: 8, Secondary: 3}},
+		change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
+	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}},
+		change: func(c *windows.Config) { c.EnablePartialReuse = false }},
+	{pages: []windows.PageCounts{{Primary: 8}},
+		change: func(c *windows.Config) { c.EnableBlockReuse = false }},
+	{windows: []int{full, 8, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}},
+		change: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }},
+	{pages: []windows.PageCounts{{Primary: 7, Secondary: 5}},
+		change: func(c *windows.Config) { c.EvictionPolicy = windows.Forecast }},
 	{states: true, pages: []windows.PageCounts{{Primary: 9}, {Primary: 5}}},
-	{states: true, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 9, Secondary: 3}, {Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}}, change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
-	{states: true, pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 4, Secondary: 2}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
+	{states: true, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 9, Secondary: 3},
+		{Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}}, change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
+	{states: true, pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 4, Secondary: 2}},
+		change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
 }
 
 func TestRandomRequests(t *gotesting.T) {
@@ -113,7 +121,8 @@ func (c *randomHost) prompt() []messages.Token {
 
 // request is a random admission that is right in itself.
 func (c *randomHost) request() messages.AdmitRequest {
-	r := messages.AdmitRequest{Tokens: c.prompt(), Session: []string{"", "", "s", "t"}[c.draw(0, 3, "session")]}
+	r := messages.AdmitRequest{Tokens: c.prompt(), Session: []string{"", "", "s",
+		"t"}[c.draw(0, 3, "session")]}
 	if c.draw(0, 7, "salt") == 0 {
 		r.Namespace.Salt = "x"
 	}
@@ -126,19 +135,23 @@ func (c *randomHost) request() messages.AdmitRequest {
 			r.BeamWidth = c.draw(2, 3, "beams")
 		}
 	case 3:
-		r.Retention = &messages.Retention{Decode: &messages.DecodeRetention{Priority: 60}, Ranges: []messages.RetentionRange{
-			{Start: 0, End: 6, Priority: messages.Priority(c.draw(0, 100, "priority")), Duration: time.Duration(c.draw(1, 20, "ms")) * time.Millisecond},
-		}}
+		r.Retention = &messages.Retention{Decode: &messages.DecodeRetention{Priority: 60},
+			Ranges: []messages.RetentionRange{
+				{Start: 0, End: 6, Priority: messages.Priority(c.draw(0, 100, "priority")),
+					Duration: time.Duration(c.draw(1, 20, "ms")) * time.Millisecond},
+			}}
 	case 4:
 		start := c.draw(0, len(r.Tokens)-1, "item")
-		r.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{byte(c.draw(1, 2, "hash"))}, Start: start, Length: c.draw(1, len(r.Tokens)-start, "covers")}}
+		r.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{byte(c.draw(1, 2, "hash"))},
+			Start: start, Length: c.draw(1, len(r.Tokens)-start, "covers")}}
 	}
 	return r
 }
 
 func (c *randomHost) admitOne() {
 	r := c.request()
-	found := c.lookup(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
+	found := c.lookup(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens,
+		Multimodal: r.Multimodal})
 	require.Equal(c.t, found.MatchedTokens, found.PrimaryTokens+found.SecondaryTokens)
 	failing := c.memory.failing != [3]int{}
 	if failing {
@@ -152,8 +165,9 @@ func (c *randomHost) admitOne() {
 		require.ErrorIs(c.t, err, messages.ErrOutOfPages)
 		return
 	}
-	// A lookup knows no chunks. If the last page is the checkpoint itself, and the prompt as a whole does not fit even without
-	// reuse, it says what is stored; in chunks the prompt fits, and goes without.
+	// A lookup knows no chunks. If the last page is the checkpoint itself, and the prompt as a whole
+	// does not fit even without reuse, it says what is stored; in chunks the prompt fits, and goes
+	// without.
 	if r.ChunkTokens == 0 || a.ReusedTokens > found.MatchedTokens {
 		require.Equal(c.t, found.MatchedTokens, a.ReusedTokens, "a lookup predicts the admission")
 	}
@@ -195,7 +209,8 @@ func (c *randomHost) appendSome() {
 	if l := c.one(ready); l != nil && len(l.beams) > 1 {
 		steps := make([]messages.BeamStep, len(l.beams))
 		for i := range steps {
-			steps[i] = messages.BeamStep{Parent: c.draw(0, len(steps)-1, "parent"), Token: messages.Token(300 + i)}
+			steps[i] = messages.BeamStep{Parent: c.draw(0, len(steps)-1, "parent"),
+				Token: messages.Token(300 + i)}
 		}
 		if err := c.tryBeams(l, steps...).Err; err != nil && !c.failed(err) {
 			require.ErrorIs(c.t, err, messages.ErrOutOfPages)
@@ -204,7 +219,9 @@ func (c *randomHost) appendSome() {
 	}
 	var some []*hostSequence
 	for range c.draw(1, 3, "sequences") {
-		if l := c.one(func(l *hostSequence) bool { return ready(l) && len(l.beams) == 1 && !slices.Contains(some, l) }); l != nil {
+		if l := c.one(func(l *hostSequence) bool {
+			return ready(l) && len(l.beams) == 1 && !slices.Contains(some, l)
+		}); l != nil {
 			some = append(some, l)
 		}
 	}
@@ -224,7 +241,9 @@ func (c *randomHost) failed(err error) bool {
 }
 
 func (c *randomHost) rewindOne() {
-	if l := c.one(func(l *hostSequence) bool { return len(l.beams) == 1 && l.length() > l.prompt }); l != nil {
+	if l := c.one(func(l *hostSequence) bool {
+		return len(l.beams) == 1 && l.length() > l.prompt
+	}); l != nil {
 		if err := c.rewind(l, c.draw(1, l.length()-l.prompt, "n")); err != nil {
 			require.ErrorIs(c.t, err, messages.ErrNotSupported)
 		}
@@ -232,7 +251,9 @@ func (c *randomHost) rewindOne() {
 }
 
 func (c *randomHost) forkOne() {
-	if l := c.one(func(l *hostSequence) bool { return len(l.beams) == 1 && l.computed >= l.prompt }); l != nil && len(c.running) < 8 {
+	if l := c.one(func(l *hostSequence) bool {
+		return len(l.beams) == 1 && l.computed >= l.prompt
+	}); l != nil && len(c.running) < 8 {
 		if _, err := c.tryFork(l, c.draw(1, 2, "forks")); err != nil && !c.failed(err) {
 			require.ErrorIs(c.t, err, messages.ErrOutOfPages)
 		}
@@ -311,7 +332,8 @@ func (c *randomHost) rebalance() {
 
 func (c *randomHost) fault() {
 	if c.faults {
-		c.memory.failing[rapid.SampledFrom([]offloader.Lane{offloader.Offload, offloader.Onboard, offloader.Duplicate}).Draw(c.rt, "lane")]++
+		c.memory.failing[rapid.SampledFrom([]offloader.Lane{offloader.Offload, offloader.Onboard,
+			offloader.Duplicate}).Draw(c.rt, "lane")]++
 	}
 }
 

@@ -25,7 +25,8 @@ func (t *readStats) start(request any) {
 	pools := r.Stats.Pools[:0]
 	r.Stats = t.stats.Stats
 	n := t.sequences.Counts()
-	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = t.sequences.Running(), n.Lost, n.Generated
+	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = t.sequences.Running(), n.Lost,
+		n.Generated
 	r.Stats.Waiting, r.Stats.Weights = t.waiting.requests(), t.config.Weights
 	for p := range t.config.Pools {
 		// Counts are those of the last answers, which are exact between rounds.

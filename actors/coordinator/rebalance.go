@@ -77,7 +77,8 @@ func (r *rebalance) resizePools(list *[]protocol.ResizePool, back [][]messages.P
 	*list = make([]protocol.ResizePool, len(r.pages))
 	for p, n := range r.pages {
 		(*list)[p] = protocol.ResizePool{
-			Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: n, Now: r.kernel.now, Back: back[p],
+			Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: n,
+			Now: r.kernel.now, Back: back[p],
 		}
 	}
 	for p := range *list {
@@ -101,7 +102,8 @@ func (r *rebalance) resized() {
 		for i := range z.Moves {
 			m := &z.Moves[i]
 			r.out.move.copy(p, protocol.PageCopy{
-				From: protocol.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: r.config.TokensPerBlock,
+				From: protocol.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New,
+				Tokens: r.config.TokensPerBlock,
 			})
 			pages = append(pages, m.New)
 		}
@@ -207,7 +209,8 @@ func (r *rebalance) giveBack(back [][]messages.PageMove) {
 func (r *rebalance) resizeDevice() {
 	r.out.followed()
 	// A new record: after a failure the offloader may still have the last one.
-	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: r.waits}
+	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages,
+		Waits: r.waits}
 	r.wait(r, "rebalance: device", (*rebalance).resizedDevice)
 	r.kernel.toOffloader(r.device)
 }
@@ -234,7 +237,9 @@ func (r *rebalance) tookBack() {
 		z := &r.back[p]
 		// Nothing takes a page in this round, so what a pool has grown by is free.
 		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf("coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them", r.config.Pools[p].Name, len(z.Victims)+len(z.Moves)))
+			panic(fmt.Sprintf(
+				"coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them",
+				r.config.Pools[p].Name, len(z.Victims)+len(z.Moves)))
 		}
 		r.counts.device[p] = z.Counts
 	}
@@ -250,7 +255,8 @@ func (r *rebalance) end() {
 	m := r.request
 	switch {
 	case r.failed:
-		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: a page could not be copied")
+		m.Err = refusals.New(messages.ErrInternal,
+			"rebalance of device memory: a page could not be copied")
 	case r.device.Err != nil:
 		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.device.Err)
 	}

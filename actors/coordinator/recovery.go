@@ -137,7 +137,8 @@ func (r *recovery) quiesceDevice() {
 	// The offloader may have been told of these kernels, or its failure may have come first.
 	// A resize to the same counts does nothing but wait. The device has other counts only after
 	// a rebalance that broke off.
-	r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: slices.Clone(r.waits)})
+	r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(),
+		Waits: slices.Clone(r.waits)})
 	r.quiesce = &protocol.Quiesce{Header: header}
 	r.kernel.toOffloader(r.quiesce)
 }
@@ -175,12 +176,15 @@ func (r *recovery) told() {
 // treeBroken tells whether the tree failed in the middle of a change. It starts
 // empty then.
 func (r *recovery) treeBroken() bool {
-	return slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
+	return slices.ContainsFunc(r.failures, func(f Failure) bool {
+		return f.Actor == "tree" && f.Dirty
+	})
 }
 
 // listBlocks asks the tree where each pool keeps each block.
 func (r *recovery) listBlocks() {
-	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch}, EmptyTree: r.treeBroken(), Held: r.sequences.HeldSymbols()}
+	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch},
+		EmptyTree: r.treeBroken(), Held: r.sequences.HeldSymbols()}
 	r.wait(r, "recovery: listing", (*recovery).listed)
 	r.kernel.toTree(r.list)
 }
@@ -200,7 +204,8 @@ func (r *recovery) tell() bool {
 // sendMoves tells the tree of moves of blocks.
 func (r *recovery) sendMoves(stage string, moves []protocol.BlockMove) {
 	r.change = &protocol.Apply{
-		Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves, SavePriority: r.out.saves.priority(),
+		Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves,
+		SavePriority: r.out.saves.priority(),
 	}
 	r.wait(r, stage, (*recovery).told)
 	r.kernel.toTree(r.change)
@@ -241,10 +246,12 @@ func (r *recovery) forgetDoubtful() bool {
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
 		page, tier, _ := b.At.Page()
-		if !(doubtful && r.doubtful(b)) && !(tier == messages.Primary && working[writtenPage{b.Pool, page}]) {
+		if !(doubtful && r.doubtful(b)) && !(tier == messages.Primary &&
+			working[writtenPage{b.Pool, page}]) {
 			continue
 		}
-		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere, Unsaved: r.out.saves.evicts()})
+		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere,
+			Unsaved: r.out.saves.evicts()})
 		r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
 		r.stats.pool(int(b.Pool)).Dropped++
 	}
@@ -297,11 +304,13 @@ func (r *recovery) rebuild() {
 	})
 	r.pins.forgetUnlisted(r.list.Blocks)
 	// The reserves of lost sequences end before the pages are counted as covered or held.
-	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n), Pages: r.pressure.totals()}
+	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n),
+		Pages: r.pressure.totals()}
 	r.pools = make([]protocol.RebuildPool, 0, n)
 	for p := range n {
 		r.pools = append(r.pools, protocol.RebuildPool{
-			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p), Follow: r.following(p),
+			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p),
+			Follow: r.following(p),
 		})
 	}
 	for i := range r.list.Blocks {
@@ -309,7 +318,8 @@ func (r *recovery) rebuild() {
 		// Clean copies are not listed: the tree does not know them, and they are forgotten.
 		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
 			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
-				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b), Tenant: r.config.Tenants[b.Salt],
+				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b),
+				Tenant:  r.config.Tenants[b.Salt],
 				Useless: b.Useless,
 			})
 		}
@@ -328,7 +338,8 @@ func (r *recovery) following(p int) (list []protocol.PoolOp) {
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
 		if page, _, _ := b.At.Page(); int(b.Pool) == p && b.Front != messages.NoPage {
-			list = append(list, protocol.PoolOp{Kind: protocol.FollowCheckpoint, Pages: []messages.PageID{b.Front, page}})
+			list = append(list, protocol.PoolOp{Kind: protocol.FollowCheckpoint,
+				Pages: []messages.PageID{b.Front, page}})
 		}
 	}
 	return list
@@ -344,7 +355,8 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 	for i := range pages {
 		pages[i] = protocol.KeptPage{Page: messages.PageID(i), Block: protocol.NoBlock}
 	}
-	r.sequences.EachPage(p, func(s *sequence.Sequence, block sequence.BlockIndex, page messages.PageID) {
+	r.sequences.EachPage(p, func(s *sequence.Sequence, block sequence.BlockIndex,
+		page messages.PageID) {
 		// Every entry of a table is one reference, also of a sequence that is lost: its host may
 		// have kernels on the page.
 		k := &pages[page]
@@ -363,7 +375,9 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 		}
 	}
 	// Pages that no one holds and that cache nothing are free.
-	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool { return k.References == 0 && k.Block == protocol.NoBlock })
+	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool {
+		return k.References == 0 && k.Block == protocol.NoBlock
+	})
 }
 
 // end takes over the counts and answers the request of the round with the failure.
@@ -374,7 +388,8 @@ func (r *recovery) end() {
 	copy(r.counts.host, r.host.Counts)
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
 	if r.config.OnRecovered != nil {
-		r.config.OnRecovered(Recovered{LostSequences: r.sequences.Counts().Lost, KeptPages: len(r.list.Blocks)})
+		r.config.OnRecovered(Recovered{LostSequences: r.sequences.Counts().Lost,
+			KeptPages: len(r.list.Blocks)})
 	}
 	cause := r.cause
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil

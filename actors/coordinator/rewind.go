@@ -84,13 +84,16 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	// Only the pages of drafts hold earlier states than the working page.
 	case !r.states.empty() && s.Length()-n < s.Computed() && !sequence.KeepsState(s, s.Length()-n):
-		return refusals.New(messages.ErrNotSupported, "rewind to %d tokens, of which %d are computed, and recurrent layers exclude each other", s.Length()-n, s.Computed())
+		return refusals.New(messages.ErrNotSupported,
+			"rewind to %d tokens, of which %d are computed, and recurrent layers exclude each other",
+			s.Length()-n, s.Computed())
 	}
 	// The next token would attend to a block whose page has been dropped, and may have been
 	// given to another sequence.
 	if p, block, dropped := s.DroppedBefore(n); dropped {
 		return refusals.New(messages.ErrNotSupported,
-			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.Length()-n, r.config.Pools[p].Name, block)
+			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped",
+			s.Length()-n, r.config.Pools[p].Name, block)
 	}
 	return nil
 }

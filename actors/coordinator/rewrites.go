@@ -91,7 +91,8 @@ func (e *extension) takeRewrites(it *step, p int) {
 	if n == 0 {
 		return
 	}
-	pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: it.sequence.Tenant})
+	pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n,
+		Tenant: it.sequence.Tenant})
 	e.batch.taken[p] += n
 	old := make([]messages.PageID, 0, n)
 	for _, w := range pages.copies {
@@ -105,7 +106,8 @@ func (e *extension) takeRewrites(it *step, p int) {
 			e.batch.taken[p]-- // cached from now on: a later step may take it
 		}
 	}
-	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.Usage.Use().Early()})
+	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old,
+		Use: it.sequence.Usage.Use().Early()})
 }
 
 // fillRewrites gives copies on write their pages.
@@ -133,6 +135,7 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	// Only what has been written is copied. A page that begins with the step has nothing
 	// to copy, but it must not be written to by two sequences.
 	if tokens := min(tpb, it.written()-w.block*tpb); tokens > 0 {
-		e.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
+		e.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(w.from), Block: protocol.NoBlock,
+			To: page, Tokens: tokens})
 	}
 }

@@ -79,7 +79,8 @@ const maxWaiting = 1 << 16
 func newSaves(c *Config) *saves {
 	n := len(c.Pools)
 	return &saves{
-		config: c.Store, waiting: make([][]waitingPage, n), count: make([]int, n), marks: make([][]saveMark, n), room: make([]int, n),
+		config: c.Store, waiting: make([][]waitingPage, n), count: make([]int, n),
+		marks: make([][]saveMark, n), room: make([]int, n),
 	}
 }
 

@@ -25,7 +25,8 @@ func (g *counting) Dropped(pages int) { g.dropped += pages }
 func TestWaitingPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gate := &counting{}
-		s := newSaves(&Config{Pools: make([]windows.Pool, 1), Store: &StoreConfig{Policy: SaveOnCommit, Gate: gate}})
+		s := newSaves(
+			&Config{Pools: make([]windows.Pool, 1), Store: &StoreConfig{Policy: SaveOnCommit, Gate: gate}})
 		waiting, dropped := map[protocol.BlockID]bool{}, 0
 		done := map[protocol.BlockID]bool{}
 		effect := func(kind protocol.EffectKind, b protocol.BlockID) {

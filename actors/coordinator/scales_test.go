@@ -25,16 +25,19 @@ func scaled() *direct.Engine {
 		{Name: "b", DType: windows.Float16, Layers: []int{0, 2}, TokensPerBlock: tpb},
 		{Name: "c", DType: windows.Int8, Layers: []int{1}, TokensPerBlock: tpb},
 	}
-	return keeping(pools, append(coordinator.Scaled(pools), messages.LayerScale{Layer: 1, Cross: true, K: 1, V: 1}))
+	return keeping(pools, append(coordinator.Scaled(pools),
+		messages.LayerScale{Layer: 1, Cross: true, K: 1, V: 1}))
 }
 
 // keeping is a coordinator with scales, over cores with a page in each pool.
 func keeping(pools []windows.Pool, scales []messages.LayerScale) *direct.Engine {
-	cores := direct.Cores{Tree: tree.New(tree.Config{TokensPerBlock: tpb, Pools: make([]tree.PoolShape, len(pools))})}
+	cores := direct.Cores{Tree: tree.New(tree.Config{TokensPerBlock: tpb,
+		Pools: make([]tree.PoolShape, len(pools))})}
 	var host offloader.Config
 	for _, p := range pools {
 		cores.Pools = append(cores.Pools, pool.New(p.Name, 1))
-		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, DevicePages: 1, PageBytes: 2 * tpb, Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb})
+		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, DevicePages: 1,
+			PageBytes: 2 * tpb, Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb})
 	}
 	cores.Offloader = offloader.New(host)
 	counts := slices.Repeat([]windows.PageCounts{{Primary: 1}}, len(pools))
@@ -49,30 +52,41 @@ func scalesOf(e *direct.Engine) []messages.LayerScale {
 
 func TestScales(t *gotesting.T) {
 	e := scaled()
-	before := []messages.LayerScale{{Layer: 1, K: 1, V: 1}, {Layer: 3, K: 1, V: 1}, {Layer: 1, Cross: true, K: 1, V: 1}}
+	before := []messages.LayerScale{{Layer: 1, K: 1, V: 1}, {Layer: 3, K: 1, V: 1},
+		{Layer: 1, Cross: true, K: 1, V: 1}}
 	assert.Equal(t, before, scalesOf(e))
 	for _, c := range []struct {
 		scales []messages.LayerScale
 		want   messages.Code
 		text   string
 	}{
-		{[]messages.LayerScale{{Layer: 0, K: 1, V: 1}}, messages.ErrNotSupported, "layer 0 has no elements of 8 bits, so it has no scales"},
-		{[]messages.LayerScale{{Layer: 9, K: 1, V: 1}}, messages.ErrNotSupported, "layer 9 has no elements of 8 bits, so it has no scales"},
-		{[]messages.LayerScale{{Layer: 3, Cross: true, K: 1, V: 1}}, messages.ErrNotSupported, "the cross attention of layer 3 has no elements of 8 bits, so it has no scales"},
-		{[]messages.LayerScale{{Layer: 1, K: 2, V: 2}, {Layer: 1, K: 3, V: 3}}, messages.ErrBadRequest, "layer 1 is given twice"},
-		{[]messages.LayerScale{{Layer: 1, K: 2, V: 0}}, messages.ErrBadRequest, "scales 2 and 0 of layer 1 are not finite and greater than 0"},
-		{[]messages.LayerScale{{Layer: 1, K: -1, V: 1}}, messages.ErrBadRequest, "scales -1 and 1 of layer 1 are not finite and greater than 0"},
-		{[]messages.LayerScale{{Layer: 1, K: float32(math.NaN()), V: 1}}, messages.ErrBadRequest, "scales NaN and 1 of layer 1 are not finite and greater than 0"},
-		{[]messages.LayerScale{{Layer: 1, K: 1, V: float32(math.Inf(1))}}, messages.ErrBadRequest, "scales 1 and +Inf of layer 1 are not finite and greater than 0"},
+		{[]messages.LayerScale{{Layer: 0, K: 1, V: 1}}, messages.ErrNotSupported,
+			"layer 0 has no elements of 8 bits, so it has no scales"},
+		{[]messages.LayerScale{{Layer: 9, K: 1, V: 1}}, messages.ErrNotSupported,
+			"layer 9 has no elements of 8 bits, so it has no scales"},
+		{[]messages.LayerScale{{Layer: 3, Cross: true, K: 1, V: 1}}, messages.ErrNotSupported,
+			"the cross attention of layer 3 has no elements of 8 bits, so it has no scales"},
+		{[]messages.LayerScale{{Layer: 1, K: 2, V: 2}, {Layer: 1, K: 3, V: 3}}, messages.ErrBadRequest,
+			"layer 1 is given twice"},
+		{[]messages.LayerScale{{Layer: 1, K: 2, V: 0}}, messages.ErrBadRequest,
+			"scales 2 and 0 of layer 1 are not finite and greater than 0"},
+		{[]messages.LayerScale{{Layer: 1, K: -1, V: 1}}, messages.ErrBadRequest,
+			"scales -1 and 1 of layer 1 are not finite and greater than 0"},
+		{[]messages.LayerScale{{Layer: 1, K: float32(math.NaN()), V: 1}}, messages.ErrBadRequest,
+			"scales NaN and 1 of layer 1 are not finite and greater than 0"},
+		{[]messages.LayerScale{{Layer: 1, K: 1, V: float32(math.Inf(1))}}, messages.ErrBadRequest,
+			"scales 1 and +Inf of layer 1 are not finite and greater than 0"},
 	} {
 		// A right one before it is not set either.
-		w := &messages.WriteScales{Scales: append([]messages.LayerScale{{Layer: 3, K: 7, V: 7}}, c.scales...)}
+		w := &messages.WriteScales{Scales: append([]messages.LayerScale{{Layer: 3, K: 7, V: 7}},
+			c.scales...)}
 		e.Do(w)
 		require.ErrorIs(t, w.Err, c.want)
 		assert.EqualError(t, w.Err, c.text)
 		assert.Equal(t, before, scalesOf(e))
 	}
-	w := &messages.WriteScales{Scales: []messages.LayerScale{{Layer: 3, K: 0.25, V: 8}, {Layer: 1, Cross: true, K: math.SmallestNonzeroFloat32, V: math.MaxFloat32}}}
+	w := &messages.WriteScales{Scales: []messages.LayerScale{{Layer: 3, K: 0.25, V: 8},
+		{Layer: 1, Cross: true, K: math.SmallestNonzeroFloat32, V: math.MaxFloat32}}}
 	e.Do(w)
 	require.NoError(t, w.Err)
 	after := []messages.LayerScale{before[0], w.Scales[0], w.Scales[1]}

@@ -15,13 +15,16 @@ import (
 )
 
 // requests makes the requests of an admit command.
-func (s *script) requests(d *datadriven.TestData) (names []string, requests []messages.AdmitRequest) {
+func (s *script) requests(
+	d *datadriven.TestData,
+) (names []string, requests []messages.AdmitRequest) {
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "chunk", "beams", "session", "salt", "priority", "ms", "input", "items":
 			continue
 		}
-		r := messages.AdmitRequest{Tokens: tokensOf(arg.Vals[0]), ChunkTokens: s.number(d, "chunk", 0), BeamWidth: s.number(d, "beams", 0)}
+		r := messages.AdmitRequest{Tokens: tokensOf(arg.Vals[0]), ChunkTokens: s.number(d, "chunk", 0),
+			BeamWidth: s.number(d, "beams", 0)}
 		if d.HasArg("session") {
 			d.ScanArgs(s.t, "session", &r.Session)
 		}
@@ -70,7 +73,8 @@ func (s *script) answered(request any) {
 		}
 		s.names[name] = r.Sequence
 		s.started(&m.Requests[i], r)
-		fmt.Fprintf(&s.out, "%s: %d tokens reused, %s, partial %s, onboarded %d, tables", name, r.ReusedTokens, r.MissReason, r.Reuse[0].PartialReuse, r.Reuse[0].Onboarded)
+		fmt.Fprintf(&s.out, "%s: %d tokens reused, %s, partial %s, onboarded %d, tables", name,
+			r.ReusedTokens, r.MissReason, r.Reuse[0].PartialReuse, r.Reuse[0].Onboarded)
 		for p := range r.Tables {
 			for _, table := range r.Tables[p] {
 				fmt.Fprintf(&s.out, " %s", pages(table))

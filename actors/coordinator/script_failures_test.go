@@ -150,7 +150,8 @@ func (s *script) disturbed(request *datadriven.TestData, n injection) string {
 	waits := len(r.waiting) > 0 && !n.aborted // for pages: it will be answered when there are some
 	require.True(s.t, n.replied != n.aborted || waits && !n.replied, "answered once")
 	end := r.outcome()
-	r.world.t = failing{s.t, fmt.Sprintf("message %d, dirty %v, after %v, own %v", n.at, n.dirty, n.after, n.own)}
+	r.world.t = failing{s.t, fmt.Sprintf("message %d, dirty %v, after %v, own %v", n.at, n.dirty,
+		n.after, n.own)}
 	if n.aborted { // the host repeats it, but no kernel that has run
 		r.out.Reset()
 		r.kernelsRan = request.Cmd != "import" // which writes pages that it has just got

@@ -33,7 +33,8 @@ func (s *script) saves(d *datadriven.TestData) *coordinator.StoreConfig {
 		return nil
 	}
 	s.gate = gate{pages: 100, out: &s.out}
-	c := &coordinator.StoreConfig{MinPriority: messages.Priority(s.number(d, "least", 0)), Gate: &s.gate}
+	c := &coordinator.StoreConfig{MinPriority: messages.Priority(s.number(d, "least", 0)),
+		Gate: &s.gate}
 	var policy string
 	d.ScanArgs(s.t, "save", &policy)
 	if policy == "commit" {

@@ -18,12 +18,14 @@ func (s *script) handOver(d *datadriven.TestData) {
 	if d.Cmd == "describe" {
 		m := &protocol.DescribeSequence{Sequence: s.names[arg.Key]}
 		if s.Do(m) {
-			fmt.Fprintf(&s.out, "%d tokens, prompt %d, %d computed, covers %v, %v\n", len(m.State.Tokens), m.State.Prompt, m.State.Computed, m.State.Covers != nil, m.Err)
+			fmt.Fprintf(&s.out, "%d tokens, prompt %d, %d computed, covers %v, %v\n", len(m.State.Tokens),
+				m.State.Prompt, m.State.Computed, m.State.Covers != nil, m.Err)
 		}
 		return
 	}
 	tokens := tokensOf(arg.Vals[0])
-	m := &protocol.BeginImport{Prompt: messages.AdmitRequest{Tokens: tokens}, Length: len(tokens), Computed: len(tokens)}
+	m := &protocol.BeginImport{Prompt: messages.AdmitRequest{Tokens: tokens}, Length: len(tokens),
+		Computed: len(tokens)}
 	if d.HasArg("items") {
 		m.Prompt.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1, Length: 2}}
 	}
@@ -45,7 +47,8 @@ func (s *script) handOver(d *datadriven.TestData) {
 		before, after := s.Before, s.After
 		s.Before, s.After = nil, nil
 		s.write(l, (len(m.Missing)-missing)*tpb, len(tokens))
-		s.world.Do(&messages.Commit{Steps: []messages.CommitStep{{Sequence: m.Sequence, Computed: len(tokens)}}})
+		s.world.Do(
+			&messages.Commit{Steps: []messages.CommitStep{{Sequence: m.Sequence, Computed: len(tokens)}}})
 		l.computed = len(tokens)
 		s.Before, s.After = before, after
 	}

@@ -22,7 +22,8 @@ func (s *script) stored(d *datadriven.TestData) {
 	case "lookup":
 		m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
 		if s.Do(m) {
-			fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n", m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
+			fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n",
+				m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
 		}
 	case "prefetch":
 		m := &messages.Prefetch{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
@@ -120,7 +121,8 @@ func (s *script) grid(pools [][]bool) string {
 func (s *script) rare(d *datadriven.TestData) {
 	switch d.Cmd {
 	case "invalidate":
-		m := &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: tokensOf(d.CmdArgs[0].Key)}}}
+		m := &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: tokensOf(
+			d.CmdArgs[0].Key)}}}
 		if session, ok := strings.CutPrefix(d.CmdArgs[0].Key, "session:"); ok {
 			m.Selector = messages.Selector{Session: session}
 		}
@@ -166,7 +168,8 @@ func (s *script) rebalance(d *datadriven.TestData) {
 		return
 	}
 	for i, p := range m.Rebalanced.Pools {
-		fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages, m.Rebalanced.Moved[i])
+		fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages,
+			m.Rebalanced.Moved[i])
 	}
 	fmt.Fprintf(&s.out, "%v\n", m.Err)
 	// The host reads the new tables, and releases what it is told is lost.

@@ -39,7 +39,8 @@ func (b *promptBatch) recountSources() {
 		clear(b.counted)
 		for i := range b.items {
 			it := &b.items[i]
-			reuses := it.refused == nil && it.plans[p].inspect >= 0 && (it.reuse != messages.PartialNone || b.states.has(p))
+			reuses := it.refused == nil && it.plans[p].inspect >= 0 &&
+				(it.reuse != messages.PartialNone || b.states.has(p))
 			if page := it.plans[p].source[0]; reuses && s.pages[page] && !b.counted[page] {
 				b.counted[page] = true
 				s.cached++
@@ -56,7 +57,8 @@ func (b *promptBatch) takeovers(p int) (n int) {
 	}
 	for i := range b.items {
 		it := &b.items[i]
-		if it.refused == nil && it.reuse == messages.PartialTakeover && it.plans[p].inspect >= 0 && it.plans[p].reserve == 0 {
+		if it.refused == nil && it.reuse == messages.PartialTakeover && it.plans[p].inspect >= 0 &&
+			it.plans[p].reserve == 0 {
 			n++
 		}
 	}
@@ -122,7 +124,8 @@ func (b *promptBatch) decideReuse(i int) {
 	switch {
 	// A block that ends in a checkpoint is a place where prompts branch: it is copied, so
 	// that the next one finds it, too.
-	case b.config.CopyOnPartial && b.states.empty() && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && !part:
+	case b.config.CopyOnPartial && b.states.empty() && free &&
+		source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && !part:
 		it.reuse = messages.PartialTakeover
 	// The usual case: the source stays where it is, for the next prompt that matches it.
 	case b.config.CopyOnPartial:

@@ -12,8 +12,10 @@ import (
 // to half of them where checkpoints are missing, and doubles, to none, where they are evicted.
 func TestSpacing(t *testing.T) {
 	pools := []windows.Pool{
-		{Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
-		{Name: "state", Kind: windows.KindState, StateBytes: 8 * 8, Checkpoints: true, Layers: []int{1}, TokensPerBlock: 4},
+		{Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0},
+			TokensPerBlock: 4},
+		{Name: "state", Kind: windows.KindState, StateBytes: 8 * 8, Checkpoints: true, Layers: []int{1},
+			TokensPerBlock: 4},
 	}
 	s := spacingOf(&Config{Pools: pools, TokensPerBlock: 4})
 	assert.Zero(t, s.interval)

@@ -63,11 +63,13 @@ func (r *rebalance) divided(pages []int, err error) ([]int, error) {
 // pool refuses every request for ever.
 func (c *Config) validatePages(pages []int) error {
 	if len(pages) != len(c.Pools) {
-		return refusals.New(messages.ErrBadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
+		return refusals.New(messages.ErrBadRequest, "pages has %d counts for %d pools", len(pages),
+			len(c.Pools))
 	}
 	for p, n := range pages {
 		if n < 1 || n > windows.MaxPages {
-			return refusals.New(messages.ErrBadRequest, "pages: %d of pool %s are not between 1 and %d", n, c.Pools[p].Name, windows.MaxPages)
+			return refusals.New(messages.ErrBadRequest, "pages: %d of pool %s are not between 1 and %d", n,
+				c.Pools[p].Name, windows.MaxPages)
 		}
 	}
 	return nil
@@ -97,7 +99,8 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 		case p < 0:
 			return refusals.New(messages.ErrBadRequest, "fractions name %q, which is no pool", name)
 		case p >= own:
-			return refusals.New(messages.ErrBadRequest, "fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
+			return refusals.New(messages.ErrBadRequest,
+				"fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
 		}
 	}
 	// Fractions are written in decimals by hosts: three thirds do not add up to 1 exactly.
@@ -113,8 +116,10 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 // held.
 func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
-		if now := r.counts.device[p].Total; r.config.FixedPages != nil && r.config.FixedPages[p] && n != now {
-			return refusals.New(messages.ErrNotSupported, "pool %s has %d pages of device memory that is the host's, and cannot have %d",
+		if now := r.counts.device[p].Total; r.config.FixedPages != nil && r.config.FixedPages[p] &&
+			n != now {
+			return refusals.New(messages.ErrNotSupported,
+				"pool %s has %d pages of device memory that is the host's, and cannot have %d",
 				r.config.Pools[p].Name, now, n)
 		}
 		// Pages that are held survive, moved if they must be, so they need room.

@@ -86,7 +86,8 @@ func (a attentionProbe) ask(i int) {
 		it.states.probes[p] = -1
 		if page, tier, ok := source.Pages[p].Page(); ok && tier == messages.Primary {
 			it.states.probed[p][0] = page
-			it.states.probes[p] = a.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.states.probed[p][:]})
+			it.states.probes[p] = a.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect,
+				Pages: it.states.probed[p][:]})
 		}
 	}
 }
@@ -94,7 +95,8 @@ func (a attentionProbe) ask(i int) {
 // probes tells whether ask has anything to ask.
 func (a attentionProbe) probes(i int) bool {
 	at := a.batch.items[i].self
-	return !a.batch.states.empty() && !a.batch.config.CopyOnPartial && at >= 0 && a.batch.match.Items[at].AttentionSource.Block != protocol.NoBlock
+	return !a.batch.states.empty() && !a.batch.config.CopyOnPartial && at >= 0 &&
+		a.batch.match.Items[at].AttentionSource.Block != protocol.NoBlock
 }
 
 // note notes what a match without states would have reused. Later matches of
@@ -205,7 +207,8 @@ func (b promptTaking) fillStates() {
 	for i, it := range b.batch.open() {
 		for p := b.batch.states.first; p < b.batch.states.end && b.batch.copiesCheckpoint(i); p++ {
 			m := &b.batch.match.Items[it.self]
-			b.copyInto(it, p, 0, protocol.PageCopy{From: m.CheckpointPages[p], Block: m.Checkpoint, Tokens: b.batch.config.TokensPerBlock})
+			b.copyInto(it, p, 0, protocol.PageCopy{From: m.CheckpointPages[p], Block: m.Checkpoint,
+				Tokens: b.batch.config.TokensPerBlock})
 		}
 	}
 	for i, it := range b.batch.open() {

@@ -54,7 +54,8 @@ func TestForksInOneStep(t *gotesting.T) {
 	before := w.picture()
 	results = w.tryAppend(run(70, 1), s, fork)
 	for _, r := range results {
-		assert.Equal(t, "pool wfullh1 needs 1 pages beside the 2 held, and has 2", refusal(t, r.Err).Error())
+		assert.Equal(t, "pool wfullh1 needs 1 pages beside the 2 held, and has 2",
+			refusal(t, r.Err).Error())
 	}
 	assert.Equal(t, before, w.picture())
 	w.discard(fork) // released, it would store the page
@@ -69,7 +70,8 @@ func TestARewindIntoAStoredBlockCopies(t *gotesting.T) {
 	require.NoError(t, w.rewind(s, 2))
 	r := w.append(s, 60, 61)
 	assert.Len(t, r.NewPages[0], 2, "a copy, and a new block")
-	assert.Equal(t, 8, w.lookup(messages.Prefix{Tokens: run(0, 9)}).MatchedTokens, "what was stored is as it was")
+	assert.Equal(t, 8, w.lookup(messages.Prefix{Tokens: run(0, 9)}).MatchedTokens,
+		"what was stored is as it was")
 	w.release(s)
 }
 
@@ -80,7 +82,8 @@ func TestWhatARewindRefuses(t *gotesting.T) {
 	for _, c := range []struct {
 		n    int
 		want error
-	}{{0, messages.ErrBadRequest}, {-1, messages.ErrBadRequest}, {13, messages.ErrBadRequest}, {12, messages.ErrNotSupported}, {6, messages.ErrNotSupported}} {
+	}{{0, messages.ErrBadRequest}, {-1, messages.ErrBadRequest}, {13, messages.ErrBadRequest},
+		{12, messages.ErrNotSupported}, {6, messages.ErrNotSupported}} {
 		assert.ErrorIs(t, w.rewind(s, c.n), c.want, "rewind of %d", c.n)
 	}
 	// 21 tokens are computed, position 21 attends to 14 and later: blocks 0, 1, 2
@@ -98,7 +101,8 @@ func TestWhatARewindRefuses(t *gotesting.T) {
 func TestWhatAForkRefuses(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	_, l := w.admit(run(0, 6))
-	for _, step := range []messages.ForkStep{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0}, {Sequence: 99, Count: 1}} {
+	for _, step := range []messages.ForkStep{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0},
+		{Sequence: 99, Count: 1}} {
 		before := w.picture()
 		m := &messages.Fork{Steps: []messages.ForkStep{step}}
 		w.do(m)
@@ -138,7 +142,8 @@ func TestBeamsFollowTheirParents(t *gotesting.T) {
 func TestWhatABeamStepRefuses(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 3}}})
 	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 6), BeamWidth: 3})
-	assert.ErrorIs(t, w.tryBeams(l, messages.BeamStep{}, messages.BeamStep{}, messages.BeamStep{}).Err, messages.ErrBadRequest, "before the prompt is computed")
+	assert.ErrorIs(t, w.tryBeams(l, messages.BeamStep{}, messages.BeamStep{}, messages.BeamStep{}).Err,
+		messages.ErrBadRequest, "before the prompt is computed")
 	w.prefill(l)
 	before := w.picture()
 	for _, steps := range [][]messages.BeamStep{
@@ -146,7 +151,8 @@ func TestWhatABeamStepRefuses(t *gotesting.T) {
 	} {
 		assert.ErrorIs(t, w.tryBeams(l, steps...).Err, messages.ErrBadRequest)
 	}
-	r := w.tryBeams(l, messages.BeamStep{Parent: 0}, messages.BeamStep{Parent: 1}, messages.BeamStep{Parent: 2})
+	r := w.tryBeams(l, messages.BeamStep{Parent: 0}, messages.BeamStep{Parent: 1},
+		messages.BeamStep{Parent: 2})
 	assert.Equal(t, "pool wfullh1 needs 2 pages, 1 available", refusal(t, r.Err).Error())
 	assert.Equal(t, before, w.picture())
 	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(0, 1)}}}
@@ -177,9 +183,12 @@ func TestWhatAnAppendRefuses(t *gotesting.T) {
 		{messages.AppendStep{Sequence: long.id}, messages.ErrBadRequest},
 		{messages.AppendStep{Sequence: long.id, Tokens: []messages.Token{-1}}, messages.ErrBadRequest},
 		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 2)}, messages.ErrTooLong},
-		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full + 1}, messages.ErrBadRequest},
-		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full - 2}, messages.ErrBadRequest},
-		{messages.AppendStep{Sequence: long.id, Beams: make([]messages.BeamStep, 1)}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full + 1},
+			messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full - 2},
+			messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Beams: make([]messages.BeamStep, 1)},
+			messages.ErrBadRequest},
 		{messages.AppendStep{Sequence: 4711, Tokens: run(0, 1)}, messages.ErrUnknownSequence},
 	} {
 		before := w.picture()
@@ -211,11 +220,13 @@ func TestHandlesAreNotUsedAgain(t *gotesting.T) {
 	w.release(old)
 	fresh := w.start(run(100, 4))
 	assert.NotEqual(t, old.id, fresh.id)
-	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: old.id}, {Sequence: fresh.id}, {Sequence: fresh.id}, {}}}
+	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: old.id}, {Sequence: fresh.id},
+		{Sequence: fresh.id}, {}}}
 	w.Do(m)
 	delete(w.running, fresh.id)
 	w.check()
-	for i, want := range []error{messages.ErrUnknownSequence, nil, messages.ErrBadRequest, messages.ErrUnknownSequence} {
+	for i, want := range []error{messages.ErrUnknownSequence, nil, messages.ErrBadRequest,
+		messages.ErrUnknownSequence} {
 		if want == nil {
 			assert.NoError(t, m.Results[i].Err)
 			continue
@@ -246,7 +257,8 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 			nothing(w, l)
 			w.commitTo(l, 8) // block 0 leaves the window
 			w.store(run(200, 8))
-			assert.Zero(t, w.lookup(messages.Prefix{Tokens: run(0, 5)}).MatchedTokens, "used before the other")
+			assert.Zero(t, w.lookup(messages.Prefix{Tokens: run(0, 5)}).MatchedTokens,
+				"used before the other")
 			assert.Equal(t, 4, w.lookup(messages.Prefix{Tokens: run(100, 5)}).MatchedTokens)
 			w.release(l)
 		})
@@ -263,12 +275,14 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 		w.append(l, messages.Token(60+i))
 	}
 	rewind := &messages.Rewind{Steps: []messages.RewindStep{
-		{Sequence: sequences[0].id, Tokens: 1}, {Sequence: sequences[1].id, Tokens: 99}, {Sequence: 77, Tokens: 1},
+		{Sequence: sequences[0].id, Tokens: 1}, {Sequence: sequences[1].id, Tokens: 99},
+		{Sequence: 77, Tokens: 1},
 		{Sequence: sequences[2].id, Tokens: 2}, {Sequence: sequences[2].id, Tokens: 1},
 	}}
 	w.Do(rewind)
 	require.NoError(t, rewind.Err)
-	for i, want := range []error{nil, messages.ErrBadRequest, messages.ErrUnknownSequence, nil, messages.ErrBadRequest} {
+	for i, want := range []error{nil, messages.ErrBadRequest, messages.ErrUnknownSequence, nil,
+		messages.ErrBadRequest} {
 		assert.Equal(t, rewind.Steps[i].Sequence, rewind.Results[i].Sequence)
 		assert.ErrorIs(t, rewind.Results[i].Err, want, "step %d", i)
 	}
@@ -280,7 +294,8 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 	w.check()
 
 	fork := &messages.Fork{Steps: []messages.ForkStep{
-		{Sequence: sequences[0].id, Count: 2}, {Sequence: sequences[1].id, Count: coordinator.MaxForks}, {Sequence: sequences[0].id, Count: 1}, {Sequence: sequences[2].id, Count: 1},
+		{Sequence: sequences[0].id, Count: 2}, {Sequence: sequences[1].id, Count: coordinator.MaxForks},
+		{Sequence: sequences[0].id, Count: 1}, {Sequence: sequences[2].id, Count: 1},
 	}}
 	w.Do(fork)
 	require.NoError(t, fork.Err)
@@ -288,7 +303,8 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 		assert.Len(t, fork.Results[i].Forks, want)
 		assert.Equal(t, want == 0, errors.Is(fork.Results[i].Err, messages.ErrBadRequest))
 	}
-	read := &messages.ReadTables{Sequences: []messages.SequenceID{sequences[0].id, 77, fork.Results[0].Forks[1]}}
+	read := &messages.ReadTables{Sequences: []messages.SequenceID{sequences[0].id, 77,
+		fork.Results[0].Forks[1]}}
 	for range 2 {
 		w.Do(read)
 		assert.ErrorIs(t, read.Results[1].Err, messages.ErrUnknownSequence)
@@ -317,7 +333,8 @@ func TestStepsSayWhereTheirPagesAre(t *gotesting.T) {
 	w.extend(fork, run(50, 4))
 	after := w.tables(fork.id)[0][0]
 	assert.Equal(t, []messages.PlacedPage{
-		{Block: 1, Page: after[1], Replaced: before[1]}, {Block: 2, Page: after[2], Replaced: messages.NoPage},
+		{Block: 1, Page: after[1], Replaced: before[1]}, {Block: 2, Page: after[2],
+			Replaced: messages.NoPage},
 	}, m.Results[0].Placed)
 	assert.Equal(t, [][]messages.PageID{{after[1], after[2]}}, m.Results[0].NewPages)
 	w.release(s, fork)
@@ -356,16 +373,22 @@ func TestRefusalsThatARebalanceMayEnd(t *gotesting.T) {
 		every, maxTokens, pages int // pages of full attention that the prompt needs
 		refusal                 string
 	}{
-		"the host moves memory":      {pages: 7, refusal: "pool wfullh1 needs 7 pages and has 6"},
-		"memory moves by demand":     {every: 9, pages: 11, refusal: "pool wfullh1 needs 11 pages, 6 available"},
-		"one page stays":             {every: 9, pages: 12, refusal: "pool wfullh1 needs 12 pages and can have 11"},
-		"as many as max_tokens has":  {every: 9, maxTokens: 36, pages: 9, refusal: "pool wfullh1 needs 9 pages, 6 available"},
-		"one more than max_tokens":   {every: 9, maxTokens: 36, pages: 10, refusal: "pool wfullh1 needs 10 pages and can have 9"},
-		"max_tokens below the pages": {every: 9, maxTokens: 16, pages: 7, refusal: "pool wfullh1 needs 7 pages and has 6"},
+		"the host moves memory": {pages: 7, refusal: "pool wfullh1 needs 7 pages and has 6"},
+		"memory moves by demand": {every: 9, pages: 11,
+			refusal: "pool wfullh1 needs 11 pages, 6 available"},
+		"one page stays": {every: 9, pages: 12,
+			refusal: "pool wfullh1 needs 12 pages and can have 11"},
+		"as many as max_tokens has": {every: 9, maxTokens: 36, pages: 9,
+			refusal: "pool wfullh1 needs 9 pages, 6 available"},
+		"one more than max_tokens": {every: 9, maxTokens: 36, pages: 10,
+			refusal: "pool wfullh1 needs 10 pages and can have 9"},
+		"max_tokens below the pages": {every: 9, maxTokens: 16, pages: 7,
+			refusal: "pool wfullh1 needs 7 pages and has 6"},
 	} {
 		t.Run(name, func(t *gotesting.T) {
 			w := newWorld(t, setup{
-				windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}}, every: c.every, maxTokens: c.maxTokens,
+				windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}}, every: c.every,
+				maxTokens: c.maxTokens,
 			})
 			_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(0, c.pages*tpb), ChunkTokens: tpb})
 			var refusal *messages.Refusal

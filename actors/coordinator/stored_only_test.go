@@ -46,7 +46,8 @@ func TestTokensOfAnItemBehindWhatIsStored(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 32}}})
 	w.storePrompt(run(0, 8))
 	a := w.storedOnly(20, messages.MultimodalItem{Start: 12, Length: 6})
-	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: a.Sequence, Tokens: run(8, 12), Computed: 20}}}
+	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: a.Sequence, Tokens: run(8, 12),
+		Computed: 20}}}
 	w.Do(m)
 	require.NoError(t, m.Results[0].Err)
 	w.Do(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: a.Sequence}}})
@@ -59,7 +60,8 @@ func TestTokensOfAnItemBehindWhatIsStored(t *gotesting.T) {
 // none.
 func TestWhatWaitsIsForgotten(t *gotesting.T) {
 	for name, request := range map[string]any{
-		"reset": &messages.Reset{}, "invalidation": &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4)}}},
+		"reset":        &messages.Reset{},
+		"invalidation": &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4)}}},
 	} {
 		t.Run(name, func(t *gotesting.T) {
 			w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}, waiting: 4})

@@ -57,7 +57,8 @@ func (b promptTaking) holdSources(it *prompt) {
 		// in chunks, and the table has it directly behind the whole blocks; takePages takes
 		// what follows.
 		case it.reuse == messages.PartialTakeover && it.plans[p].inspect >= 0:
-			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages,
+				CoveredByReservation: it.sequence.Covered(p)})
 			it.sequence.SetTable(p, append(it.sequence.Table(p), pages[0]))
 		}
 	}
@@ -83,7 +84,8 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 		// One page of its own array: the operation appends to it, and the plan keeps it until
 		// the copy is made.
 		pl.copyPage = b.batch.out.pools.add(p, protocol.PoolOp{
-			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
+			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant,
+			CoveredByReservation: s.Covered(p),
 		})
 		// The number of the page is known when the pool has answered. Until then the table has
 		// an empty place for it, behind which takePages appends.
@@ -97,7 +99,8 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 func (b promptTaking) dropSources(it *prompt) {
 	for p := range b.batch.decoder.end {
 		if b.copiesFrom(it, p) {
-			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Usage.Use().Early()})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:],
+				Use: it.sequence.Usage.Use().Early()})
 		}
 	}
 }
@@ -112,7 +115,8 @@ func (b promptTaking) takePages(it *prompt) {
 		// Pages for host contents come first, so that those of one prompt are taken in the order
 		// of its table.
 		if pl.onboarded > 0 {
-			pl.onboard = b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
+			pl.onboard = b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded,
+				Tenant: s.Tenant})
 		}
 		// The operation appends to the table itself: no page number is copied twice.
 		if n := pl.blocks - len(table); n > 0 {
@@ -173,13 +177,15 @@ func (b promptTaking) fillTables(i int) {
 		}
 		switch it.reuse {
 		case messages.PartialCopy:
-			b.copyInto(it, p, m.Blocks, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, Tokens: m.Source.Tokens})
+			b.copyInto(it, p, m.Blocks, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block,
+				Tokens: m.Source.Tokens})
 		case messages.PartialTakeover:
 			// On the device the page is in the table since holdSources. From host memory the
 			// contents go to the first fresh page, and the host page is free afterwards: the
 			// tree forgets the block, so no copy of it is of any use.
 			if pl.inspect < 0 { // from host memory
-				b.batch.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks], Free: true})
+				b.batch.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks],
+					Free: true})
 			}
 		}
 	}
@@ -226,7 +232,8 @@ func (b promptTaking) copyInto(it *prompt, p, entry int, c protocol.PageCopy) {
 	// The copy is a use of its source, like that of one on the device.
 	if _, tier, _ := c.From.Page(); tier == messages.Secondary {
 		q := b.batch.out.move.pool(p)
-		q.Touches = append(q.Touches, protocol.Touch{Block: c.Block, Use: it.sequence.Usage.Use().Early()})
+		q.Touches = append(q.Touches, protocol.Touch{Block: c.Block,
+			Use: it.sequence.Usage.Use().Early()})
 	}
 }
 
@@ -246,7 +253,8 @@ func (b promptTaking) touchSource(i int) {
 		}
 		pages := b.batch.items[j].sequence.Table(p)[m.Blocks : m.Blocks+1]
 		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
-		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Usage.Use().Early()})
+		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages,
+			Use: it.sequence.Usage.Use().Early()})
 	}
 }
 
@@ -292,7 +300,8 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 		if o.Failed {
 			b.batch.stats.pool(p).Dropped++
 			blocks := []protocol.BlockID{o.Block}
-			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: blocks})
+			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p),
+				Blocks: blocks})
 			b.batch.pins.forget(p, blocks)
 			failed = append(failed, o.To)
 		} else {
@@ -324,7 +333,8 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	for i := range b.batch.items {
 		it := &b.batch.items[i]
-		if !it.served() || !slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
+		if !it.served() || !slices.ContainsFunc(it.sequence.Table(p),
+			func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
 			continue
 		}
 		switch {

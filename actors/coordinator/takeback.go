@@ -40,7 +40,8 @@ func (e *extension) takeBackFailed() bool {
 		}
 	}
 	e.out.reset()
-	// Pages are claimed again before lost sequences drop theirs: a page that both hold would be free in between.
+	// Pages are claimed again before lost sequences drop theirs: a page that both hold would be free
+	// in between.
 	for _, it := range undo {
 		e.takeBack(it)
 	}
@@ -81,9 +82,10 @@ func (e *extension) passedOn(it *step) bool {
 					return true
 				}
 				// One that is taken back, too, writes nothing.
-				if other != it && !e.copyFailed(other) && slices.ContainsFunc(other.sequence.Tables(p), func(table []messages.PageID) bool {
-					return slices.Contains(table[min(other.first, len(table)):], w.from)
-				}) {
+				if other != it && !e.copyFailed(other) && slices.ContainsFunc(other.sequence.Tables(p),
+					func(table []messages.PageID) bool {
+						return slices.Contains(table[min(other.first, len(table)):], w.from)
+					}) {
 					return true
 				}
 			}
@@ -105,7 +107,8 @@ func (e *extension) takeBack(it *step) {
 	s := it.sequence
 	e.giveUp(it, refusals.New(messages.ErrInternal, "a copy on write failed"))
 	for p := range it.pools {
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop,
+			Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		// The step has dropped its references to the old pages, and no step has taken one of
 		// them since: they can be claimed like any cached or shared page.
@@ -137,7 +140,8 @@ func (e *extension) restore(it *step) {
 func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
-	e.giveUp(it, refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy))
+	e.giveUp(it, refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(),
+		sequence.LostCopy))
 	// The old tables are kept first: what they are made from is cleared below.
 	for p := range it.pools {
 		it.pools[p].old = it.oldTables(p)
@@ -206,7 +210,8 @@ func (e *extension) copiedOver(it *step) bool {
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
 			for i := range e.batch.items {
-				if slices.ContainsFunc(e.batch.items[i].pools[p].copies, func(other pageRewrite) bool { return other.to == w.from }) {
+				if slices.ContainsFunc(e.batch.items[i].pools[p].copies,
+					func(other pageRewrite) bool { return other.to == w.from }) {
 					return true
 				}
 			}

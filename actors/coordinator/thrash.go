@@ -63,7 +63,8 @@ func newThrash(c *Config) *thrash {
 	if !c.Reuse {
 		return &thrash{} // the cache never has anything
 	}
-	t := &thrash{span: protocol.SpanOf(c.TokensPerBlock), blockTokens: c.TokensPerBlock, report: c.OnThrash}
+	t := &thrash{span: protocol.SpanOf(c.TokensPerBlock), blockTokens: c.TokensPerBlock,
+		report: c.OnThrash}
 	t.resize(c)
 	return t
 }
@@ -133,7 +134,9 @@ func (t *thrash) noteState(space *messages.Namespace, tokens []messages.Token) {
 
 // knownStates are the longest prefixes of a prompt whose states the cache has had within the
 // horizon: of at most so many tokens, and of any length.
-func (t *thrash) knownStates(space *messages.Namespace, tokens []messages.Token, most int) (short, long int) {
+func (t *thrash) knownStates(
+	space *messages.Namespace, tokens []messages.Token, most int,
+) (short, long int) {
 	signer := signer{hash: signatureOf(space) ^ ofStates}
 	for end := t.blockTokens; end <= len(tokens) && len(t.table) > 0; end += t.blockTokens {
 		signer.sign(tokens[:end])

@@ -55,7 +55,8 @@ func (r *remembered) known(tokens []messages.Token, blockTokens int) (known int)
 func TestThrashRemembersPrefixes(t *testing.T) {
 	const blockTokens, pages = 16, 512
 	c := &Config{
-		Pools: []windows.Pool{{TokensPerBlock: blockTokens}}, Counts: []windows.PageCounts{{Primary: pages - 100, Secondary: 100}},
+		Pools:          []windows.Pool{{TokensPerBlock: blockTokens}},
+		Counts:         []windows.PageCounts{{Primary: pages - 100, Secondary: 100}},
 		TokensPerBlock: blockTokens, Reuse: true,
 	}
 	h := newThrash(c)
@@ -90,7 +91,8 @@ func TestThrashRemembersPrefixes(t *testing.T) {
 // BenchmarkThrash is what a request of 80,000 tokens costs when it ends.
 func BenchmarkThrash(b *testing.B) {
 	h := newThrash(&Config{
-		Pools: []windows.Pool{{TokensPerBlock: 16}}, Counts: []windows.PageCounts{{Primary: 1 << 20}}, TokensPerBlock: 16, Reuse: true,
+		Pools: []windows.Pool{{TokensPerBlock: 16}}, Counts: []windows.PageCounts{{Primary: 1 << 20}},
+		TokensPerBlock: 16, Reuse: true,
 	})
 	tokens := make([]messages.Token, 80_000)
 	b.ReportAllocs()
@@ -103,7 +105,8 @@ func BenchmarkThrash(b *testing.B) {
 // A thrash follows the pools when they grow: its horizon is twice what they hold now.
 func TestThrashOfPoolsThatGrow(t *testing.T) {
 	c := &Config{
-		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 16}}, TokensPerBlock: 4, Reuse: true,
+		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 16}},
+		TokensPerBlock: 4, Reuse: true,
 	}
 	h := newThrash(c)
 	prompt := func(k int) (tokens []messages.Token) {
@@ -131,7 +134,8 @@ func TestThrashOfPoolsThatGrow(t *testing.T) {
 // block, and no others.
 func TestThrashRemembersStates(t *testing.T) {
 	c := &Config{
-		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Reuse: true,
+		Pools: []windows.Pool{{TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 64}},
+		TokensPerBlock: 4, Reuse: true,
 	}
 	h, space := newThrash(c), &messages.Namespace{}
 	prompt := make([]messages.Token, 40)
@@ -158,8 +162,10 @@ func TestThrashRemembersStates(t *testing.T) {
 
 // Without attention a thrash remembers as many checkpoints as its table has room for.
 func TestThrashOfStatesAlone(t *testing.T) {
-	pools := []windows.Pool{{Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true, Layers: []int{0}, TokensPerBlock: 4}}
-	h := newThrash(&Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Reuse: true})
+	pools := []windows.Pool{{Name: "state", Kind: windows.KindState, StateBytes: 32, Checkpoints: true,
+		Layers: []int{0}, TokensPerBlock: 4}}
+	h := newThrash(&Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}},
+		TokensPerBlock: 4, Reuse: true})
 	prompt := func(k int) (tokens []messages.Token) {
 		for i := range 400 {
 			tokens = append(tokens, messages.Token(1000*k+i))

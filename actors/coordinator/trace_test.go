@@ -35,11 +35,13 @@ func (t *trace) record(to string, message any) {
 			fmt.Fprintf(t, " %d of pool %d", it.Block, it.Pool)
 		}
 	case *protocol.ResizePool:
-		fmt.Fprintf(t, "resize to %d pages: %d victims, moves %s", m.Pages, len(m.Victims), pageMoves(m.Moves))
+		fmt.Fprintf(t, "resize to %d pages: %d victims, moves %s", m.Pages, len(m.Victims),
+			pageMoves(m.Moves))
 	case *protocol.ResizeDevice:
 		fmt.Fprintf(t, "resize the device to %v pages", m.Pages)
 		for i, ticket := range m.Waits {
-			fmt.Fprintf(t, "%s %d of stream %d", []string{" after", ","}[min(i, 1)], ticket.Seq, ticket.Stream)
+			fmt.Fprintf(t, "%s %d of stream %d", []string{" after", ","}[min(i, 1)], ticket.Seq,
+				ticket.Stream)
 		}
 		if m.Err != nil {
 			fmt.Fprintf(t, ": %v", m.Err)
@@ -119,7 +121,8 @@ func (t *trace) apply(m *protocol.Apply) {
 	var effects []string
 	for i := range m.Effects {
 		e := &m.Effects[i]
-		name := [...]string{"attach", "detach", "reprioritize", "appraise", "host yields", "host forgets", "host reprioritizes",
+		name := [...]string{"attach", "detach", "reprioritize", "appraise", "host yields", "host forgets",
+			"host reprioritizes",
 			"host attaches", "host appraise", "follow"}[e.Kind]
 		if e.Useless {
 			name += " as useless"
@@ -133,8 +136,10 @@ func (t *trace) apply(m *protocol.Apply) {
 
 var opNames = map[protocol.PoolOpKind]string{
 	protocol.TakeForCheckpoint: "take for a checkpoint",
-	protocol.Claim:             "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
-	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.SetUseless: "appraise", protocol.FollowCheckpoint: "follow", protocol.AddPins: "pin",
+	protocol.Claim:             "claim", protocol.Unclaim: "unclaim", protocol.Take: "take",
+	protocol.Drop:        "drop",
+	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority",
+	protocol.SetUseless: "appraise", protocol.FollowCheckpoint: "follow", protocol.AddPins: "pin",
 	protocol.EndPin: "unpin", protocol.EndCoverage: "end coverage", protocol.Inspect: "inspect",
 	protocol.HeldBlocks: "held blocks", protocol.PeekVictims: "peek",
 }

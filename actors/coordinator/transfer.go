@@ -34,15 +34,18 @@ func (t *transfer) start(request any) {
 		return
 	}
 	// A new record each time: the offloader keeps one that it fails over.
-	t.copies = &protocol.CopyPages{Header: protocol.Header{Epoch: t.kernel.epoch}, In: r.In, Staging: r.Staging}
+	t.copies = &protocol.CopyPages{Header: protocol.Header{Epoch: t.kernel.epoch}, In: r.In,
+		Staging: r.Staging}
 	for _, it := range r.Items {
 		table := s.Table(int(it.Pool))
 		if it.Block >= len(table) || table[it.Block] == messages.NoPage {
-			r.Err = refusals.New(messages.ErrInternal, "sequence %v holds no page of block %d in pool %s", r.Sequence, it.Block, t.config.Pools[it.Pool].Name)
+			r.Err = refusals.New(messages.ErrInternal, "sequence %v holds no page of block %d in pool %s",
+				r.Sequence, it.Block, t.config.Pools[it.Pool].Name)
 			t.kernel.reply()
 			return
 		}
-		t.copies.Copies = append(t.copies.Copies, protocol.StagedCopy{Pool: it.Pool, Page: table[it.Block], Slot: it.Slot})
+		t.copies.Copies = append(t.copies.Copies, protocol.StagedCopy{Pool: it.Pool,
+			Page: table[it.Block], Slot: it.Slot})
 	}
 	// From now on pages may not be ready at once.
 	t.out.move.ordered = true
@@ -54,7 +57,8 @@ func (t *transfer) start(request any) {
 func (t *transfer) end() {
 	t.request.Ticket = t.copies.Ticket
 	if t.copies.Failed {
-		t.request.Err = refusals.New(messages.ErrInternal, "a copy of the hand-over of sequence %v failed", t.request.Sequence)
+		t.request.Err = refusals.New(messages.ErrInternal,
+			"a copy of the hand-over of sequence %v failed", t.request.Sequence)
 	}
 	t.kernel.reply()
 }

@@ -110,7 +110,9 @@ func TestACoordinatorThatFailsOverABatchThatIsToWait(t *gotesting.T) {
 // When the coordinator fails as it tells the host of a rebalance, the rebalance ends as if the
 // device had refused the memory of the pool that grows, and the host is told of that.
 func TestACoordinatorThatFailsOverTheNewsOfARebalance(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24}, {Primary: 8}}, every: 1})
+	w := newWorld(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24}, {Primary: 8}},
+			every: 1})
 	l := w.start(run(0, 8))
 	w.store(run(100, 20))
 	w.store(run(200, 20))

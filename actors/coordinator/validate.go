@@ -39,20 +39,25 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	// Each beam has a table in each pool: the width bounds what one request can make the
 	// engine allocate.
 	if r.BeamWidth > MaxBeamWidth {
-		return refusals.New(messages.ErrBadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
+		return refusals.New(messages.ErrBadRequest, "beam_width %d is over the limit of %d", r.BeamWidth,
+			MaxBeamWidth)
 	}
 	// Every commit before the prompt's last ends at a block boundary, and so do chunks.
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
-		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
+		return refusals.New(messages.ErrBadRequest,
+			"chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens,
+			c.TokensPerBlock)
 	}
 	// What is stored is computed: there are no chunks to come, and no beams before a step.
 	if r.StoredOnly && (r.BeamWidth > 1 || r.ChunkTokens != 0 || len(r.Encoder) > 0) {
-		return refusals.New(messages.ErrBadRequest, "stored_only excludes beam_width, chunk_tokens and encoder")
+		return refusals.New(messages.ErrBadRequest,
+			"stored_only excludes beam_width, chunk_tokens and encoder")
 	}
 	// Each beam would need a working page of its own, which follows its parent in each step:
 	// that is not implemented.
 	if r.BeamWidth > 1 && c.recurrent() {
-		return refusals.New(messages.ErrNotSupported, "beam_width above 1 and recurrent layers exclude each other")
+		return refusals.New(messages.ErrNotSupported,
+			"beam_width above 1 and recurrent layers exclude each other")
 	}
 	return nil
 }
@@ -82,23 +87,28 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	// Negative numbers are symbols: the tree writes them in place of tokens that an item
 	// covers. One that came from a host could name another prompt's item.
 	if i := firstNegative(tokens); i >= 0 {
-		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
+		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1",
+			tokens[i], i)
 	}
 	if len(items) == 0 {
 		return nil
 	}
 	// Items come in any order; sorted, only neighbours can overlap.
 	order := slices.Clone(items)
-	slices.SortFunc(order, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(order,
+		func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
 	end := 0
 	for i, item := range order {
 		switch {
 		// The length first: the next two cases compute the end of the item from it.
 		case item.Length < 1:
-			return refusals.New(messages.ErrBadRequest, "multimodal item at %d has length %d", item.Start, item.Length)
+			return refusals.New(messages.ErrBadRequest, "multimodal item at %d has length %d", item.Start,
+				item.Length)
 		// Written as a difference, so that a huge length cannot overflow into a valid end.
 		case item.Start < 0 || item.Start >= len(tokens) || item.Length > len(tokens)-item.Start:
-			return refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start, item.Length, len(tokens))
+			return refusals.New(messages.ErrBadRequest,
+				"multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start,
+				item.Length, len(tokens))
 		case i > 0 && item.Start < end:
 			return refusals.New(messages.ErrBadRequest, "multimodal items overlap at %d", item.Start)
 		}
@@ -163,15 +173,18 @@ func validateDisjoint(ranges []messages.RetentionRange) error {
 	}
 	// A copy is sorted: the ranges are the host's, and an error names them as it gave them.
 	order := slices.Clone(ranges)
-	slices.SortFunc(order, func(a, b messages.RetentionRange) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(order,
+		func(a, b messages.RetentionRange) int { return cmp.Compare(a.Start, b.Start) })
 	for i := 1; i < len(order); i++ {
 		before, r := order[i-1], order[i]
 		// EndOfPrompt is a value, not an end that could be compared, so it has a case of its own.
 		if before.End == messages.EndOfPrompt {
-			return refusals.New(messages.ErrBadRequest, "retention range from %d has an open end but is not the last", before.Start)
+			return refusals.New(messages.ErrBadRequest,
+				"retention range from %d has an open end but is not the last", before.Start)
 		}
 		if before.End > r.Start {
-			return refusals.New(messages.ErrBadRequest, "retention ranges [%d, %d) and [%d, …) overlap", before.Start, before.End, r.Start)
+			return refusals.New(messages.ErrBadRequest, "retention ranges [%d, %d) and [%d, …) overlap",
+				before.Start, before.End, r.Start)
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ func TestBlocksLeaveTheirWindow(t *gotesting.T) {
 		{window: 3, sink: 2, first: [5]int{2, 2, 3, 3, 4}},
 		{window: 3, sink: 5, first: [5]int{2, 2, 3, 3, 4}},
 	} {
-		w := newWorld(t, setup{windows: []int{c.window}, sink: c.sink, pages: []windows.PageCounts{{Primary: 12}}})
+		w := newWorld(t, setup{windows: []int{c.window}, sink: c.sink,
+			pages: []windows.PageCounts{{Primary: 12}}})
 		_, l := w.admit(run(0, 12))
 		w.prefill(l)
 		sinks := (c.sink + tpb - 1) / tpb
@@ -34,7 +35,8 @@ func TestBlocksLeaveTheirWindow(t *gotesting.T) {
 			}
 			for b, none := range without(w.tables(l.id)[0][0]) {
 				gone := b >= sinks && b < c.first[i]
-				assert.Equal(t, gone, none, "window %d sink %d: block %d with %d computed", c.window, c.sink, b, computed)
+				assert.Equal(t, gone, none, "window %d sink %d: block %d with %d computed", c.window, c.sink, b,
+					computed)
 			}
 		}
 		w.release(l)
@@ -44,7 +46,8 @@ func TestBlocksLeaveTheirWindow(t *gotesting.T) {
 // What has left a window is cached, can be found, and costs the match nothing
 // where no one attends to it.
 func TestWhatHasLeftIsFound(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
 	s := w.start(run(0, 24))
 	w.assertCounts(0, 2, 4, 6)
 	a, l := w.admit(run(0, 17))
@@ -56,9 +59,11 @@ func TestWhatHasLeftIsFound(t *gotesting.T) {
 
 // A window smaller than a block keeps the block that it begins in.
 func TestAWindowSmallerThanABlock(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{2, full}, pages: []windows.PageCounts{{Primary: 4}, {Primary: 12}}})
+	w := newWorld(t,
+		setup{windows: []int{2, full}, pages: []windows.PageCounts{{Primary: 4}, {Primary: 12}}})
 	a, l := w.admit(run(0, 16))
-	assert.Equal(t, []bool{false, false, false, false}, without(a.Tables[0][0]), "nothing is computed yet")
+	assert.Equal(t, []bool{false, false, false, false}, without(a.Tables[0][0]),
+		"nothing is computed yet")
 	w.prefill(l)
 	assert.Equal(t, []bool{true, true, true, false}, without(w.tables(l.id)[0][0]))
 	for i := range 9 {
@@ -73,7 +78,8 @@ func TestAWindowSmallerThanABlock(t *gotesting.T) {
 
 // A hole in a limited pool shortens the match of all pools, and says why.
 func TestAHoleInAWindow(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 5}, {Primary: 20}}})
+	w := newWorld(t,
+		setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 5}, {Primary: 20}}})
 	w.store(run(0, 16))
 	// Four pages: the free one, those of blocks 0 and 1, which left their window
 	// first, and of blocks 2 and 3 the deeper.

@@ -98,7 +98,8 @@ func newWorld(t testing, s setup) *world {
 	if s.change != nil {
 		s.change(&cache)
 	}
-	model := windows.Model{Layers: len(s.windows), KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full}
+	model := windows.Model{Layers: len(s.windows), KVHeads: []int{1}, HeadDim: 4,
+		DType: windows.Float16, MaxSeqLen: full}
 	if s.states {
 		cache.MaxAttentionWindow = append(slices.Clone(s.windows), full)
 		model.KVHeads = append(slices.Repeat(model.KVHeads, model.Layers), 0)
@@ -106,7 +107,8 @@ func newWorld(t testing, s setup) *world {
 		model.Layers++
 	}
 	if s.encoder {
-		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen, cache.CrossKVCacheFraction = 1, 1, full, 0.5
+		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen, cache.CrossKVCacheFraction = 1, 1,
+			full, 0.5
 	}
 	require.NoError(t, cache.Validate(model))
 	own, err := windows.Pools(model, cache)
@@ -119,21 +121,24 @@ func newWorld(t testing, s setup) *world {
 		s.pages = slices.Repeat(s.pages, len(pools))
 	}
 	require.Len(t, s.pages, len(pools))
-	w := &world{t: t, cache: cache, shapes: pools, running: map[messages.SequenceID]*hostSequence{}, memory: newMemory(pools)}
+	w := &world{t: t, cache: cache, shapes: pools, running: map[messages.SequenceID]*hostSequence{},
+		memory: newMemory(pools)}
 	for _, p := range pools {
 		w.layouts = append(w.layouts, host.NewLayout(p))
 	}
 	config := coordinator.Config{
 		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,
-		Reuse: cache.EnableBlockReuse, Onboard: cache.OnboardBlocks, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
-		Tenants: cache.Tenants(), WaitingRoom: s.waiting, Ahead: s.ahead,
+		Reuse: cache.EnableBlockReuse, Onboard: cache.OnboardBlocks, Partial: cache.EnablePartialReuse,
+		CopyOnPartial: cache.CopyOnPartialReuse,
+		Tenants:       cache.Tenants(), WaitingRoom: s.waiting, Ahead: s.ahead,
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
 			c.PoolFractions = fractions
 			return windows.Divide(own, model, c, bytes)
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
-		Store: s.store, RebalanceEvery: s.every, MaxPages: (s.maxTokens + tpb - 1) / tpb, Forecast: cache.EvictionPolicy == windows.Forecast,
+		Store: s.store, RebalanceEvery: s.every, MaxPages: (s.maxTokens + tpb - 1) / tpb,
+		Forecast: cache.EvictionPolicy == windows.Forecast,
 		OnRebalance: func(m messages.Rebalanced) {
 			if w.moved != nil {
 				w.moved(m)
@@ -151,29 +156,36 @@ func newWorld(t testing, s setup) *world {
 }
 
 // cores makes the parts that the coordinator joins.
-func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Config, m *memory, ahead bool) direct.Cores {
+func cores(
+	pools []windows.Pool, pages []windows.PageCounts, cache windows.Config, m *memory, ahead bool,
+) direct.Cores {
 	var shapes []tree.PoolShape
 	var c direct.Cores
-	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority), Quotas: cache.Quotas()}
+	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority),
+		Quotas: cache.Quotas()}
 	if ahead {
 		config.Ahead, config.Passed = true, func(messages.Ticket) bool { return true }
 	}
 	hosted := false
 	for i, p := range pools {
-		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
+			State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
 		policy := evict.Options{Seed: 1, Span: protocol.SpanOf(tpb)}
 		if p.Kind != windows.KindState {
 			policy.Name = cache.EvictionPolicy
 		}
 		c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, policy, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb, Policy: policy.Name,
+			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary,
+			PageBytes: p.PageBytes(),
+			Layers:    len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
+			TokensPerBlock: tpb, Policy: policy.Name,
 		})
 		hosted = hosted || pages[i].Secondary > 0
 	}
 	c.Renew = func() (*tree.Tree, *offloader.Offloader) {
-		return tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted}), offloader.New(config)
+		return tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted}),
+			offloader.New(config)
 	}
 	c.Tree, c.Offloader = c.Renew()
 	c.Submit = m.submit
@@ -266,7 +278,8 @@ func (w *world) check() {
 			input := make(messages.Tables, len(w.shapes))
 			copy(input[self:], tables[id][self:])
 			claims.Sequences = append(claims.Sequences, host.Held{
-				Name: "input of " + id.String(), Computed: len(l.input), Beams: [][]host.Chain{l.input}, Tables: input,
+				Name: "input of " + id.String(), Computed: len(l.input), Beams: [][]host.Chain{l.input},
+				Tables: input,
 			})
 		}
 	}
@@ -396,7 +409,8 @@ func (w *world) write(l *hostSequence, from, to int) {
 				if len(l.beams) == 1 {
 					w.mustOwn(p, page)
 				}
-				w.layouts[p].Write(w.memory.read(messages.PoolID(p), messages.Primary, page), i%tpb, l.beams[b][i])
+				w.layouts[p].Write(w.memory.read(messages.PoolID(p), messages.Primary, page), i%tpb,
+					l.beams[b][i])
 			}
 		}
 	}
@@ -413,9 +427,10 @@ func (w *world) recur(l *hostSequence, working messages.PageID, p, to int) {
 
 // selfPools is the number of pools that are matched by the decoder's tokens.
 func (w *world) selfPools() int {
-	return slices.IndexFunc(append(slices.Clone(w.shapes), windows.Pool{Kind: windows.KindCross}), func(p windows.Pool) bool {
-		return p.Kind == windows.KindCross
-	})
+	return slices.IndexFunc(append(slices.Clone(w.shapes), windows.Pool{Kind: windows.KindCross}),
+		func(p windows.Pool) bool {
+			return p.Kind == windows.KindCross
+		})
 }
 
 // encode puts the keys and values of the encoder's input into the pages, as the first
@@ -436,16 +451,19 @@ func (w *world) encode(l *hostSequence, tables messages.Tables) {
 
 // mustOwn fails unless exactly one sequence holds a page, and nothing else.
 func (w *world) mustOwn(p int, page messages.PageID) {
-	work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: []messages.PageID{page}}}}
+	work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect,
+		Pages: []messages.PageID{page}}}}
 	w.Pools[p].Do(&work)
 	share := work.Ops[0].Shares[0]
 	share.Held = false // or covered by a reserve
-	require.Equal(w.t, protocol.Share{References: 1}, share, "pool %d page %d is written to\n%s", p, page, drawn{w})
+	require.Equal(w.t, protocol.Share{References: 1}, share, "pool %d page %d is written to\n%s", p,
+		page, drawn{w})
 }
 
 // assertCounts compares used, cached and free device pages of a pool.
 func (w *world) assertCounts(p, used, cached, free int) {
 	w.t.Helper()
 	c := w.stats().Pools[p].Primary
-	assert.Equal(w.t, [3]int{used, cached, free}, [3]int{c.Used, c.Cached, c.Free}, "used, cached, free of pool %d", p)
+	assert.Equal(w.t, [3]int{used, cached, free}, [3]int{c.Used, c.Cached, c.Free},
+		"used, cached, free of pool %d", p)
 }

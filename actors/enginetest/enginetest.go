@@ -19,14 +19,16 @@ import (
 // WithFailpoints. All methods may be called by any number of goroutines.
 type Failpoints struct{ set failpoint.Set }
 
-// Arm makes an actor panic at its next message. The error lists the engine's actors if there is none
-// of that name.
+// Arm makes an actor panic at its next message. The error lists the engine's actors if there is
+// none of that name.
 func (f *Failpoints) Arm(actor string) error { return f.set.Arm(actor) }
 
 // ArmWithin makes an actor panic in its next change, when so many parts of it are done: messages
 // for the coordinator, submissions for the offloader. The others panic before the change if
 // parts is even, and behind it if it is odd. Errors are those of Arm.
-func (f *Failpoints) ArmWithin(actor string, parts int) error { return f.set.ArmWithin(actor, parts) }
+func (f *Failpoints) ArmWithin(actor string, parts int) error {
+	return f.set.ArmWithin(actor, parts)
+}
 
 // WithFailpoints allows f to make actors of the engine panic.
 func WithFailpoints(f *Failpoints) actors.Option {
@@ -43,7 +45,9 @@ func WithScheduler(scheduler *mailbox.Scheduler) actors.Option {
 // WithFetchHooks makes fetches from a store wait by serve and await: for simulations, in
 // which a fetch must not block its goroutine. serve sends a request of the fetch and
 // returns when it is answered; await returns when another fetch is over.
-func WithFetchHooks(serve func(messages.Request) error, await func(done <-chan struct{})) actors.Option {
+func WithFetchHooks(
+	serve func(messages.Request) error, await func(done <-chan struct{}),
+) actors.Option {
 	return func(s *settings.Settings) { s.FetchWith.Serve, s.FetchWith.Await = serve, await }
 }
 
@@ -79,7 +83,8 @@ func WithoutWait(name string) actors.Option {
 func Again[T any](call func() (T, error)) (T, error) {
 	for {
 		answer, err := call()
-		if panicked := (*messages.Panic)(nil); !errors.As(err, &panicked) || errors.Is(err, messages.ErrFailed) {
+		if panicked := (*messages.Panic)(nil); !errors.As(err, &panicked) ||
+			errors.Is(err, messages.ErrFailed) {
 			return answer, err
 		}
 	}

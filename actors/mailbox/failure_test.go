@@ -61,7 +61,8 @@ func TestAPanicCostsOneMessage(t *testing.T) {
 				h := newHold()
 				var order record
 				var made atomic.Int32
-				decide := actor.NewOneForOneStrategy(10, time.Second, func(any) actor.Directive { return directive })
+				decide := actor.NewOneForOneStrategy(10, time.Second,
+					func(any) actor.Directive { return directive })
 				props := actor.PropsFromProducer(func() actor.Actor {
 					made.Add(1)
 					return actor.ReceiveFunc(h.receiver(func(r *request) { order.add(r.id) }))
@@ -122,7 +123,9 @@ type supervisor struct {
 	decide func(s actor.Supervisor, child *actor.PID)
 }
 
-func (v *supervisor) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {
+func (v *supervisor) HandleFailure(
+	_ *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any,
+) {
 	v.decide(s, child)
 }
 
@@ -251,7 +254,8 @@ func TestOnAbortGetsMessagesWithoutAMethod(t *testing.T) {
 		if x, ok := c.Message().(int); ok {
 			panic(x)
 		}
-	}, mailbox.Inline(newWorker(t), mailbox.OnAbort(func(m any, _ *actor.PID, err error) { got = append(got, aborted{m, err}) }))...)
+	}, mailbox.Inline(newWorker(t),
+		mailbox.OnAbort(func(m any, _ *actor.PID, err error) { got = append(got, aborted{m, err}) }))...)
 	m := mailbox.Of(system, pid)
 	system.Root.Send(pid, 7)
 	system.Root.RequestWithCustomSender(pid, 8, pid)
@@ -306,7 +310,8 @@ func TestAPanicOfTheSupervisorLeavesTheQueue(t *testing.T) {
 		s.ResumeChildren(child)
 		panic("supervisor")
 	}}
-	pid := system.Root.Spawn(actor.PropsFromFunc(newHold().receiver(nil), mailbox.Inline(newWorker(t))...).
+	pid := system.Root.Spawn(actor.PropsFromFunc(newHold().receiver(nil),
+		mailbox.Inline(newWorker(t))...).
 		Configure(actor.WithGuardian(faulty)))
 	r := &request{id: 13}
 	assert.PanicsWithValue(t, "supervisor", func() { system.Root.Send(pid, r) })
@@ -357,7 +362,8 @@ func TestOnAbortKnowsTheSender(t *testing.T) {
 		if _, ok := c.Message().(string); ok {
 			panic("no")
 		}
-	}, mailbox.Inline(newWorker(t), mailbox.OnAbort(func(_ any, sender *actor.PID, _ error) { senders <- sender }))...)
+	}, mailbox.Inline(newWorker(t),
+		mailbox.OnAbort(func(_ any, sender *actor.PID, _ error) { senders <- sender }))...)
 	sender := spawn(t, system, func(c actor.Context) {
 		if _, ok := c.Message().(*actor.Started); ok {
 			c.Request(pid, "a question")

@@ -48,7 +48,8 @@ func (r *request) wait(tb testing.TB) error {
 func newSystem(tb testing.TB) *actor.ActorSystem {
 	tb.Helper()
 	system := actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond),
 	)
 	tb.Cleanup(system.Shutdown)
@@ -56,7 +57,10 @@ func newSystem(tb testing.TB) *actor.ActorSystem {
 }
 
 // spawn starts an actor.
-func spawn(tb testing.TB, system *actor.ActorSystem, receive func(actor.Context), options ...actor.PropsOption) *actor.PID {
+func spawn(
+	tb testing.TB, system *actor.ActorSystem, receive func(actor.Context),
+	options ...actor.PropsOption,
+) *actor.PID {
 	tb.Helper()
 	pid := system.Root.Spawn(actor.PropsFromFunc(receive, options...))
 	require.NotNil(tb, pid)
@@ -136,7 +140,8 @@ func TestABusyActorIsNotNested(t *testing.T) {
 		}
 	}, mailbox.Inline(worker)...)
 	system.Root.Send(ping, 0)
-	assert.Equal(t, []string{"ping in", "pong in", "pong out", "ping out", "ping in", "ping out"}, trace)
+	assert.Equal(t, []string{"ping in", "pong in", "pong out", "ping out", "ping in", "ping out"},
+		trace)
 }
 
 func TestTheWorkerTakesOverAfterTheBudget(t *testing.T) {
@@ -263,7 +268,8 @@ func TestMessagesBeforeTheStartWait(t *testing.T) {
 		system.Root.Send(c.Self(), "early")
 		assert.Equal(t, 1, mailbox.Of(system, c.Self()).UserMessageCount())
 	})
-	pid := spawn(t, system, func(c actor.Context) { got = append(got, c.Message()) }, append(options, early)...)
+	pid := spawn(t, system, func(c actor.Context) { got = append(got, c.Message()) },
+		append(options, early)...)
 	system.Root.Send(pid, "late")
 	require.Len(t, got, 3)
 	assert.IsType(t, &actor.Started{}, got[0])

@@ -114,7 +114,8 @@ func TestEveryInterleavingAnswersEveryRequest(t *testing.T) {
 	system := newSystem(t)
 	defer mailbox.AbortDeadLetters(system)()
 	rapid.Check(t, func(t *rapid.T) {
-		s := mailbox.NewChoosingScheduler(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "next") })
+		s := mailbox.NewChoosingScheduler(
+			func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "next") })
 		server := system.Root.Spawn(actor.PropsFromFunc(newHold().receiver(nil), mailbox.Queued(s)...))
 		relays := make([]*actor.PID, 3)
 		for i := range relays {

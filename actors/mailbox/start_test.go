@@ -25,5 +25,6 @@ func TestStartedComesFirstWhenASenderIsFaster(t *testing.T) {
 	assert.Empty(t, i.got)
 	m.Start()
 	m.PostUserMessage("after it")
-	assert.Equal(t, []any{&actor.Started{}, "before the handlers", "before the start", "after it"}, i.got)
+	assert.Equal(t, []any{&actor.Started{}, "before the handlers", "before the start", "after it"},
+		i.got)
 }

@@ -64,7 +64,8 @@ func (a *aibrix) process(payload []byte) {
 		switch e := e.(type) {
 		case *kvcache.BlockStoredEvent:
 			fault(a.index.ProcessBlockStored(syncprefixcacheindexer.BlockStored{
-				BlockHashes: e.BlockHashes, ParentBlockHash: e.ParentBlockHash, Tokens: e.TokenIDs, ModelName: model, LoraID: -1, SourcePod: "pod",
+				BlockHashes: e.BlockHashes, ParentBlockHash: e.ParentBlockHash, Tokens: e.TokenIDs,
+				ModelName: model, LoraID: -1, SourcePod: "pod",
 			}))
 		case *kvcache.BlockRemovedEvent:
 			fault(a.index.ProcessBlockRemoved(syncprefixcacheindexer.BlockRemoved{
@@ -84,7 +85,8 @@ func (a *aibrix) blocks(tokens []messages.Token) int {
 		text = binary.BigEndian.AppendUint32(text, uint32(tok))
 	}
 	whole := len(tokens) / blockTokens
-	match, _ := a.index.MatchPrefix(model, -1, text[:4*blockTokens*whole], map[string]struct{}{"pod": {}})
+	match, _ := a.index.MatchPrefix(model, -1, text[:4*blockTokens*whole],
+		map[string]struct{}{"pod": {}})
 	for n := range whole + 1 {
 		if n*100/whole == match["pod"] {
 			return n
@@ -113,7 +115,8 @@ func (a *aibrix) answer(h *host) func(prompt) []string {
 // After each step AIBrix says of each prompt how many of its blocks the engine has.
 func TestAIBrixFollows(t *testing.T) {
 	endpoint := freeEndpoint(t)
-	h := newHost(t, endpoint, func(o *wire.Options) { o.Config.Format = "aibrix"; o.Config.SnapshotOnSubscribe = true })
+	h := newHost(t, endpoint,
+		func(o *wire.Options) { o.Config.Format = "aibrix"; o.Config.SnapshotOnSubscribe = true })
 	defer h.close()
 	reader := subscribeAIBrix(t, endpoint)
 	published := 0

@@ -39,7 +39,10 @@ func startDynamo(t *testing.T) *dynamo {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	c := exec.Command(python, "-c", fmt.Sprintf("from dynamo._core import run_kv_indexer; run_kv_indexer(['--port', '%s', '--threads', '1'])", port))
+	c := exec.Command(python, "-c",
+		fmt.Sprintf(
+			"from dynamo._core import run_kv_indexer; run_kv_indexer(['--port', '%s', '--threads', '1'])",
+			port))
 	var log output
 	c.Stdout, c.Stderr = &log, &log
 	require.NoError(t, c.Start())
@@ -96,7 +99,8 @@ func (d *dynamo) post(path string, body any) []byte {
 // register makes the indexer follow the engine at an endpoint, as a new instance.
 func (d *dynamo) register(endpoint string) {
 	d.instance++
-	d.post("/register", map[string]any{"instance_id": d.instance, "endpoint": endpoint, "model_name": model, "block_size": blockTokens})
+	d.post("/register", map[string]any{"instance_id": d.instance, "endpoint": endpoint,
+		"model_name": model, "block_size": blockTokens})
 }
 
 func (d *dynamo) unregister() {
@@ -179,7 +183,8 @@ func TestDynamoKeepsSaltsApart(t *testing.T) {
 	h := newHost(t, endpoint, snapshots)
 	defer h.close()
 	tokens := make([]messages.Token, 16)
-	s, err := h.engine.Admit(t.Context(), messages.AdmitRequest{Namespace: messages.Namespace{Salt: "tenant"}, Tokens: tokens})
+	s, err := h.engine.Admit(t.Context(),
+		messages.AdmitRequest{Namespace: messages.Namespace{Salt: "tenant"}, Tokens: tokens})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(t.Context(), 16, messages.Ticket{}))
 	require.NoError(t, h.p.Poll(t.Context()))

@@ -53,17 +53,20 @@ type shape struct {
 }
 
 // attention is a model of two layers of attention.
-var attention = kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256}
+var attention = kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16,
+	MaxSeqLen: 256}
 
 // windowed has a layer with a window and one of full attention.
-var windowed = shape{"windows", attention, []int{8, 256}, []kvactor.PageCounts{{Primary: 30, Secondary: 12}, {Primary: 40, Secondary: 20}}}
+var windowed = shape{"windows", attention, []int{8, 256},
+	[]kvactor.PageCounts{{Primary: 30, Secondary: 12}, {Primary: 40, Secondary: 20}}}
 
 // shapes are the kinds of models whose prefixes need more than full attention has.
 func shapes() []shape {
 	recurrent := attention
 	recurrent.Layers, recurrent.KVHeads = 3, []int{1, 1, 0}
 	recurrent.States = []kvactor.State{{Layers: []int{2}, Bytes: 256}}
-	small := []kvactor.PageCounts{{Primary: 24, Secondary: 4}, {Primary: 40, Secondary: 20}, {Primary: 10, Secondary: 4}}
+	small := []kvactor.PageCounts{{Primary: 24, Secondary: 4}, {Primary: 40, Secondary: 20},
+		{Primary: 10, Secondary: 4}}
 	return []shape{
 		windowed,
 		{"windows alone", attention, []int{8, 32}, small[:2]},
@@ -91,10 +94,12 @@ func newHostOf(t *testing.T, m shape, endpoint string, change func(*wire.Options
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.EventBufferMaxSize, cache.HostCacheSize = blockTokens, 1000, 1<<18
 	cache.MaxAttentionWindow = m.window
-	engine, err := kvactor.Open(kvactor.Config{Model: m.model, Cache: cache, Pages: m.pages, Device: device})
+	engine, err := kvactor.Open(kvactor.Config{Model: m.model, Cache: cache, Pages: m.pages,
+		Device: device})
 	require.NoError(t, err)
 	h := &host{t: t, engine: engine, random: rand.New(rand.NewPCG(3, 4))}
-	o := wire.Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: wire.Default(), Interval: -1}
+	o := wire.Options{Source: engine, View: publish.Config{Pools: engine.Pools()},
+		Config: wire.Default(), Interval: -1}
 	o.Config.Enable, o.Config.Endpoint, o.Config.Topic = true, endpoint, "kv@pod@"+model
 	change(&o)
 	h.p, err = wire.Start(t.Context(), o)
@@ -130,7 +135,8 @@ func (h *host) step() {
 
 // drawn is a prompt that begins like others.
 func (h *host) drawn() prompt {
-	p := prompt{namespaces[h.random.IntN(len(namespaces))], make([]messages.Token, 9+h.random.IntN(50))}
+	p := prompt{namespaces[h.random.IntN(len(namespaces))],
+		make([]messages.Token, 9+h.random.IntN(50))}
 	for i := range p.tokens {
 		p.tokens[i] = messages.Token(1 + h.random.IntN(3)*(i/8))
 	}
@@ -143,7 +149,8 @@ func (h *host) serve(p prompt) (reused int) {
 	ctx := h.t.Context()
 	r := kvactor.AdmitRequest{Namespace: p.ns, Tokens: p.tokens}
 	if h.random.IntN(3) == 0 {
-		r.Retention = &kvactor.Retention{Ranges: []kvactor.RetentionRange{{Start: 0, End: 8, Priority: 1}}}
+		r.Retention = &kvactor.Retention{Ranges: []kvactor.RetentionRange{{Start: 0, End: 8,
+			Priority: 1}}}
 	}
 	s, err := h.engine.Admit(ctx, r)
 	require.NoError(h.t, err)
@@ -167,7 +174,8 @@ func (h *host) published(p prompt) (tiers []string) {
 		if !ok {
 			break
 		}
-		tiers = append(tiers, map[messages.Tier]string{messages.Primary: "gpu", messages.Secondary: "cpu"}[t])
+		tiers = append(tiers, map[messages.Tier]string{messages.Primary: "gpu",
+			messages.Secondary: "cpu"}[t])
 	}
 	return tiers
 }
@@ -180,7 +188,8 @@ func (h *host) follow(what string, answer func(prompt) []string) {
 		difference := ""
 		for _, p := range h.prompts {
 			if want, got := h.published(p), answer(p); !slices.Equal(want, got) {
-				difference = fmt.Sprintf("%s says %v of %v in %+v, published are %v", what, got, p.tokens, p.ns, want)
+				difference = fmt.Sprintf("%s says %v of %v in %+v, published are %v", what, got, p.tokens, p.ns,
+					want)
 				break
 			}
 		}

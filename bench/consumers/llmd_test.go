@@ -25,14 +25,16 @@ type llmd struct {
 }
 
 func subscribeLLMD(t *testing.T, endpoint string) *llmd {
-	tokens, err := kvblock.NewChunkedTokenDatabase(&kvblock.TokenProcessorConfig{BlockSize: blockTokens})
+	tokens, err := kvblock.NewChunkedTokenDatabase(
+		&kvblock.TokenProcessorConfig{BlockSize: blockTokens})
 	require.NoError(t, err)
 	config, err := kvcache.NewDefaultConfig()
 	require.NoError(t, err)
 	index, err := kvcache.NewKVCacheIndexer(t.Context(), config, tokens)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	pool := kvevents.NewPool(kvevents.DefaultConfig(), index.KVBlockIndex(), tokens, engineadapter.NewVLLMAdapter())
+	pool := kvevents.NewPool(kvevents.DefaultConfig(), index.KVBlockIndex(), tokens,
+		engineadapter.NewVLLMAdapter())
 	pool.Start(ctx)
 	manager := kvevents.NewSubscriberManager(pool)
 	require.NoError(t, manager.EnsureSubscriber(ctx, "pod", endpoint, "kv@", true))
@@ -114,7 +116,8 @@ func TestLLMDKeepsSaltsApart(t *testing.T) {
 	h := newHost(t, endpoint, snapshots)
 	defer h.close()
 	tokens := make([]messages.Token, 16)
-	s, err := h.engine.Admit(t.Context(), messages.AdmitRequest{Namespace: messages.Namespace{Salt: "tenant"}, Tokens: tokens})
+	s, err := h.engine.Admit(t.Context(),
+		messages.AdmitRequest{Namespace: messages.Namespace{Salt: "tenant"}, Tokens: tokens})
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(t.Context(), 16, messages.Ticket{}))
 	require.NoError(t, h.p.Poll(t.Context()))

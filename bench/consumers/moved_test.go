@@ -11,7 +11,8 @@ import (
 )
 
 // plain is a model of full attention alone.
-var plain = shape{"full attention", attention, []int{256}, []kvactor.PageCounts{{Primary: 6, Secondary: 8}}}
+var plain = shape{"full attention", attention, []int{256},
+	[]kvactor.PageCounts{{Primary: 6, Secondary: 8}}}
 
 // moved is a prompt of four blocks of which the first has gone to host memory, before the others.
 func (h *host) moved() prompt {
@@ -23,7 +24,8 @@ func (h *host) moved() prompt {
 	h.prompts = []prompt{p}
 	for _, r := range []kvactor.AdmitRequest{
 		{Tokens: p.tokens, Retention: &kvactor.Retention{Ranges: []kvactor.RetentionRange{
-			{Start: 0, End: blockTokens, Priority: 40}, {Start: blockTokens, End: 4 * blockTokens, Priority: 90},
+			{Start: 0, End: blockTokens, Priority: 40}, {Start: blockTokens, End: 4 * blockTokens,
+				Priority: 90},
 		}}},
 		{Tokens: make([]kvactor.Token, 3*blockTokens)},
 	} {
@@ -51,7 +53,8 @@ func TestDynamoKnowsNothingBehindABlockThatMoved(t *testing.T) {
 	require.Equal(t, []string{"cpu", "gpu", "gpu", "gpu"}, h.published(p))
 	h.follow("llm-d", reader.tiers)
 	assert.Equal(t, 4*blockTokens, h.matched(prompt{p.ns, append(p.tokens, 9)}), "all are reused")
-	require.Eventually(t, func() bool { return d.find(p).CPU == blockTokens }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return d.find(p).CPU == blockTokens }, time.Minute,
+		time.Millisecond)
 	assert.Equal(t, blockTokens, d.find(p).Longest)
 	assert.Zero(t, d.find(p).GPU)
 }

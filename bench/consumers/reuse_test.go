@@ -30,7 +30,8 @@ var believers = map[string]struct {
 }{
 	"llm-d": {snapshots, true, func(t *testing.T, _ *host, endpoint string) believer {
 		reader := subscribeLLMD(t, endpoint)
-		return believer{"llm-d", reader.tiers, func(p prompt) int { return len(reader.tiers(p)) }, anyNamespace}
+		return believer{"llm-d", reader.tiers, func(p prompt) int { return len(reader.tiers(p)) },
+			anyNamespace}
 	}},
 	"AIBrix": {
 		func(o *wire.Options) { o.Config.Format = "aibrix"; o.Config.SnapshotOnSubscribe = true },
@@ -38,13 +39,15 @@ var believers = map[string]struct {
 		func(t *testing.T, h *host, endpoint string) believer {
 			reader := subscribeAIBrix(t, endpoint)
 			plain := func(ns messages.Namespace) bool { return ns == messages.Namespace{} }
-			return believer{"AIBrix", reader.answer(h), func(p prompt) int { return reader.blocks(p.tokens) }, plain}
+			return believer{"AIBrix", reader.answer(h),
+				func(p prompt) int { return reader.blocks(p.tokens) }, plain}
 		},
 	},
 	"Dynamo": {snapshots, false, func(t *testing.T, h *host, endpoint string) believer {
 		d := startDynamo(t)
 		d.register(endpoint)
-		return believer{"Dynamo", d.answer(h), func(p prompt) int { return d.find(p).Longest / blockTokens }, anyNamespace}
+		return believer{"Dynamo", d.answer(h),
+			func(p prompt) int { return d.find(p).Longest / blockTokens }, anyNamespace}
 	}},
 }
 

@@ -12,11 +12,11 @@
 // wheels through pip. A peer that cannot be had is skipped with a word. The module is
 // apart from the engine's, so nothing of it reaches a host.
 //
-// What is timed. For this engine: Admit, and the Release that commits, through its actors, with
-// the validation of the tokens, the page tables and the tickets; the records of the requests
-// are used again. For the peers: hashing the
-// prompt, matching, allocating with eviction, registering, releasing. For none of them:
-// the making of the prompt's list of tokens. No process writes contents or runs kernels. Do not compare with a replay of this engine that does (demo replay
-// without --kernels=false): its kernels run outside the time that counts, but between the
-// calls, which find none of their code and data in the processor's caches then.
+// What is timed. For this engine: Admit, and the Release that commits, through its actors, with the
+// validation of the tokens, the page tables and the tickets; the records of the requests are used
+// again. For the peers: hashing the prompt, matching, allocating with eviction, registering,
+// releasing. For none of them: the making of the prompt's list of tokens. No process writes
+// contents or runs kernels. Do not compare with a replay of this engine that does (demo replay
+// without --kernels=false): its kernels run outside the time that counts, but between the calls,
+// which find none of their code and data in the processor's caches then.
 package main

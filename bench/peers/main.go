@@ -35,10 +35,12 @@ type options struct {
 func parse() (o options) {
 	home, _ := os.UserCacheDir()
 	flag.StringVar(&o.traces, "traces", "../../../shared/traces", "`folder` of the traces")
-	flag.StringVar(&o.cache, "cache", filepath.Join(home, "kvactor-peers"), "`folder` for what is installed and built")
+	flag.StringVar(&o.cache, "cache", filepath.Join(home, "kvactor-peers"),
+		"`folder` for what is installed and built")
 	flag.StringVar(&o.python, "python", "python3", "Python 3.10 or later")
 	flag.StringVar(&o.only, "peers", "", "`names` of the peers, separated by commas; empty: all")
-	flag.IntVar(&o.rounds, "rounds", 3, "`times` that each is measured, in turn; the table has medians")
+	flag.IntVar(&o.rounds, "rounds", 3,
+		"`times` that each is measured, in turn; the table has medians")
 	flag.BoolVar(&o.json, "json", false, "print every measurement as a JSON line instead of the table")
 	flag.Parse()
 	return o
@@ -112,7 +114,9 @@ func priority() []string {
 }
 
 // row measures the peers on a row, in turn, and returns the measurements by peer.
-func (s *setup) row(ctx context.Context, ready []candidate, r row, o options) (map[string][]measurement, error) {
+func (s *setup) row(
+	ctx context.Context, ready []candidate, r row, o options,
+) (map[string][]measurement, error) {
 	file := filepath.Join(s.cache, "prompts.bin")
 	if err := r.write(o.traces, file); err != nil {
 		return nil, err

@@ -40,8 +40,14 @@ type setup struct {
 var peers = []peer{
 	{"kvactor", func(ctx context.Context, s *setup) ([]string, error) { return s.engine(ctx) }},
 	{"kvbm", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lru") }},
-	{"kvbm-lineage", func(ctx context.Context, s *setup) ([]string, error) { return s.kvbm(ctx, "lineage") }},
-	{"sglang", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "sglang") }},
+	{"kvbm-lineage", func(ctx context.Context, s *setup) ([]string,
+		error) {
+		return s.kvbm(ctx, "lineage")
+	}},
+	{"sglang", func(ctx context.Context, s *setup) ([]string,
+		error) {
+		return s.wheels(ctx, "sglang")
+	}},
 	{"vllm", func(ctx context.Context, s *setup) ([]string, error) { return s.wheels(ctx, "vllm") }},
 }
 
@@ -55,7 +61,8 @@ func (s *setup) engine(ctx context.Context) ([]string, error) {
 // kvbm builds the Rust driver.
 func (s *setup) kvbm(ctx context.Context, backend string) ([]string, error) {
 	target := filepath.Join(s.cache, "kvbm")
-	err := run(ctx, filepath.Join(s.here, "kvbm"), []string{"CARGO_TARGET_DIR=" + target}, "cargo", "build", "--release", "--locked", "--quiet")
+	err := run(ctx, filepath.Join(s.here, "kvbm"), []string{"CARGO_TARGET_DIR=" + target}, "cargo",
+		"build", "--release", "--locked", "--quiet")
 	return []string{filepath.Join(target, "release", "kvbm-driver"), "FILE", backend}, err
 }
 
@@ -74,7 +81,8 @@ func (s *setup) wheels(ctx context.Context, name string) ([]string, error) {
 		if err := run(ctx, s.here, nil, s.python, "-m", "venv", "--clear", folder); err != nil {
 			return nil, err
 		}
-		if err := run(ctx, s.here, nil, python, "-m", "pip", "install", "--quiet", "--no-deps", "-r", requirements); err != nil {
+		if err := run(ctx, s.here, nil, python, "-m", "pip", "install", "--quiet", "--no-deps", "-r",
+			requirements); err != nil {
 			return nil, err
 		}
 		if err := os.WriteFile(done, want, 0o644); err != nil {
@@ -95,7 +103,9 @@ func run(ctx context.Context, folder string, env []string, name string, args ...
 }
 
 // output is run with what the command wrote to its standard output.
-func output(ctx context.Context, folder string, env []string, name string, args ...string) ([]byte, error) {
+func output(
+	ctx context.Context, folder string, env []string, name string, args ...string,
+) ([]byte, error) {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Dir, command.Env = folder, append(os.Environ(), env...)
 	var said strings.Builder
@@ -112,7 +122,9 @@ func output(ctx context.Context, folder string, env []string, name string, args 
 
 // measure runs a peer once on a row. Like the drivers of the peers this engine's own command
 // leaves out the kernels, which would empty the processor's caches between the calls.
-func (s *setup) measure(ctx context.Context, priority, command []string, r row, folder, file string) (m measurement, err error) {
+func (s *setup) measure(
+	ctx context.Context, priority, command []string, r row, folder, file string,
+) (m measurement, err error) {
 	args, replays := append([]string{}, priority...), false
 	for _, arg := range command {
 		switch arg {
@@ -120,8 +132,10 @@ func (s *setup) measure(ctx context.Context, priority, command []string, r row, 
 			args = append(args, file)
 		case "REPLAY":
 			replays = true
-			args = append(args, "replay", filepath.Join(folder, r.Trace), "--atomic", "--json", "--kernels=false", "--host-pages", "0",
-				"--pages", fmt.Sprint(r.Pages), "--tokens-per-block", fmt.Sprint(r.Size), "--limit", fmt.Sprint(r.Limit))
+			args = append(args, "replay", filepath.Join(folder, r.Trace), "--atomic", "--json",
+				"--kernels=false", "--host-pages", "0",
+				"--pages", fmt.Sprint(r.Pages), "--tokens-per-block", fmt.Sprint(r.Size), "--limit",
+				fmt.Sprint(r.Limit))
 		default:
 			args = append(args, arg)
 		}
@@ -146,5 +160,6 @@ func (s *setup) measure(ctx context.Context, priority, command []string, r row, 
 	if len(own.Problems) > 0 {
 		return m, errors.New(own.Problems[0])
 	}
-	return measurement{Requests: own.Requests, Blocks: own.Blocks, Hits: own.Hits, Seconds: own.Seconds}, nil
+	return measurement{Requests: own.Requests, Blocks: own.Blocks, Hits: own.Hits,
+		Seconds: own.Seconds}, nil
 }

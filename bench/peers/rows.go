@@ -94,7 +94,8 @@ func (r row) prompts(folder string) ([][]uint32, error) {
 		return nil, fmt.Errorf("%s: no requests", r.Trace)
 	}
 	if len(numbers)*r.Own > 1<<31-1 {
-		return nil, fmt.Errorf("%s: %d blocks of %d tokens have more tokens than there are ids", r.Trace, len(numbers), r.Own)
+		return nil, fmt.Errorf("%s: %d blocks of %d tokens have more tokens than there are ids", r.Trace,
+			len(numbers), r.Own)
 	}
 	return requests, nil
 }

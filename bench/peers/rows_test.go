@@ -78,14 +78,16 @@ func TestTable(t *testing.T) {
 		}
 		return all
 	}
-	found := map[string][]measurement{"kvactor": of(200, 9e-6, 1e-6, 2e-6), "kvbm": of(190, 4e-6, 6e-6)}
+	found := map[string][]measurement{"kvactor": of(200, 9e-6, 1e-6, 2e-6),
+		"kvbm": of(190, 4e-6, 6e-6)}
 	var out bytes.Buffer
 	table(&out, rows[1], []candidate{{name: "kvactor"}, {name: "kvbm"}}, found)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if want := "claude_code_agentic_dev.jsonl.gz, 64 tokens a block, 32768 blocks, 1500 requests"; lines[0] != want {
 		t.Errorf("the head is %q", lines[0])
 	}
-	for i, want := range map[int]string{2: "kvactor 1.0 200 1.00× 200 +0.0 %", 3: "kvbm 2.5 500 2.50× 190 -5.0 %"} {
+	for i, want := range map[int]string{2: "kvactor 1.0 200 1.00× 200 +0.0 %",
+		3: "kvbm 2.5 500 2.50× 190 -5.0 %"} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
 			t.Errorf("line %d is %q, want %q", i, got, want)
 		}

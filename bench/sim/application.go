@@ -52,10 +52,12 @@ func newApplication(w *world, number int) (*application, error) {
 		return nil, err
 	}
 	w.streams = append(w.streams, stream)
-	return &application{world: w, number: number, stream: stream, writer: host.NewWriter(host.WriterConfig{
-		Launcher: w.device, Stream: stream, Pools: w.engine.DevicePools(), Layouts: w.layouts, NanosPerToken: 1000,
-		Ranks: w.ranks,
-	})}, nil
+	return &application{world: w, number: number, stream: stream,
+		writer: host.NewWriter(host.WriterConfig{
+			Launcher: w.device, Stream: stream, Pools: w.engine.DevicePools(), Layouts: w.layouts,
+			NanosPerToken: 1000,
+			Ranks:         w.ranks,
+		})}, nil
 }
 
 // act does one thing, if the host has nothing on its way.
@@ -119,8 +121,9 @@ func (a *application) admit() {
 	for range 1 + w.rng.IntN(min(3, w.perHost)) {
 		p := w.drawPrompt()
 		r := messages.AdmitRequest{
-			Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal, Retention: w.drawRetention(len(p.Tokens)),
-			Encoder: p.Encoder, EncoderItems: p.EncoderItems,
+			Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal,
+			Retention: w.drawRetention(len(p.Tokens)),
+			Encoder:   p.Encoder, EncoderItems: p.EncoderItems,
 		}
 		if w.encodes {
 			r.EncoderRetention = w.drawRetention(len(p.Encoder))
@@ -172,7 +175,9 @@ func describeAdmit(list []messages.AdmitRequest) string {
 }
 
 // admitted takes a sequence over.
-func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messages.Admitted, p prompt) {
+func (a *application) admitted(
+	r *request, q *messages.AdmitRequest, got *messages.Admitted, p prompt,
+) {
 	w := a.world
 	if (w.encodes || w.recurrent) && code(got.Err) == messages.ErrInternal && !w.calm {
 		w.counts.add("refusals, internal", 1)
@@ -182,13 +187,16 @@ func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messag
 	if got.Err != nil {
 		return
 	}
-	w.tellf("  sequence %v reuses %d of %d, %v, ready %v, tables %v", got.Sequence, got.ReusedTokens, len(q.Tokens), got.Reuse, got.Ready, got.Tables)
+	w.tellf("  sequence %v reuses %d of %d, %v, ready %v, tables %v", got.Sequence, got.ReusedTokens,
+		len(q.Tokens), got.Reuse, got.Ready, got.Tables)
 	if got.ReusedTokens >= len(q.Tokens) || got.ReusedTokens < 0 {
 		w.failf("%s: %d tokens reused of a prompt of %d", r, got.ReusedTokens, len(q.Tokens))
 	}
 	s := &sequence{
-		id: got.Sequence, text: p, prompt: len(q.Tokens), chunk: q.ChunkTokens, computed: got.ReusedTokens, written: got.ReusedTokens,
-		tables: cloneTables(got.Tables), known: true, ready: slices.Clone(got.Ready), checkpoints: slices.Clone(got.Checkpoints),
+		id: got.Sequence, text: p, prompt: len(q.Tokens), chunk: q.ChunkTokens,
+		computed: got.ReusedTokens, written: got.ReusedTokens,
+		tables: cloneTables(got.Tables), known: true, ready: slices.Clone(got.Ready),
+		checkpoints: slices.Clone(got.Checkpoints),
 	}
 	for range max(1, q.BeamWidth) {
 		s.beams = append(s.beams, p.chains())
@@ -218,7 +226,8 @@ func (a *application) encoding(r *request, s *sequence, got *messages.Admitted) 
 	}
 	w.tellf("  cross %+v", *cross)
 	tpb := w.cache.TokensPerBlock
-	if n := len(s.input); cross.ReusedTokens != 0 && cross.ReusedTokens != n || len(cross.Table) != (n+tpb-1)/tpb {
+	if n := len(s.input); cross.ReusedTokens != 0 && cross.ReusedTokens != n ||
+		len(cross.Table) != (n+tpb-1)/tpb {
 		w.failf("%s: %+v of an input of %d tokens", r, *cross, n)
 	}
 	if t := got.Tables[last]; len(t) != 1 || !slices.Equal(t[0], cross.Table) {
@@ -372,7 +381,8 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 		return nil, false
 	}
 	for i, s := range list {
-		a.world.tellf("host %d: kernel %v writes [%d, %d) of %v, waits %v", a.number, ticket, s.computed, ends[i], s.id, s.ready)
+		a.world.tellf("host %d: kernel %v writes [%d, %d) of %v, waits %v", a.number, ticket, s.computed,
+			ends[i], s.id, s.ready)
 		if !ticket.IsZero() { // there was something to write
 			s.ready, s.last = nil, ticket
 		}
@@ -386,7 +396,8 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 // all of the input, whatever becomes of its commit.
 func (a *application) encode(step *host.Step, s *sequence) {
 	last := a.world.decoder()
-	span := host.Span{Chains: s.input, To: s.encoded, Table: host.Table(s.tables[last]), First: messages.PoolID(last)}
+	span := host.Span{Chains: s.input, To: s.encoded, Table: host.Table(s.tables[last]),
+		First: messages.PoolID(last)}
 	step.Reads = append(step.Reads, span)
 	if s.encoded < len(s.input) {
 		span.From, span.To = s.encoded, len(s.input)
@@ -396,7 +407,9 @@ func (a *application) encode(step *host.Step, s *sequence) {
 }
 
 // committed follows one step of a commit.
-func (a *application) committed(what fmt.Stringer, s *sequence, got *messages.StepResult, computed int) {
+func (a *application) committed(
+	what fmt.Stringer, s *sequence, got *messages.StepResult, computed int,
+) {
 	a.world.expect(what, got.Err)
 	a.drop(s, got.Err)
 	if got.Err == nil {

@@ -82,7 +82,9 @@ func frames(stack []byte) string {
 	var own []string
 	_, after, _ := strings.Cut(string(stack), "\npanic(")
 	for _, line := range strings.Split(after, "\n") {
-		if strings.HasPrefix(line, "\t") && strings.Contains(line, "/kvactor/") || strings.HasPrefix(line, "\t") && strings.Contains(line, ".go:") && !strings.Contains(line, "/usr/") && !strings.Contains(line, "/pkg/mod/") {
+		if strings.HasPrefix(line, "\t") && strings.Contains(line, "/kvactor/") ||
+			strings.HasPrefix(line, "\t") && strings.Contains(line, ".go:") &&
+				!strings.Contains(line, "/usr/") && !strings.Contains(line, "/pkg/mod/") {
 			own = append(own, strings.TrimSpace(line))
 		}
 		if len(own) == enough {

@@ -12,13 +12,18 @@ import (
 // commits what a kernel has just computed in the same step.
 func (a *application) append() {
 	w := a.world
-	list := a.some(func(s *sequence) bool { return s.computed >= s.prompt && s.length()+4 <= w.model.MaxSeqLen })
+	list := a.some(func(s *sequence) bool {
+		return s.computed >= s.prompt && s.length()+4 <= w.model.MaxSeqLen
+	})
 	if len(list) == 0 {
 		a.release()
 		return
 	}
 	var ends []int
-	if w.rng.IntN(5) == 0 && !slices.ContainsFunc(list, func(s *sequence) bool { return s.shared || !s.known || s.computed == s.length() }) {
+	if w.rng.IntN(5) == 0 &&
+		!slices.ContainsFunc(list, func(s *sequence) bool {
+			return s.shared || !s.known || s.computed == s.length()
+		}) {
 		var ok bool
 		if ends, ok = a.launch(list); !ok {
 			return
@@ -29,7 +34,8 @@ func (a *application) append() {
 		step := messages.AppendStep{Sequence: s.id}
 		if len(s.beams) > 1 {
 			for range s.beams {
-				step.Beams = append(step.Beams, messages.BeamStep{Parent: w.rng.IntN(len(s.beams)), Token: messages.Token(w.rng.IntN(3))})
+				step.Beams = append(step.Beams, messages.BeamStep{Parent: w.rng.IntN(len(s.beams)),
+					Token: messages.Token(w.rng.IntN(3))})
 			}
 		} else {
 			for range 1 + max(0, w.rng.IntN(6)-2) {
@@ -60,7 +66,9 @@ func (a *application) append() {
 }
 
 // appended grows one sequence.
-func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.AppendStep, got *messages.StepResult) {
+func (a *application) appended(
+	what fmt.Stringer, s *sequence, step *messages.AppendStep, got *messages.StepResult,
+) {
 	w := a.world
 	if code(got.Err) == messages.ErrInternal && w.lossy {
 		w.counts.add("refusals, internal", 1)
@@ -88,7 +96,8 @@ func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.Ap
 	s.beams = nil
 	for _, b := range step.Beams {
 		parent := old[b.Parent]
-		s.beams = append(s.beams, append(slices.Clone(parent), parent[len(parent)-1].Next(b.Token, messages.Cover{})))
+		s.beams = append(s.beams, append(slices.Clone(parent),
+			parent[len(parent)-1].Next(b.Token, messages.Cover{})))
 	}
 	// The text of beam 0 is only a prompt for later: its leading part will do.
 }
@@ -96,7 +105,9 @@ func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.Ap
 func (a *application) rewind() {
 	w := a.world
 	// What a kernel has written is committed before it is taken back.
-	s := a.one(func(s *sequence) bool { return len(s.beams) == 1 && s.length() > s.prompt && s.written <= s.computed })
+	s := a.one(func(s *sequence) bool {
+		return len(s.beams) == 1 && s.length() > s.prompt && s.written <= s.computed
+	})
 	if s == nil {
 		return
 	}
@@ -172,7 +183,8 @@ func (a *application) release() {
 	}
 	m := &messages.Release{}
 	for _, s := range list {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, Discard: a.world.rng.IntN(6) == 0 || a.spoilt(s), After: s.last})
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id,
+			Discard: a.world.rng.IntN(6) == 0 || a.spoilt(s), After: s.last})
 	}
 	r := &request{kind: "release", record: m, by: a, detail: fmt.Sprint(m.Steps)}
 	r.then = func(err error) {
@@ -185,7 +197,9 @@ func (a *application) release() {
 
 // spoilt reports whether the working page is further than what is committed: it must not
 // become a checkpoint.
-func (a *application) spoilt(s *sequence) bool { return a.world.recurrent && s.written > s.computed }
+func (a *application) spoilt(s *sequence) bool {
+	return a.world.recurrent && s.written > s.computed
+}
 
 // released forgets the sequences.
 func (a *application) released(what fmt.Stringer, list []*sequence, results []messages.StepResult) {

@@ -73,7 +73,8 @@ func (n *naive) match(p prompt) (whole, longest int) {
 	ns, _ := p.input()
 	for tokens := len(key) - 1; tokens > 0; tokens-- { // one has to be computed
 		rest := tokens % n.cache.TokensPerBlock
-		if rest > 0 && (longest > 0 || !n.cache.EnablePartialReuse || !n.source(ns, key[:tokens])) || !n.covered(ns, key[:tokens]) {
+		if rest > 0 && (longest > 0 || !n.cache.EnablePartialReuse || !n.source(ns, key[:tokens])) ||
+			!n.covered(ns, key[:tokens]) {
 			continue
 		}
 		longest = max(longest, tokens)
@@ -119,7 +120,8 @@ func (n *naive) covered(ns messages.Namespace, key []symbol) bool {
 func (n *naive) has(ns messages.Namespace, key []symbol, p messages.PoolID) bool {
 	for i := range n.blocks {
 		b := &n.blocks[i]
-		if b.Namespace == ns && len(b.key) == len(key) && shared(b.key, key) == len(key) && b.Pages[p] != protocol.Nowhere {
+		if b.Namespace == ns && len(b.key) == len(key) && shared(b.key, key) == len(key) &&
+			b.Pages[p] != protocol.Nowhere {
 			return true
 		}
 	}
@@ -131,7 +133,8 @@ func (n *naive) has(ns messages.Namespace, key []symbol, p messages.PoolID) bool
 func (n *naive) source(ns messages.Namespace, key []symbol) bool {
 	for i := range n.blocks {
 		b := &n.blocks[i]
-		if b.Namespace != ns || b.Depth != len(key)/n.cache.TokensPerBlock || shared(b.key, key) < len(key) {
+		if b.Namespace != ns || b.Depth != len(key)/n.cache.TokensPerBlock ||
+			shared(b.key, key) < len(key) {
 			continue
 		}
 		all := true

@@ -65,7 +65,8 @@ func (w *world) lookup() {
 	w.ask("lookup", m, p.String(), func(r *request) {
 		w.expect(r, m.Err)
 		f := m.Found
-		if f.MatchedTokens != f.PrimaryTokens+f.SecondaryTokens || f.PrimaryTokens < 0 || f.SecondaryTokens < 0 || f.MatchedTokens > p.most() {
+		if f.MatchedTokens != f.PrimaryTokens+f.SecondaryTokens || f.PrimaryTokens < 0 ||
+			f.SecondaryTokens < 0 || f.MatchedTokens > p.most() {
 			w.failf("lookup of %s: %+v", p, f)
 		}
 	})
@@ -210,7 +211,8 @@ func (w *world) follow(b kvevents.EventBatch) {
 		return
 	}
 	err := w.mirror.Follow(b)
-	if errors.Is(err, events.ErrStale) && (w.injected > 0 || b.Lost > 0 && w.cache.EventBufferMaxSize < 1<<18) {
+	if errors.Is(err, events.ErrStale) && (w.injected > 0 ||
+		b.Lost > 0 && w.cache.EventBufferMaxSize < 1<<18) {
 		w.counts.add("events lost", int(b.Lost))
 		return
 	}
@@ -239,7 +241,8 @@ func (w *world) checkStats(s *inspect.Stats) {
 			if tier == int(messages.Primary) {
 				total = w.totals[p].Total
 			}
-			if n.Used+n.Cached+n.Free != n.Total || n.Total != total || n.Used < 0 || n.Cached < 0 || n.Free < 0 {
+			if n.Used+n.Cached+n.Free != n.Total || n.Total != total || n.Used < 0 || n.Cached < 0 ||
+				n.Free < 0 {
 				w.failf("pool %s, %v: %+v of %d pages", s.Pools[p].Name, messages.Tier(tier), n, total)
 			}
 		}

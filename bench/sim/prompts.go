@@ -99,7 +99,8 @@ func (w *world) again(p prompt) prompt {
 		n = 1 + w.rng.IntN(n)
 	}
 	q := prompt{messages.Prefix{
-		Namespace: p.Namespace, Tokens: slices.Clone(p.Tokens[:n]), Encoder: p.Encoder, EncoderItems: p.EncoderItems,
+		Namespace: p.Namespace, Tokens: slices.Clone(p.Tokens[:n]), Encoder: p.Encoder,
+		EncoderItems: p.EncoderItems,
 	}}
 	for range w.rng.IntN(4) {
 		q.Tokens = append(q.Tokens, messages.Token(w.rng.IntN(3)))
@@ -149,7 +150,8 @@ func (w *world) drawRetention(promptTokens int) *messages.Retention {
 	ret := &messages.Retention{}
 	for at := 0; at < promptTokens && r.IntN(3) > 0; {
 		end := at + 1 + r.IntN(promptTokens-at)
-		ret.Ranges = append(ret.Ranges, messages.RetentionRange{Start: at, End: end, Priority: priority(), Duration: duration()})
+		ret.Ranges = append(ret.Ranges, messages.RetentionRange{Start: at, End: end, Priority: priority(),
+			Duration: duration()})
 		at = end + r.IntN(4)
 	}
 	if n := len(ret.Ranges); n > 0 && r.IntN(3) == 0 {

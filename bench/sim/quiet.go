@@ -105,7 +105,8 @@ func (w *world) inspect() {
 	}
 	for _, a := range w.hosts {
 		if found := a.writer.Problems(); len(found) > 0 {
-			w.failf("host %d: kernels read wrong bytes: %s", a.number, strings.Join(found[:min(3, len(found))], "\n\t"))
+			w.failf("host %d: kernels read wrong bytes: %s", a.number,
+				strings.Join(found[:min(3, len(found))], "\n\t"))
 		}
 	}
 }
@@ -171,7 +172,8 @@ func (w *world) verify() error {
 				own := make(messages.Tables, len(w.pools))
 				own[w.decoder()] = s.tables[w.decoder()]
 				claims.Sequences = append(claims.Sequences, host.Held{
-					Name: s.id.String() + "'s input", Computed: s.encoded, Beams: [][]host.Chain{s.input}, Tables: own,
+					Name: s.id.String() + "'s input", Computed: s.encoded, Beams: [][]host.Chain{s.input},
+					Tables: own,
 				})
 			}
 		}
@@ -188,7 +190,8 @@ func (w *world) verify() error {
 func verifyRank(w *world, rank int, claims host.Claims) error {
 	handles := w.engine.DevicePools()
 	layouts := host.OfRank(w.layouts, rank)
-	v := host.Verifier{Layouts: layouts, Read: func(p messages.PoolID, t messages.Tier, page messages.PageID) []byte {
+	v := host.Verifier{Layouts: layouts, Read: func(p messages.PoolID, t messages.Tier,
+		page messages.PageID) []byte {
 		if t == messages.Secondary {
 			return gpu.HostShare(w.sim, rank, handles[p], page)
 		}
@@ -200,7 +203,8 @@ func verifyRank(w *world, rank int, claims host.Claims) error {
 		w.counts.add("pages verified, other ranks", checked)
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("rank %d: %d pages hold wrong bytes, the first: %s", rank, len(problems), strings.Join(problems[:min(3, len(problems))], "\n\t"))
+		return fmt.Errorf("rank %d: %d pages hold wrong bytes, the first: %s", rank, len(problems),
+			strings.Join(problems[:min(3, len(problems))], "\n\t"))
 	}
 	return nil
 }
@@ -341,7 +345,8 @@ func (w *world) giveBack() {
 	for _, a := range w.hosts {
 		m := &messages.Release{}
 		for _, s := range a.sequences {
-			m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, After: s.last, Discard: a.spoilt(s)})
+			m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, After: s.last,
+				Discard: a.spoilt(s)})
 		}
 		if w.stop(w.serve(m)) {
 			return
@@ -364,7 +369,8 @@ func (w *world) giveBack() {
 	}
 	for _, p := range stats.Stats.Pools {
 		if p.Primary.Free != p.Primary.Total || p.Secondary.Free != p.Secondary.Total {
-			w.failf("pool %s, everything given back: %+v primary, %+v secondary", p.Name, p.Primary, p.Secondary)
+			w.failf("pool %s, everything given back: %+v primary, %+v secondary", p.Name, p.Primary,
+				p.Secondary)
 		}
 	}
 	w.inspect()

@@ -45,7 +45,8 @@ func encodes(seed uint64) bool { return seed%7 == 4 }
 // and none of those that tests play for what they have found without such layers.
 func recurrent(seed uint64) bool {
 	n := seed % 117
-	return !encodes(seed) && (n >= 78 && n < 105 || n >= 48 && n < 57 || n >= 32 && n < 40 || n >= 69 && n < 73)
+	return !encodes(seed) && (n >= 78 && n < 105 || n >= 48 && n < 57 || n >= 32 && n < 40 ||
+		n >= 69 && n < 73)
 }
 
 // statesAlone reports whether a seed is of a model that has recurrent layers and no others: those
@@ -67,8 +68,8 @@ func stored(seed uint64) bool {
 	return (seed >= 4_000_000_000 || seed%1000 >= 600 && seed%1000 < 700) && !encodes(seed)
 }
 
-// forecasts reports whether a seed has the eviction policy forecast: every fifth thousand has, and none of those that tests play
-// for what they have found.
+// forecasts reports whether a seed has the eviction policy forecast: every fifth thousand has, and
+// none of those that tests play for what they have found.
 func forecasts(seed uint64) bool { return seed/1000%5 == 2 }
 
 // drawSetup picks a configuration that stays small and crowded.
@@ -77,7 +78,8 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 	maxLen := tpb * (10 + r.IntN(12))
 	s := setup{
 		hosts: 2 + r.IntN(12), perHost: 1 + r.IntN(4), longest: max(4, maxLen*2/3),
-		inFlight: 1 << 12, deviceSeed: int64(r.IntN(4)) * r.Int64N(1<<40), calm: r.IntN(6) == 0, maxRestarts: unlimited,
+		inFlight: 1 << 12, deviceSeed: int64(r.IntN(4)) * r.Int64N(1<<40), calm: r.IntN(6) == 0,
+		maxRestarts: unlimited,
 	}
 	if r.IntN(4) == 0 {
 		s.inFlight = 2 + r.IntN(8)
@@ -86,7 +88,8 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 		s.maxRestarts = 2 + r.IntN(4)
 	}
 	s.model = windows.Model{
-		Layers: 1 + r.IntN(4), KVHeads: []int{1 + r.IntN(2)}, HeadDim: 2 + r.IntN(4), DType: "float16", MaxSeqLen: maxLen,
+		Layers: 1 + r.IntN(4), KVHeads: []int{1 + r.IntN(2)}, HeadDim: 2 + r.IntN(4), DType: "float16",
+		MaxSeqLen: maxLen,
 	}
 	if r.IntN(4) == 0 {
 		s.model.KVHeads = nil
@@ -102,7 +105,8 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 	s.pools = pools
 	room, host := 12+r.IntN(40), r.IntN(30)*r.IntN(2)+r.IntN(8)
 	for range pools {
-		s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+		s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room),
+			Secondary: host/2 + r.IntN(host+1)})
 	}
 	if encodes {
 		addEncoder(&s, r, room, host)
@@ -126,14 +130,16 @@ func addStates(s *setup, r *rand.Rand) {
 		panic(fmt.Sprintf("sim: %v", err))
 	}
 	s.pools = pools
-	s.pages = append(s.pages, windows.PageCounts{Primary: 2 + r.IntN(3*s.hosts), Secondary: r.IntN(2) * r.IntN(12)})
+	s.pages = append(s.pages, windows.PageCounts{Primary: 2 + r.IntN(3*s.hosts),
+		Secondary: r.IntN(2) * r.IntN(12)})
 }
 
 // dropAttention leaves the recurrent layer alone in the model.
 func dropAttention(s *setup) {
 	state := s.model.States[0]
 	state.Layers = []int{0}
-	s.model = windows.Model{Layers: 1, KVHeads: []int{0}, States: []windows.State{state}, MaxSeqLen: s.model.MaxSeqLen}
+	s.model = windows.Model{Layers: 1, KVHeads: []int{0}, States: []windows.State{state},
+		MaxSeqLen: s.model.MaxSeqLen}
 	last := len(s.pools) - 1
 	s.pools, s.pages = slices.Clone(s.pools[last:]), s.pages[last:]
 	s.pools[0].Layers = state.Layers
@@ -148,7 +154,8 @@ func addEncoder(s *setup, r *rand.Rand, room, host int) {
 	s.cache.CrossKVCacheFraction = 0.5
 	own, _ := windows.CrossPool(s.model, s.cache)
 	s.pools = append(s.pools, own)
-	s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+	s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room),
+		Secondary: host/2 + r.IntN(host+1)})
 }
 
 // decoder is the number of the decoder's pools.
@@ -189,10 +196,14 @@ func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
 
 // String tells the setup in one line.
 func (s *setup) String() string {
-	text := fmt.Sprintf("tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, quotas %v and %.2f, events %d, in flight %d, calm %v;",
-		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen, s.hosts, s.perHost,
-		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse, s.cache.OnboardBlocks, s.cache.OffloadAhead,
-		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
+	text := fmt.Sprintf(
+		"tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, quotas %v and %.2f, events %d, in flight %d, calm %v;",
+		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen,
+		s.hosts, s.perHost,
+		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse,
+		s.cache.OnboardBlocks, s.cache.OffloadAhead,
+		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota,
+		s.cache.EventBufferMaxSize, s.inFlight, s.calm)
 	if s.recurrent {
 		text += fmt.Sprintf(" recurrent, checkpoints at %d;", s.cache.StateCheckpointInterval)
 	}
@@ -223,7 +234,9 @@ func simulate(c sim.Config, ranks int, hazard func(string)) (simgroup.Simulated,
 	}
 	return simgroup.New(simgroup.Config{
 		Config: c, Ranks: ranks, Profiles: profiles,
-		Wrap: func(_ int, d *sim.Device) gpu.Device { return check.Wrap(d, check.Options{OnProblem: hazard}) },
+		Wrap: func(_ int, d *sim.Device) gpu.Device {
+			return check.Wrap(d, check.Options{OnProblem: hazard})
+		},
 	})
 }
 

@@ -13,7 +13,8 @@ func play(t *testing.T, p plan) *world {
 	t.Helper()
 	w, err := run(p)
 	if err != nil && w != nil {
-		t.Fatalf("go run ./bench/sim -seed %d -steps %d\n%s", p.seed, p.steps, explain(shrink(p, w.step, 200, err), 60))
+		t.Fatalf("go run ./bench/sim -seed %d -steps %d\n%s", p.seed, p.steps,
+			explain(shrink(p, w.step, 200, err), 60))
 	}
 	require.NoError(t, err)
 	return w
@@ -32,9 +33,12 @@ func TestSim(t *testing.T) {
 		total.addAll(w.counts)
 	}
 	for _, what := range []string{
-		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified", "pages, evicted", "pages, offloaded",
-		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork", "requests, rewind", "sequences lost",
-		"panics, coordinator, in a change", "panics, tree, in a change", "panics, offloader, in a change", "panics, pool, in a change",
+		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified",
+		"pages, evicted", "pages, offloaded",
+		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork",
+		"requests, rewind", "sequences lost",
+		"panics, coordinator, in a change", "panics, tree, in a change", "panics, offloader, in a change",
+		"panics, pool, in a change",
 		"panics, events, in a change", "encoder tokens reused", "pages verified, other ranks",
 		"tokens reused behind a checkpoint",
 	} {
@@ -49,7 +53,8 @@ func TestSimOnceFailed(t *testing.T) {
 		// sent twice, a rebalance cut short, admissions that leaked when an actor
 		// failed, copies on write that came before the kernel whose rows
 		// they copy.
-		"of the first days": of(2000, 3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460, 722),
+		"of the first days": of(2000, 3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460,
+			722),
 		// No one was told where its victims went.
 		"an offloader fails while a failed copy on write is taken back": of(8000, 30094),
 		// Its clean copy in host memory must not outlive it.
@@ -104,8 +109,10 @@ func TestSimHoldsWhatHostsKnow(t *testing.T) {
 // what one side was to take back and failed over, too.
 func TestSimOfEncoders(t *testing.T) {
 	for _, p := range []plan{
-		{seed: 18, steps: 2000}, {seed: 186, steps: 3000}, {seed: 228, steps: 8000}, {seed: 291, steps: 7000}, {seed: 347, steps: 4000},
-		{seed: 2_310_179, steps: 2000}, {seed: 7_000_655, steps: 16_000}, {seed: 577_333_824, steps: 2000},
+		{seed: 18, steps: 2000}, {seed: 186, steps: 3000}, {seed: 228, steps: 8000},
+		{seed: 291, steps: 7000}, {seed: 347, steps: 4000},
+		{seed: 2_310_179, steps: 2000}, {seed: 7_000_655, steps: 16_000},
+		{seed: 577_333_824, steps: 2000},
 	} {
 		require.True(t, encodes(p.seed))
 		play(t, p)
@@ -115,13 +122,15 @@ func TestSimOfEncoders(t *testing.T) {
 // TestSimOfStates plays models with recurrent layers, among them forks of which one copy
 // failed while another still read the working page.
 func TestSimOfStates(t *testing.T) {
-	plans := append(of(2000, 9087, 9088, 9089, 9091, 9092, 9093, 9094, 9095, 9096, 9098, 9099, 9100), of(3000, 9347, 9812)...)
+	plans := append(of(2000, 9087, 9088, 9089, 9091, 9092, 9093, 9094, 9095, 9096, 9098, 9099, 9100),
+		of(3000, 9347, 9812)...)
 	total := tally{}
 	for _, p := range plans {
 		require.True(t, recurrent(p.seed))
 		total.addAll(play(t, p).counts)
 	}
-	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries", "rebalanced"} {
+	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries",
+		"rebalanced"} {
 		assert.Positive(t, total[what], what)
 	}
 }
@@ -129,11 +138,13 @@ func TestSimOfStates(t *testing.T) {
 // TestSimOfStatesAlone plays models without attention.
 func TestSimOfStatesAlone(t *testing.T) {
 	total := tally{}
-	for _, p := range append(of(2000, 3003, 3013, 3024, 3079, 3097, 3125, 3076), of(3000, 3600, 3614, 3680, 17_001, 17_044, 17_622)...) {
+	for _, p := range append(of(2000, 3003, 3013, 3024, 3079, 3097, 3125, 3076),
+		of(3000, 3600, 3614, 3680, 17_001, 17_044, 17_622)...) {
 		require.True(t, statesAlone(p.seed), "%d", p.seed)
 		total.addAll(play(t, p).counts)
 	}
-	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries", "pages verified"} {
+	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries",
+		"pages verified"} {
 		assert.Positive(t, total[what], what)
 	}
 }
@@ -142,7 +153,8 @@ func TestSimOfStatesAlone(t *testing.T) {
 // found a store's actor that panicked over blocks behind those that it had forgotten.
 func TestSimOfStores(t *testing.T) {
 	total := tally{}
-	plans := append(of(2000, 9600, 9602, 9603, 9604, 9605, 9606, 9607, 9609), of(3000, 4_000_000_046)...)
+	plans := append(of(2000, 9600, 9602, 9603, 9604, 9605, 9606, 9607, 9609),
+		of(3000, 4_000_000_046)...)
 	for seed := range uint64(16) { // few of them fetch what a store has
 		if seed += 4_000_000_080; stored(seed) {
 			plans = append(plans, plan{seed: seed, steps: 3000})
@@ -153,13 +165,15 @@ func TestSimOfStores(t *testing.T) {
 		total.addAll(play(t, p).counts)
 	}
 	for _, what := range []string{
-		"blocks fetched", "store calls that fail", "store calls that hang", "bodies that are wrong", "objects under a wrong key", "recoveries",
+		"blocks fetched", "store calls that fail", "store calls that hang", "bodies that are wrong",
+		"objects under a wrong key", "recoveries",
 	} {
 		assert.Positive(t, total[what], what)
 	}
 }
 
-// TestSimOfForecast plays engines whose policy predicts the next use, with host memory that evicts by it too.
+// TestSimOfForecast plays engines whose policy predicts the next use, with host memory that evicts
+// by it too.
 func TestSimOfForecast(t *testing.T) {
 	total := tally{}
 	// Those from 2600 on have a store.
@@ -198,6 +212,8 @@ func TestSimFindsCarelessHosts(t *testing.T) {
 
 func TestShrinkKeepsTheKind(t *testing.T) {
 	assert.Empty(t, kind(nil))
-	assert.Equal(t, kind(errors.New("step 12: page 7 is lost")), kind(errors.New("step 3: page 41 is lost")))
-	assert.NotEqual(t, kind(errors.New("step 12: page 7 is lost")), kind(errors.New("step 12: wrong bytes")))
+	assert.Equal(t, kind(errors.New("step 12: page 7 is lost")),
+		kind(errors.New("step 3: page 41 is lost")))
+	assert.NotEqual(t, kind(errors.New("step 12: page 7 is lost")),
+		kind(errors.New("step 12: wrong bytes")))
 }

@@ -182,7 +182,8 @@ func addStore(w *world) []actors.Option {
 	if w.rng.IntN(4) == 0 {
 		c.FetchBytes = 1 + w.rng.Int64N(4096)
 	}
-	options := []actors.Option{actors.WithStore(c), enginetest.WithFetchHooks(w.store.serveFetch, w.store.awaitFetch)}
+	options := []actors.Option{actors.WithStore(c), enginetest.WithFetchHooks(w.store.serveFetch,
+		w.store.awaitFetch)}
 	if w.rng.IntN(2) == 0 {
 		options = append(options, enginetest.WithFetchBatches(1+w.rng.Int64N(2048)))
 	}

@@ -95,15 +95,18 @@ func newWorld(p plan) (*world, error) {
 		w.totals = append(w.totals, inspect.TierPages{Total: w.pages[i].Primary})
 	}
 	var err error
-	if w.sim, err = simulate(sim.Config{MemoryBytes: memory, Seed: w.deviceSeed}, w.ranks, w.hazard); err != nil {
+	if w.sim, err = simulate(sim.Config{MemoryBytes: memory, Seed: w.deviceSeed}, w.ranks,
+		w.hazard); err != nil {
 		return nil, err
 	}
 	if w.look, err = inspectors(w.sim); err != nil {
 		return nil, err
 	}
 	w.device = &faultyDevice{Device: check.Wrap(w.sim, check.Options{OnProblem: w.hazard})}
-	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device}, append(options,
-		enginetest.WithScheduler(w.sched), enginetest.WithFailpoints(&w.points), enginetest.WithFirstGeneration(0),
+	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache,
+		Pages: w.pages, Device: w.device}, append(options,
+		enginetest.WithScheduler(w.sched), enginetest.WithFailpoints(&w.points),
+		enginetest.WithFirstGeneration(0),
 		actors.WithClock(w.clock.read), actors.WithMaxInFlight(w.inFlight),
 		actors.WithRestartLimit(w.maxRestarts, 1000*time.Hour))...)
 	if err != nil {
@@ -287,7 +290,8 @@ func (w *world) panicked(reason, stack string) {
 // written but not committed; where nothing has written them it copies nothing
 // of worth, which does no harm.
 func (w *world) hazard(problem string) {
-	if !strings.Contains(problem, `copy "copy"`) || !strings.HasSuffix(problem, "reads what nothing has written") {
+	if !strings.Contains(problem, `copy "copy"`) || !strings.HasSuffix(problem,
+		"reads what nothing has written") {
 		w.hazards = append(w.hazards, problem)
 	}
 }

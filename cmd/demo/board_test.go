@@ -115,12 +115,14 @@ func (p *server) load(of *panel, over time.Duration) (list []series) {
 				}
 			}
 		}
-		p.get(fmt.Sprintf("query_range?start=%f&end=%f&step=%f&query=", float64(end.Add(-over).UnixMilli())/1000,
+		p.get(fmt.Sprintf("query_range?start=%f&end=%f&step=%f&query=",
+			float64(end.Add(-over).UnixMilli())/1000,
 			float64(end.UnixMilli())/1000, over.Seconds()/200), q.Expr, &answer)
 		for _, r := range answer.Data.Result {
-			s := series{label: regexp.MustCompile(`{{([a-z_]+)}}`).ReplaceAllStringFunc(q.LegendFormat, func(name string) string {
-				return r.Metric[strings.Trim(name, "{}")]
-			})}
+			s := series{label: regexp.MustCompile(`{{([a-z_]+)}}`).ReplaceAllStringFunc(q.LegendFormat,
+				func(name string) string {
+					return r.Metric[strings.Trim(name, "{}")]
+				})}
 			for _, v := range r.Values {
 				if y := number(p.t, v[1]); !math.IsNaN(y) && !math.IsInf(y, 0) {
 					s.x, s.y = append(s.x, v[0].(float64)-float64(end.Add(-over).UnixMilli())/1000), append(s.y, y)
@@ -144,7 +146,8 @@ func (of *panel) chart(list []series) *charts.Chart {
 	}
 	below := map[float64]float64{}
 	for i, s := range list {
-		l := charts.Line{Label: s.label, Color: charts.Series[i%len(charts.Series)], X: s.x, Y: slices.Clone(s.y)}
+		l := charts.Line{Label: s.label, Color: charts.Series[i%len(charts.Series)], X: s.x,
+			Y: slices.Clone(s.y)}
 		if d.Custom.Stacking.Mode == "normal" {
 			l.Style = charts.Area
 			for k, x := range s.x {
@@ -216,8 +219,10 @@ func (p *server) writeBoard(panels []panel, over time.Duration, folder string) {
 	for _, of := range panels {
 		bottom = max(bottom, of.GridPos.Y+of.GridPos.H)
 	}
-	c := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir="+p.t.TempDir(),
-		fmt.Sprintf("--window-size=1200,%d", bottom*43+8), "--screenshot="+filepath.Join(folder, "kvactor.png"), file)
+	c := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+		"--user-data-dir="+p.t.TempDir(),
+		fmt.Sprintf("--window-size=1200,%d", bottom*43+8), "--screenshot="+
+			filepath.Join(folder, "kvactor.png"), file)
 	out, err := c.CombinedOutput()
 	require.NoError(p.t, err, string(out))
 }

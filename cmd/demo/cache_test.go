@@ -47,7 +47,8 @@ func TestChatReadsAnOptionsFile(t *testing.T) {
 	assert.Contains(t, out, "Anna")
 	assert.Contains(t, errs, "[0 of 45 prompt tokens cached", "no whole block, no partial reuse")
 	const request = `{"tokens":[5,7,11,13],"new":8}` + "\n"
-	status, out, errs = command(t, request, "model", "run", fixtureFolder, "--set", "tokens_per_block=4")
+	status, out, errs = command(t, request, "model", "run", fixtureFolder, "--set",
+		"tokens_per_block=4")
 	assert.Zero(t, status, errs)
 	assert.Contains(t, out, `"greedy"`)
 }

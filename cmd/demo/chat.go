@@ -64,14 +64,17 @@ is told: My name is Anna. What is my name?`,
 				return statusError{err, statusUsage}
 			}
 			defer func() { err = errors.Join(err, talk.runner.Close(), talk.closeStore()) }()
-			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters; /help tells what can be typed]\n", talk.name, talk.model.Parameters)
+			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters; /help tells what can be typed]\n", talk.name,
+				talk.model.Parameters)
 			return talk.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	c.Flags().StringVar(&f.model, "model", "", modelHelp)
 	c.Flags().IntVar(&f.tokens, "tokens", 256, "`tokens` of an answer, at most")
-	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
-	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device `pages`; 0: enough for two of the longest chats")
+	c.Flags().BoolVar(&f.compare, "compare", false,
+		"compute each prompt without the cache, too, to compare the times")
+	c.Flags().IntVar(&f.config.Pages, "pages", 0,
+		"device `pages`; 0: enough for two of the longest chats")
 	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "`pages` in host memory; 0: none")
 	f.cache.add(c.Flags())
 	f.store.add(c.Flags())
@@ -153,7 +156,8 @@ func (t *talk) say(ctx context.Context, said string, out, notes io.Writer) error
 		}
 		if len(t.chat) == 1 {
 			t.chat = nil
-			fmt.Fprintf(notes, "[this line has %d tokens, too many for the cache or the model: it is left out]\n", len(prompt))
+			fmt.Fprintf(notes,
+				"[this line has %d tokens, too many for the cache or the model: it is left out]\n", len(prompt))
 			return nil
 		}
 		t.chat = t.chat[2:]
@@ -162,7 +166,9 @@ func (t *talk) say(ctx context.Context, said string, out, notes io.Writer) error
 }
 
 // told keeps an answer and says what it took.
-func (t *talk) told(ctx context.Context, prompt []messages.Token, text, note string, notes io.Writer) error {
+func (t *talk) told(
+	ctx context.Context, prompt []messages.Token, text, note string, notes io.Writer,
+) error {
 	t.chat = append(t.chat, token.Message{Role: "assistant", Text: text})
 	if t.flags.compare {
 		alone, err := t.alone(ctx, prompt)
@@ -184,7 +190,9 @@ func asks(in io.Reader, notes io.Writer) bool {
 }
 
 // answer generates and prints an answer as it comes.
-func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Writer) (text, note string, err error) {
+func (t *talk) answer(
+	ctx context.Context, prompt []messages.Token, out io.Writer,
+) (text, note string, err error) {
 	begin := time.Now()
 	s, err := t.runner.Admit(ctx, runner.Request{Tokens: prompt})
 	if err != nil {

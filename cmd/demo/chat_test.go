@@ -27,17 +27,21 @@ func chatFolder(t *testing.T, fixture string) string {
 	for c := range rune(' ') {
 		vocabulary[string(256+c)] = int(c) // as byte-level vocabularies write them
 	}
-	text, err := json.Marshal(map[string]any{"model": map[string]any{"type": "BPE", "vocab": vocabulary}, "pre_tokenizer": map[string]any{"type": "ByteLevel"}})
+	text, err := json.Marshal(
+		map[string]any{"model": map[string]any{"type": "BPE", "vocab": vocabulary},
+			"pre_tokenizer": map[string]any{"type": "ByteLevel"}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "tokenizer.json"), text, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "tokenizer_config.json"), []byte(`{"chat_template":"[INST]"}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "tokenizer_config.json"),
+		[]byte(`{"chat_template":"[INST]"}`), 0o600))
 	return folder
 }
 
 // The second prompt finds what the first one and its answer left.
 func TestChat(t *testing.T) {
 	for _, fixture := range []string{fixtureFolder, recurrentFolder} {
-		status, out, errs := command(t, "Hello there, who are you?\n\nAnd now?\n", "chat", "--model", chatFolder(t, fixture), "--tokens", "6", "--compare")
+		status, out, errs := command(t, "Hello there, who are you?\n\nAnd now?\n", "chat", "--model",
+			chatFolder(t, fixture), "--tokens", "6", "--compare")
 		require.Zero(t, status, errs)
 		assert.NotEmpty(t, out)
 		assert.Contains(t, errs, "[0 of 40 prompt tokens cached; first token after ")
@@ -58,8 +62,9 @@ func TestChatWithTheBuiltinModel(t *testing.T) {
 
 func TestChatMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
-		"tokenizer.json":                        {"chat", "--model", fixtureFolder},
-		"encoder–decoder":                       {"chat", "--model", filepath.Join(filepath.Dir(fixtureFolder), "t5_cross")},
+		"tokenizer.json": {"chat", "--model", fixtureFolder},
+		"encoder–decoder": {"chat", "--model",
+			filepath.Join(filepath.Dir(fixtureFolder), "t5_cross")},
 		"no such file":                          {"chat", "--model", "none"},
 		"unknown command \"hello\"":             {"chat", "hello"},
 		"--tokens \"many\": it is not a number": {"chat", "--tokens", "many"},

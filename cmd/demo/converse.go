@@ -35,16 +35,19 @@ type conversationFlags struct {
 
 func (f *conversationFlags) flags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "`conversations` to play")
+	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations,
+		"`conversations` to play")
 	flags.IntVar(&f.chats, "chats", 150, "`chats` to play with the real model afterwards; 0: none")
 	flags.IntVar(&f.hosts, "hosts", 4, "`hosts` that share the engine, a goroutine each")
 	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
-	flags.IntVar(&f.ranks, "ranks", 0, "simulated `devices` that the model is divided between, under one engine (default: one)")
+	flags.IntVar(&f.ranks, "ranks", 0,
+		"simulated `devices` that the model is divided between, under one engine (default: one)")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "`seed` of the conversations")
 	f.store.add(flags)
-	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
+	flags.StringVar(&f.serve, "serve", "",
+		"serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 }
 
 // maxRanks bounds the devices of a group: a machine has as many.
@@ -110,7 +113,8 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	}
 	defer func() { failed = errors.Join(failed, p.closeStore()) }()
 	requests := workload.Requests(p.users)
-	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts,\non a %s with %s of pages\n",
+	fmt.Fprintf(c.ErrOrStderr(),
+		"%d conversations, %d requests, %d hosts,\non a %s with %s of pages\n",
 		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
 	err = p.run(c.Context(), report.NewProgress(c.ErrOrStderr(), "demo", requests))
 	if stopped := c.Context().Err(); stopped != nil && errors.Is(err, stopped) {
@@ -157,7 +161,8 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	plan := workload.Default()
 	plan.Conversations, plan.Seed = f.conversations, f.seed
 	p := &play{
-		rig: rig, preset: preset, closeStore: closeStore, users: workload.Share(plan, f.hosts), start: time.Now(),
+		rig: rig, preset: preset, closeStore: closeStore, users: workload.Share(plan, f.hosts),
+		start:    time.Now(),
 		occupied: make([][]float64, len(pools)), used: make([][]float64, len(pools)),
 	}
 	for i, users := range p.users {
@@ -184,12 +189,16 @@ const saveBytes = 2 << 30
 // attach makes the engine use the store, if there is one. What is fetched comes to host
 // pages first, so there must be some. fetch is how long admissions wait for it, list has
 // the options of the engine.
-func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetch time.Duration, list []actors.Option, done func() error, err error) {
+func (f *conversationFlags) attach(
+	ctx context.Context, o *engine.Options,
+) (fetch time.Duration, list []actors.Option, done func() error, err error) {
 	if f.store.URL == "" {
 		return 0, nil, func() error { return nil }, nil
 	}
 	if f.hostPages == 0 {
-		return 0, nil, nil, statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"), statusUsage}
+		return 0, nil, nil,
+			statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"),
+				statusUsage}
 	}
 	config, err := f.store.open(ctx, simulatedModel)
 	if err != nil {
@@ -312,7 +321,8 @@ func (p *play) finish(c *cobra.Command) error {
 		total.Add(s.Totals())
 		problems = append(problems, s.Compute().Problems...)
 	}
-	r := tables{command: c, play: p, stats: &stats, stored: stored, total: &total, device: device, checked: checked, problems: problems}
+	r := tables{command: c, play: p, stats: &stats, stored: stored, total: &total, device: device,
+		checked: checked, problems: problems}
 	if err := r.print(wall); err != nil {
 		return err
 	}

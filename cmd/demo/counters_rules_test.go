@@ -47,26 +47,34 @@ func (h *held) is(want float64, name string, labels ...string) {
 func (h *held) within(low, high float64, name string, labels ...string) {
 	h.done[strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_sum")] = true
 	got := h.m.sum(name, labels...)
-	assert.True(h.t, low <= got && got <= high, "%s %v is %g, not %g to %g", name, labels, got, low, high)
+	assert.True(h.t, low <= got && got <= high, "%s %v is %g, not %g to %g", name, labels, got, low,
+		high)
 }
 
 const many = 1e12 // no bound
 
 func (h *held) prompts(c *seen, s scheduler.Counters) {
 	prompt, cached, requests := float64(c.prompt), float64(c.cached), float64(c.requests)
-	for _, name := range []string{"kvactor_requests_total", "kvactor_request_prompt_tokens_count", "kvactor_request_reused_tokens_count",
-		"vllm:request_prompt_tokens_count", "vllm:request_prefill_kv_computed_tokens_count", "trtllm_prompt_cached_tokens_per_request_count"} {
+	for _, name := range []string{"kvactor_requests_total", "kvactor_request_prompt_tokens_count",
+		"kvactor_request_reused_tokens_count",
+		"vllm:request_prompt_tokens_count", "vllm:request_prefill_kv_computed_tokens_count",
+		"trtllm_prompt_cached_tokens_per_request_count"} {
 		h.is(requests, name)
 	}
-	for _, name := range []string{"kvactor_prompt_tokens_total", "kvactor_request_prompt_tokens_sum", "vllm:prefix_cache_queries_total",
-		"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source_total", "vllm:request_prompt_tokens_sum", "trtllm_prompt_tokens_total"} {
+	for _, name := range []string{"kvactor_prompt_tokens_total", "kvactor_request_prompt_tokens_sum",
+		"vllm:prefix_cache_queries_total",
+		"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source_total",
+		"vllm:request_prompt_tokens_sum", "trtllm_prompt_tokens_total"} {
 		h.is(prompt, name)
 	}
-	for _, name := range []string{"kvactor_reused_tokens_total", "kvactor_hit_tokens_total", "kvactor_request_reused_tokens_sum", "vllm:prompt_tokens_cached_total",
-		"vllm:prompt_tokens_cached_by_source_total", "trtllm_prompt_cached_tokens_total", "trtllm_prompt_cache_hit_tokens_total", "trtllm_prompt_cached_tokens_per_request_sum"} {
+	for _, name := range []string{"kvactor_reused_tokens_total", "kvactor_hit_tokens_total",
+		"kvactor_request_reused_tokens_sum", "vllm:prompt_tokens_cached_total",
+		"vllm:prompt_tokens_cached_by_source_total", "trtllm_prompt_cached_tokens_total",
+		"trtllm_prompt_cache_hit_tokens_total", "trtllm_prompt_cached_tokens_per_request_sum"} {
 		h.is(cached, name)
 	}
-	device, host := h.m.sum("kvactor_hit_tokens_total", "device"), h.m.sum("kvactor_hit_tokens_total", "host")
+	device, host := h.m.sum("kvactor_hit_tokens_total", "device"),
+		h.m.sum("kvactor_hit_tokens_total", "host")
 	h.is(device, "vllm:prefix_cache_hits_total")
 	h.is(prompt-device, "vllm:external_prefix_cache_queries_total")
 	h.is(host, "vllm:external_prefix_cache_hits_total")
@@ -91,7 +99,8 @@ func (h *held) prompts(c *seen, s scheduler.Counters) {
 
 func (h *held) generated(c *seen, s scheduler.Counters) {
 	least := float64(c.completion)
-	for _, name := range []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total", "trtllm_generation_tokens_total"} {
+	for _, name := range []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total",
+		"trtllm_generation_tokens_total"} {
 		h.within(least, least+float64(c.unread), name)
 		h.is(float64(s.GeneratedTokens), name)
 	}
@@ -102,7 +111,8 @@ func (h *held) generated(c *seen, s scheduler.Counters) {
 
 func (h *held) blocks(c *seen) {
 	for _, pool := range []string{"wfullh2", "w64h2"} {
-		full, part := h.m.sum("kvactor_pages_reused_total", pool), h.m.sum("kvactor_partial_reuses_total", pool)
+		full, part := h.m.sum("kvactor_pages_reused_total", pool),
+			h.m.sum("kvactor_partial_reuses_total", pool)
 		missed := h.m.sum("kvactor_blocks_missed_total", pool)
 		h.within(0, float64(c.cached)/16, "kvactor_pages_reused_total", pool)
 		h.within(0, float64(c.requests), "kvactor_partial_reuses_total", pool)
@@ -128,8 +138,10 @@ func (h *held) blocks(c *seen) {
 func (h *held) pages() {
 	for _, pool := range []string{"wfullh2", "w64h2"} {
 		bytes := h.m.sum("kvactor_pool_page_bytes", pool)
-		evicted, offloaded := h.m.sum("kvactor_pages_evicted_total", pool), h.m.sum("kvactor_pages_offloaded_total", pool)
-		saved, onboarded := h.m.sum("kvactor_offload_saved_bytes_total", pool), h.m.sum("kvactor_pages_onboarded_total", pool)
+		evicted, offloaded := h.m.sum("kvactor_pages_evicted_total", pool),
+			h.m.sum("kvactor_pages_offloaded_total", pool)
+		saved, onboarded := h.m.sum("kvactor_offload_saved_bytes_total", pool),
+			h.m.sum("kvactor_pages_onboarded_total", pool)
 		without := h.m.sum("kvactor_offloads_without_copy_total", pool)
 		h.within(1, many, "kvactor_pages_allocated_total", pool)
 		h.within(1, h.m.sum("kvactor_pages_allocated_total", pool), "kvactor_pages_evicted_total", pool)
@@ -180,16 +192,20 @@ func (h *held) calls(s scheduler.Counters) {
 	h.within(1, many, "kvactor_copy_latency_seconds_count")
 	for _, vllm := range []string{"load", "store"} {
 		stream := map[string]string{"load": "onboard", "store": "offload"}[vllm]
-		bytes, copies := h.m.sum("kvactor_link_bytes_total", stream), h.m.sum("kvactor_copy_duration_seconds_count", stream)
+		bytes, copies := h.m.sum("kvactor_link_bytes_total", stream),
+			h.m.sum("kvactor_copy_duration_seconds_count", stream)
 		h.is(h.m.sum("kvactor_link_busy_seconds_total", stream), "vllm:kv_offload_"+vllm+"_time_total")
 		h.is(bytes, "vllm:kv_offload_"+vllm+"_size_sum")
 		h.is(copies, "vllm:kv_offload_"+vllm+"_size_count")
 	}
-	h.is(h.m.sum("vllm:kv_offload_load_size_sum")+h.m.sum("vllm:kv_offload_store_size_sum"), "vllm:kv_offload_total_bytes_total")
-	h.is(h.m.sum("vllm:kv_offload_load_time_total")+h.m.sum("vllm:kv_offload_store_time_total"), "vllm:kv_offload_total_time_total")
+	h.is(h.m.sum("vllm:kv_offload_load_size_sum")+h.m.sum("vllm:kv_offload_store_size_sum"),
+		"vllm:kv_offload_total_bytes_total")
+	h.is(h.m.sum("vllm:kv_offload_load_time_total")+h.m.sum("vllm:kv_offload_store_time_total"),
+		"vllm:kv_offload_total_time_total")
 	h.is(h.m.sum("vllm:kv_offload_total_bytes_total"), "vllm:kv_offload_size_sum")
 	for own, vllm := range map[string]string{
-		"kvactor_page_lifetime_seconds": "vllm:kv_block_lifetime_seconds", "kvactor_page_reuse_gap_seconds": "vllm:kv_block_reuse_gap_seconds",
+		"kvactor_page_lifetime_seconds":             "vllm:kv_block_lifetime_seconds",
+		"kvactor_page_reuse_gap_seconds":            "vllm:kv_block_reuse_gap_seconds",
 		"kvactor_page_idle_before_eviction_seconds": "vllm:kv_block_idle_before_evict_seconds",
 	} {
 		h.within(0, h.m.sum("kvactor_pages_allocated_total"), own+"_count")
@@ -200,14 +216,19 @@ func (h *held) calls(s scheduler.Counters) {
 // gauges holds what there is when no request runs any more.
 func (h *held) gauges() {
 	for _, name := range []string{
-		"kvactor_sequences_running", "kvactor_sequences_lost", "kvactor_requests_waiting", "kvactor_admissions_waiting",
-		"kvactor_calls_blocked", "kvactor_calls_in_flight", "kvactor_store_breaker_open", "vllm:num_requests_running",
-		"vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
-		"trtllm_num_requests_running", "trtllm_num_requests_waiting", "trtllm_kv_cache_used_blocks", "trtllm_kv_cache_utilization",
+		"kvactor_sequences_running", "kvactor_sequences_lost", "kvactor_requests_waiting",
+		"kvactor_admissions_waiting",
+		"kvactor_calls_blocked", "kvactor_calls_in_flight", "kvactor_store_breaker_open",
+		"vllm:num_requests_running",
+		"vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason", "vllm:kv_cache_usage_perc",
+		"vllm:gpu_cache_usage_perc",
+		"trtllm_num_requests_running", "trtllm_num_requests_waiting", "trtllm_kv_cache_used_blocks",
+		"trtllm_kv_cache_utilization",
 	} {
 		h.is(0, name)
 	}
-	for _, name := range []string{"kvactor_up", "kvactor_weights_info", "vllm:cache_config_info", "trtllm_kv_cache_config_info"} {
+	for _, name := range []string{"kvactor_up", "kvactor_weights_info", "vllm:cache_config_info",
+		"trtllm_kv_cache_config_info"} {
 		h.is(1, name)
 	}
 	h.is(0, "kvactor_pages", "primary", "used")
@@ -244,7 +265,8 @@ func (h *held) memory() {
 }
 
 func (h *held) stores() {
-	saved, fetched := h.m.sum("kvactor_store_saved_objects_total"), h.m.sum("kvactor_store_fetched_objects_total")
+	saved, fetched := h.m.sum("kvactor_store_saved_objects_total"),
+		h.m.sum("kvactor_store_fetched_objects_total")
 	bytes := h.m.sum("kvactor_pool_page_bytes", "wfullh2") // as in the other pool
 	h.within(1, many, "kvactor_store_saved_objects_total")
 	h.within(bytes*saved, 1.1*bytes*saved, "kvactor_store_saved_bytes_total")

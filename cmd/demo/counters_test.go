@@ -72,14 +72,16 @@ func scrape(t *testing.T, url string) *scraped {
 func settled(t *testing.T, url string) (last *scraped) {
 	moved := func(s *scraped) (sum float64) {
 		if s.kinds["kvactor_store_saved_bytes_total"] != "" {
-			sum = s.sum("kvactor_store_saved_bytes_total") + s.sum("kvactor_store_call_duration_seconds_count")
+			sum = s.sum("kvactor_store_saved_bytes_total") + s.sum(
+				"kvactor_store_call_duration_seconds_count")
 		}
 		return sum + s.sum("kvactor_link_bytes_total")
 	}
 	require.Eventually(t, func() bool {
 		before := last
 		last = scrape(t, url)
-		return before != nil && moved(last) == moved(before) && last.sum("kvactor_pages", "primary", "used") == 0
+		return before != nil && moved(last) == moved(before) &&
+			last.sum("kvactor_pages", "primary", "used") == 0
 	}, time.Minute, 50*time.Millisecond)
 	return last
 }
@@ -168,9 +170,11 @@ func (c *seen) abort(t *testing.T, url string, prompt []int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const most = 300
-	text, err := json.Marshal(map[string]any{"model": "kvactor-tiny", "prompt": prompt, "max_tokens": most, "stream": true, "ignore_eos": true})
+	text, err := json.Marshal(map[string]any{"model": "kvactor-tiny", "prompt": prompt,
+		"max_tokens": most, "stream": true, "ignore_eos": true})
 	require.NoError(t, err)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/completions", strings.NewReader(string(text)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/completions",
+		strings.NewReader(string(text)))
 	require.NoError(t, err)
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
@@ -193,8 +197,10 @@ func (c *seen) abort(t *testing.T, url string, prompt []int) {
 func TestCountersAreWhatClientsSaw(t *testing.T) {
 	points := &enginetest.Failpoints{}
 	f := &serveFlags{model: "tiny", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute}
-	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 30, 24, 16, 64, 512
-	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
+	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 30,
+		24, 16, 64, 512
+	f.config.Options = []actors.Option{actors.WithRestartLimit(1000, 1),
+		enginetest.WithFailpoints(points)}
 	f.limits = scheduler.Config{Running: 8, Waiting: 256, StepTokens: 256, Draft: 3}
 	f.reset = true
 	f.watch.Aliases = []string{"vllm", "trtllm"}
@@ -212,9 +218,11 @@ func TestCountersAreWhatClientsSaw(t *testing.T) {
 		for s.scheduler.Counters().GeneratedTokens < most+40 {
 			time.Sleep(time.Millisecond)
 		}
-		assert.NoError(t, points.ArmWithin([]string{"tree", "coordinator", "pool:w64h2", "pool:wfullh2"}[i%4], i%2))
+		assert.NoError(t,
+			points.ArmWithin([]string{"tree", "coordinator", "pool:w64h2", "pool:wfullh2"}[i%4], i%2))
 	})
-	require.Eventually(t, func() bool { return s.scheduler.Counters().Running == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.scheduler.Counters().Running == 0 }, time.Minute,
+		time.Millisecond)
 	for _, query := range []string{"", "", "?reset_running_requests=true"} {
 		answer, err := http.Post(strings.TrimSuffix(url, "/v1")+"/reset_prefix_cache"+query, "", nil)
 		require.NoError(t, err)
@@ -248,8 +256,10 @@ func crowd(t *testing.T, url string, c *seen, fail func(int)) {
 				return
 			}
 			c.complete(t, url, map[string]any{
-				"model": "kvactor-tiny", "prompt": prompt, "max_tokens": 20 + 10*(i%5), "n": 1 + i%3, "temperature": 0.3, "seed": i,
-				"ignore_eos": i%2 == 0, "return_token_ids": true, "prompt_logprobs": map[bool]any{true: 1}[i%8 == 2],
+				"model": "kvactor-tiny", "prompt": prompt, "max_tokens": 20 + 10*(i%5), "n": 1 + i%3,
+				"temperature": 0.3, "seed": i,
+				"ignore_eos": i%2 == 0, "return_token_ids": true,
+				"prompt_logprobs": map[bool]any{true: 1}[i%8 == 2],
 			})
 		})
 	}
@@ -258,7 +268,8 @@ func crowd(t *testing.T, url string, c *seen, fail func(int)) {
 	}
 	clients.Wait()
 	for _, body := range []string{
-		`{"model":"kvactor-tiny","prompt":[999999]}`, `{"model":"kvactor-tiny","prompt":"a","temprature":1}`, `{"model":"other","prompt":"a"}`,
+		`{"model":"kvactor-tiny","prompt":[999999]}`,
+		`{"model":"kvactor-tiny","prompt":"a","temprature":1}`, `{"model":"other","prompt":"a"}`,
 	} {
 		answer, err := http.Post(url+"/completions", "", strings.NewReader(body))
 		require.NoError(t, err)

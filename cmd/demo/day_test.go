@@ -46,7 +46,8 @@ type regulars struct {
 // dayFlags are those of a server that has pages for a third of its clients.
 func dayFlags() []string {
 	return []string{
-		"--model", "tiny", "--listen", "127.0.0.1:0", "--pages", "40", "--host-pages", "24", "--max-len", "256",
+		"--model", "tiny", "--listen", "127.0.0.1:0", "--pages", "40", "--host-pages", "24", "--max-len",
+		"256",
 		"--running", "4", "--aliases", "vllm,trtllm", "--allow-reset",
 	}
 }
@@ -124,7 +125,8 @@ func (r *redis) start() {
 	}
 	_, port, err := net.SplitHostPort(r.address)
 	require.NoError(r.t, err)
-	r.process = exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.t.TempDir())
+	r.process = exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", r.t.TempDir())
 	require.NoError(r.t, r.process.Start())
 	require.Eventually(r.t, func() bool {
 		c, err := net.Dial("tcp", r.address)
@@ -157,11 +159,13 @@ type child struct {
 
 func startChild(t *testing.T, args ...string) *child {
 	c := &child{process: exec.CommandContext(t.Context(), os.Args[0]), errs: &notes{}}
-	c.process.Env = append(os.Environ(), asDemo+"="+strings.Join(append([]string{"serve"}, args...), "\n"))
+	c.process.Env = append(os.Environ(), asDemo+"="+strings.Join(append([]string{"serve"}, args...),
+		"\n"))
 	c.process.Stderr = c.errs
 	require.NoError(t, c.process.Start())
 	address := regexp.MustCompile(`http://\S+`)
-	require.Eventually(t, func() bool { return address.MatchString(c.errs.text()) }, time.Minute, time.Millisecond, "%s", c.errs)
+	require.Eventually(t, func() bool { return address.MatchString(c.errs.text()) }, time.Minute,
+		time.Millisecond, "%s", c.errs)
 	c.url = address.FindString(c.errs.text())
 	return c
 }
@@ -180,7 +184,9 @@ func (r *regulars) morning(t *testing.T) {
 	assert.Positive(t, m.sum("kvactor_store_dropped_total"))
 	before := m.sum("kvactor_store_saved_objects_total")
 	store.start()
-	require.Eventually(t, func() bool { return scrape(t, server.url).sum("kvactor_store_breaker_open") == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t,
+		func() bool { return scrape(t, server.url).sum("kvactor_store_breaker_open") == 0 }, time.Minute,
+		20*time.Millisecond)
 	reset(t, server.url) // what is in memory only is not saved again
 	r.visit(t, server.url, c, 24, 1)
 	m = settled(t, server.url)
@@ -251,7 +257,8 @@ func startDay(t *testing.T, d *disk) *started {
 	f := &serveFlags{
 		model: "tiny", listen: "127.0.0.1:0", timeout: time.Minute, grace: time.Minute, reset: true,
 	}
-	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 40, 24, 16, 64, 256
+	f.config.Pages, f.config.HostPages, f.config.TokensPerBlock, f.config.Chunk, f.config.MaxLen = 40,
+		24, 16, 64, 256
 	f.limits = scheduler.Config{Running: 4, Waiting: 256, StepTokens: 256}
 	f.watch.Aliases = []string{"vllm", "trtllm"}
 	if d != nil {
@@ -289,7 +296,9 @@ func (r *regulars) afternoon(t *testing.T) {
 	assert.Positive(t, m.sum("kvactor_store_dropped_total"))
 	assert.Zero(t, m.sum("kvactor_store_saved_objects_total"))
 	d.full.Store(false)
-	require.Eventually(t, func() bool { return scrape(t, s.url).sum("kvactor_store_breaker_open") == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t,
+		func() bool { return scrape(t, s.url).sum("kvactor_store_breaker_open") == 0 }, time.Minute,
+		20*time.Millisecond)
 	reset(t, s.url)
 	r.visit(t, s.url, c, 12, 3)
 	m = settled(t, s.url)
@@ -382,11 +391,15 @@ func matched(t *testing.T, e *kvactor.Engine, adapter string) int {
 // holdDay holds the counters of a process against what its clients saw.
 func holdDay(t *testing.T, m *scraped, c *seen) {
 	for name, want := range map[string]int{
-		"kvactor_requests_total": c.requests, "kvactor_prompt_tokens_total": c.prompt, "kvactor_reused_tokens_total": c.cached,
-		"kvactor_hit_tokens_total": c.cached, "kvactor_missed_tokens_total": c.prompt - c.cached, "kvactor_generated_tokens_total": c.completion,
-		"vllm:prompt_tokens_total": c.prompt, "vllm:prefix_cache_queries_total": c.prompt, "vllm:prompt_tokens_cached_total": c.cached,
-		"vllm:generation_tokens_total": c.completion, "trtllm_prompt_tokens_total": c.prompt, "trtllm_prompt_cached_tokens_total": c.cached,
-		"trtllm_generation_tokens_total": c.completion,
+		"kvactor_requests_total": c.requests, "kvactor_prompt_tokens_total": c.prompt,
+		"kvactor_reused_tokens_total": c.cached,
+		"kvactor_hit_tokens_total":    c.cached, "kvactor_missed_tokens_total": c.prompt - c.cached,
+		"kvactor_generated_tokens_total": c.completion,
+		"vllm:prompt_tokens_total":       c.prompt, "vllm:prefix_cache_queries_total": c.prompt,
+		"vllm:prompt_tokens_cached_total": c.cached,
+		"vllm:generation_tokens_total":    c.completion, "trtllm_prompt_tokens_total": c.prompt,
+		"trtllm_prompt_cached_tokens_total": c.cached,
+		"trtllm_generation_tokens_total":    c.completion,
 	} {
 		assert.InDelta(t, want, m.sum(name), 0, name)
 	}

@@ -79,39 +79,51 @@ func (t *fleetTables) title() string {
 	return fmt.Sprintf("%s %s through %d %s;\n"+
 		"blocks of %d tokens; each pool holds %s tokens on the device\n"+
 		"and %s in host memory; bytes and times are %s's on an H100",
-		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens), t.runs[0].Model)
+		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens,
+		report.Count(f.deviceTokens), report.Count(f.hostTokens), t.runs[0].Model)
 }
 
 // shared compares what the engines share.
 func (t *fleetTables) shared() *report.Table {
 	table := newFleetTable(t.title(), t.runs)
 	table.row("hit rate, prompt tokens", func(r, _ fleetRun) string { return rate(r.HitRate) })
-	table.row("prefill tokens computed", func(r, _ fleetRun) string { return report.Count(r.ComputedTokens) })
-	table.row("prefill tokens saved", func(r, _ fleetRun) string { return report.Count(r.ReusedTokens) })
+	table.row("prefill tokens computed",
+		func(r, _ fleetRun) string { return report.Count(r.ComputedTokens) })
+	table.row("prefill tokens saved",
+		func(r, _ fleetRun) string { return report.Count(r.ReusedTokens) })
 	table.row("prefill time computed", func(r, _ fleetRun) string { return seconds(r.PrefillSeconds) })
 	table.row("prefill time saved", func(r, _ fleetRun) string { return seconds(r.SavedSeconds) })
 	table.row("waits for the store", func(r, _ fleetRun) string { return seconds(r.FetchSeconds) })
-	table.row("read from the store", func(r, _ fleetRun) string { return report.Bytes(r.StoreReadBytes) })
-	table.row("written to the store", func(r, _ fleetRun) string { return report.Bytes(r.StoreWrittenBytes) })
-	table.row("first token after, mean", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
+	table.row("read from the store",
+		func(r, _ fleetRun) string { return report.Bytes(r.StoreReadBytes) })
+	table.row("written to the store",
+		func(r, _ fleetRun) string { return report.Bytes(r.StoreWrittenBytes) })
+	table.row("first token after, mean",
+		func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
 	return &table.Table
 }
 
 // failure says what a killed engine has cost: against the same requests before it, and
 // against those behind in the run without a failure.
 func (t *fleetTables) failure() *report.Table {
-	table := newFleetTable(fmt.Sprintf("one of the %d is killed after %s requests", t.flags.engines, report.Count(t.flags.requests/2)), t.killed)
+	table := newFleetTable(fmt.Sprintf("one of the %d is killed after %s requests", t.flags.engines,
+		report.Count(t.flags.requests/2)), t.killed)
 	table.without = t.runs
 	table.row(t.lost(), func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
 	table.row("requests sent again", func(r, _ fleetRun) string { return report.Count(r.Retried) })
 	table.row("hit rate of these", func(r, _ fleetRun) string { return rate(r.Again.HitRate) })
 	table.row("hit rate before it", func(r, _ fleetRun) string { return rate(r.Before.HitRate) })
 	table.row("hit rate after it", func(r, _ fleetRun) string { return rate(r.After.HitRate) })
-	table.row("hit rate after it, no failure", func(_, w fleetRun) string { return rate(w.After.HitRate) })
-	table.row("prefill tokens more", func(r, w fleetRun) string { return report.Count(r.ComputedTokens - w.ComputedTokens) })
-	table.row("prefill time more", func(r, w fleetRun) string { return seconds(r.PrefillSeconds - w.PrefillSeconds) })
-	table.row("first token after, mean", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
-	table.row("first token, no failure", func(_, w fleetRun) string { return fmt.Sprintf("%.2f s", w.FirstSeconds) })
+	table.row("hit rate after it, no failure",
+		func(_, w fleetRun) string { return rate(w.After.HitRate) })
+	table.row("prefill tokens more",
+		func(r, w fleetRun) string { return report.Count(r.ComputedTokens - w.ComputedTokens) })
+	table.row("prefill time more",
+		func(r, w fleetRun) string { return seconds(r.PrefillSeconds - w.PrefillSeconds) })
+	table.row("first token after, mean",
+		func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
+	table.row("first token, no failure",
+		func(_, w fleetRun) string { return fmt.Sprintf("%.2f s", w.FirstSeconds) })
 	return &table.Table
 }
 
@@ -131,7 +143,8 @@ type fleetTable struct {
 }
 
 func newFleetTable(title string, runs []fleetRun) *fleetTable {
-	t := &fleetTable{Table: report.Table{Title: title, Header: []string{"shared by the engines"}}, runs: runs, without: runs}
+	t := &fleetTable{Table: report.Table{Title: title, Header: []string{"shared by the engines"}},
+		runs: runs, without: runs}
 	for _, r := range runs {
 		t.Header = append(t.Header, r.variant.column)
 	}
@@ -168,8 +181,10 @@ func (t *fleetTables) verdict() error {
 		events, answered, givenUp = events+r.Events, answered+r.Answered, givenUp+r.GivenUp
 		problems = append(problems, r.Problems...)
 	}
-	_, err := fmt.Fprintf(out, "\n%s answers, %s requests too large for an engine; %s events followed\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
-		report.Count(answered), report.Count(givenUp), report.Count(events), report.Count(reused), report.Count(wrong), report.Count(checked))
+	_, err := fmt.Fprintf(out,
+		"\n%s answers, %s requests too large for an engine; %s events followed\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
+		report.Count(answered), report.Count(givenUp), report.Count(events), report.Count(reused),
+		report.Count(wrong), report.Count(checked))
 	if err != nil {
 		return err
 	}

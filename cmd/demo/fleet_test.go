@@ -63,9 +63,11 @@ func TestAFleetPrintsObjects(t *testing.T) {
 func TestAFleetPrintsTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat(lines, 1)), 0o600))
-	status, out, errs := command(t, "", "fleet", path, "--engines", "2", "--store", "file://"+t.TempDir())
+	status, out, errs := command(t, "", "fleet", path, "--engines", "2", "--store",
+		"file://"+t.TempDir())
 	require.Zero(t, status, errs)
-	assert.Contains(t, out, "3 requests of trace.jsonl through 2 engines;\nblocks of 16 tokens; each pool")
+	assert.Contains(t, out,
+		"3 requests of trace.jsonl through 2 engines;\nblocks of 16 tokens; each pool")
 	assert.Contains(t, out, "one of the 2 is killed after 1 requests")
 	for line := range strings.Lines(out) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(line), 80+1, "a terminal has 80 columns: %s", line)
@@ -76,7 +78,8 @@ func TestAFleetPrintsTables(t *testing.T) {
 
 // With processes the engines are this program.
 func TestAFleetOfProcesses(t *testing.T) {
-	status, out, errs := command(t, "", "fleet", "--processes", "--engines", "2", "--limit", "10", "--only", "both", "--json")
+	status, out, errs := command(t, "", "fleet", "--processes", "--engines", "2", "--limit", "10",
+		"--only", "both", "--json")
 	require.Zero(t, status, errs)
 	list := fleetLines(t, out)
 	require.Len(t, list, 2)

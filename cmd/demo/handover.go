@@ -57,7 +57,8 @@ The connection is not encrypted: keys, values and the prompt go over it as they 
 		},
 	}
 	c.Flags().StringVar(&f.model, "model", tiny, modelHelp)
-	c.Flags().StringVar(&f.prompt, "prompt", strings.Repeat("I like tea. ", 12)+handoverPrompt, "`text` that is said to the model")
+	c.Flags().StringVar(&f.prompt, "prompt", strings.Repeat("I like tea. ", 12)+handoverPrompt,
+		"`text` that is said to the model")
 	c.Flags().IntVar(&f.tokens, "tokens", 24, "`tokens` of the answer")
 	c.Flags().StringVar(&f.connect, "connect", "", "`address` of a decode server; empty: start one")
 	c.AddCommand(decodeCommand())
@@ -73,7 +74,8 @@ func decodeCommand() *cobra.Command {
 		RunE:  func(c *cobra.Command, _ []string) error { return decodeServer(c, &f) },
 	}
 	c.Flags().StringVar(&f.model, "model", tiny, modelHelp)
-	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on, without a host on this machine only; the first line of output is the address")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0",
+		"`address` to listen on, without a host on this machine only; the first line of output is the address")
 	return c
 }
 
@@ -134,7 +136,8 @@ const (
 // decodeOne receives one sequence and answers with its tokens.
 func decodeOne(ctx context.Context, r *runner.Runner, connection net.Conn) error {
 	var q decodeRequest
-	if err := errors.Join(connection.SetDeadline(time.Now().Add(requestTime)), readLine(connection, &q), connection.SetDeadline(time.Time{})); err != nil {
+	if err := errors.Join(connection.SetDeadline(time.Now().Add(requestTime)),
+		readLine(connection, &q), connection.SetDeadline(time.Time{})); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -231,7 +234,8 @@ func handOver(c *cobra.Command, f *handoverFlags) (err error) {
 	}
 	var said []byte
 	stops := l.form.Stops(l.words)
-	for _, t := range got[:slices.IndexFunc(append(slices.Clone(got), -1), func(t messages.Token) bool { return t < 0 || stops[t] })] {
+	for _, t := range got[:slices.IndexFunc(append(slices.Clone(got), -1),
+		func(t messages.Token) bool { return t < 0 || stops[t] })] {
 		said = l.words.Append(said, t)
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s\n%s\n", said, note)
@@ -243,7 +247,9 @@ func handOver(c *cobra.Command, f *handoverFlags) (err error) {
 }
 
 // send hands the sequence over and reads what was generated.
-func (f *handoverFlags) send(ctx context.Context, r *runner.Runner, s *runner.Sequence, address string) ([]messages.Token, string, error) {
+func (f *handoverFlags) send(
+	ctx context.Context, r *runner.Runner, s *runner.Sequence, address string,
+) ([]messages.Token, string, error) {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -264,8 +270,10 @@ func (f *handoverFlags) send(ctx context.Context, r *runner.Runner, s *runner.Se
 	if err := readLine(connection, &answer); err != nil {
 		return nil, "", fmt.Errorf("the decode server: %w", err)
 	}
-	note := fmt.Sprintf("%d tokens of the prompt: %d pages, %d bytes handed over in %s; first token decoded %s after the last byte.",
-		s.Prompt, sent.Pages, sent.Bytes, took.Round(10*time.Microsecond), (time.Duration(answer.FirstMicros) * time.Microsecond).Round(10*time.Microsecond))
+	note := fmt.Sprintf(
+		"%d tokens of the prompt: %d pages, %d bytes handed over in %s; first token decoded %s after the last byte.",
+		s.Prompt, sent.Pages, sent.Bytes, took.Round(10*time.Microsecond),
+		(time.Duration(answer.FirstMicros) * time.Microsecond).Round(10*time.Microsecond))
 	return answer.Tokens, note, nil
 }
 

@@ -46,14 +46,17 @@ func TestLongChat(t *testing.T) {
 			fmt.Fprintf(&said, "%s\n", strings.Repeat("hello ", 20000))
 		}
 	}
-	status, out, errs := command(t, said.String()+"My name is Anna.\n/help\nWhat is my name?\n/exit\nno more\n", "chat", "--model", "tiny", "--tokens", "12", "--pages", "40")
+	status, out, errs := command(t,
+		said.String()+"My name is Anna.\n/help\nWhat is my name?\n/exit\nno more\n", "chat", "--model",
+		"tiny", "--tokens", "12", "--pages", "40")
 	assert.Zero(t, status, errs)
 	assert.Equal(t, 42, strings.Count(out, "\n"))
 	assert.Contains(t, out, "Your name is Anna.")
 	assert.Contains(t, errs, "its oldest turn is forgotten")
 	assert.Contains(t, errs, "it is left out")
 	assert.Contains(t, errs, "/exit, Ctrl-D or Ctrl-C")
-	status, _, errs = command(t, "My name is Anna.\nHow are you?\n", "chat", "--model", "tiny", "--pages", "3")
+	status, _, errs = command(t, "My name is Anna.\nHow are you?\n", "chat", "--model", "tiny",
+		"--pages", "3")
 	assert.Zero(t, status, errs)
 	status, _, errs = command(t, strings.Repeat("a", longestLine+1), "chat", "--model", "tiny")
 	assert.Equal(t, 1, status)
@@ -79,12 +82,14 @@ func TestInterruptedCommandsShowWhatThereIs(t *testing.T) {
 	}{
 		{[]string{"--conversations", "400", "--pages", "400", "--chats", "0"}, "requests answered"},
 		{[]string{"replay", rounds(t, 20), "--pages", "40", "--serve", "127.0.0.1:0"}, "requests"},
-		{[]string{"replay", rounds(t, 20), "--pages", "40", "--atomic", "--serve", "127.0.0.1:0"}, "requests"},
+		{[]string{"replay", rounds(t, 20), "--pages", "40", "--atomic", "--serve", "127.0.0.1:0"},
+			"requests"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out bytes.Buffer
 		errs := &stopper{stop: cancel}
-		assert.Equal(t, statusInterrupted, run(ctx, c.args, strings.NewReader(""), &out, errs), errs.String())
+		assert.Equal(t, statusInterrupted, run(ctx, c.args, strings.NewReader(""), &out, errs),
+			errs.String())
 		assert.Contains(t, out.String(), c.want)
 		assert.NotContains(t, out.String(), "problems")
 		assert.Contains(t, errs.String(), "demo: interrupted\n")

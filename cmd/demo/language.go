@@ -37,7 +37,10 @@ func openLanguage(path string) (*language, error) {
 			path = tiny
 		}
 	}
-	l, load := &language{name: modelName(path)}, func() (*model.Model, *model.Source, error) { return model.Load(path) }
+	l, load := &language{name: modelName(path)}, func() (*model.Model, *model.Source,
+		error) {
+		return model.Load(path)
+	}
 	if path == tiny {
 		l.name, load = builtin.Name, builtin.Load
 	}
@@ -52,7 +55,8 @@ func openLanguage(path string) (*language, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if l.words.Len() > m.Vocab {
-		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", path, l.words.Len(), m.Vocab)
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", path, l.words.Len(),
+			m.Vocab)
 	}
 	l.model, l.files, l.path = m, source.Files, path
 	return l, nil

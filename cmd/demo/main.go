@@ -93,7 +93,8 @@ func rootCommand() *cobra.Command {
   demo script cmd/demo/testdata/readme.jsonl`
 	commandline.Prepare(root)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand(), handoverCommand())
+	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(),
+		modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand(), handoverCommand())
 	return root
 }
 
@@ -158,8 +159,10 @@ type profiling struct {
 
 // flags adds the flags to a command and those below it.
 func (p *profiling) flags(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&p.kind, "profile", "", "record a `profile`: cpu, mem, mutex or trace")
-	c.PersistentFlags().StringVar(&p.directory, "profile-dir", ".", "`directory` that the profile is written to")
+	c.PersistentFlags().StringVar(&p.kind, "profile", "",
+		"record a `profile`: cpu, mem, mutex or trace")
+	c.PersistentFlags().StringVar(&p.directory, "profile-dir", ".",
+		"`directory` that the profile is written to")
 }
 
 // around runs a command under the profile that was asked for.
@@ -171,12 +174,15 @@ func (p *profiling) around(c *cobra.Command, run func() error) error {
 		"cpu": profile.CPUProfile, "mem": profile.MemProfile,
 		"mutex": profile.MutexProfile, "trace": profile.TraceProfile,
 	}
-	names := map[string]string{"cpu": "cpu.pprof", "mem": "mem.pprof", "mutex": "mutex.pprof", "trace": "trace.out"}
+	names := map[string]string{"cpu": "cpu.pprof", "mem": "mem.pprof", "mutex": "mutex.pprof",
+		"trace": "trace.out"}
 	kind := kinds[p.kind]
 	if kind == nil {
-		return statusError{fmt.Errorf("--profile %s is none of cpu, mem, mutex, trace", p.kind), statusUsage}
+		return statusError{fmt.Errorf("--profile %s is none of cpu, mem, mutex, trace", p.kind),
+			statusUsage}
 	}
-	recording := profile.Start(kind, profile.ProfilePath(p.directory), profile.Quiet, profile.NoShutdownHook)
+	recording := profile.Start(kind, profile.ProfilePath(p.directory), profile.Quiet,
+		profile.NoShutdownHook)
 	defer func() {
 		recording.Stop()
 		fmt.Fprintf(c.ErrOrStderr(), "the profile is in %s/%s\n", p.directory, names[p.kind])

@@ -19,10 +19,12 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "fleet" && os.Args[2] == "engine" {
-		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) // a process of demo fleet
+		// a process of demo fleet
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 2 && os.Args[1] == "handover" && os.Args[2] == "decode" {
-		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) // a process of demo handover
+		// a process of demo handover
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	if args := os.Getenv(asDemo); args != "" {
 		os.Args = append(os.Args[:1], strings.Split(args, "\n")...)
@@ -30,7 +32,8 @@ func TestMain(m *testing.M) {
 	}
 	// The Valkey client keeps a goroutine asleep for a second after its last look-up of a
 	// cluster's slots, also when it is closed; it ends by itself.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*call).DelayDo.func1"))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*call).DelayDo.func1"))
 }
 
 // command runs a command line as a shell would.
@@ -55,12 +58,15 @@ func TestMistakesAreOneLine(t *testing.T) {
 		"missing trace":   {[]string{"replay", missing}, 1, "no such file"},
 		"no pages":        {[]string{"replay", missing, "--pages", "0"}, 2, "--pages 0"},
 		"some pages":      {[]string{"replay", missing, "--pages", "5,x"}, 2, "--pages"},
-		"no one waits":    {[]string{"replay", missing, "--atomic", "--prefetch", "9"}, 2, "--prefetch goes with --timed"},
-		"negative":        {[]string{"replay", missing, "--prefetch", "-1"}, 2, "--prefetch -1 is negative"},
-		"not on paper":    {[]string{"replay", missing, "--policy", "forecast,optimal"}, 2, "--policy optimal goes with --atomic"},
-		"no model":        {[]string{"replay", missing, "--model", "gpt"}, 2, "--model gpt"},
-		"no profile":      {[]string{"replay", missing, "--profile", "gpu"}, 2, "--profile gpu"},
-		"missing script":  {[]string{"script", missing}, 2, "no such file"},
+		"no one waits": {[]string{"replay", missing, "--atomic", "--prefetch", "9"}, 2,
+			"--prefetch goes with --timed"},
+		"negative": {[]string{"replay", missing, "--prefetch", "-1"}, 2,
+			"--prefetch -1 is negative"},
+		"not on paper": {[]string{"replay", missing, "--policy", "forecast,optimal"}, 2,
+			"--policy optimal goes with --atomic"},
+		"no model":       {[]string{"replay", missing, "--model", "gpt"}, 2, "--model gpt"},
+		"no profile":     {[]string{"replay", missing, "--profile", "gpu"}, 2, "--profile gpu"},
+		"missing script": {[]string{"script", missing}, 2, "no such file"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +99,8 @@ func TestReplayPrintsOneObject(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(lines), 0o600))
 	for _, mode := range []string{"--atomic", "--atomic=false"} {
-		status, out, errs := command(t, "", "replay", path, "--json", "--pages", "50", "--tokens-per-block", "16", mode)
+		status, out, errs := command(t, "", "replay", path, "--json", "--pages", "50",
+			"--tokens-per-block", "16", mode)
 		require.Zero(t, status, errs)
 		assert.Contains(t, errs, "replay: 3 requests")
 		assert.Equal(t, 1, strings.Count(out, "\n"))
@@ -108,7 +115,8 @@ func TestReplayPrintsOneObject(t *testing.T) {
 func TestReplayPrintsTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(lines), 0o600))
-	status, out, errs := command(t, "", "replay", path, "--pages", "50", "--host-pages", "10", "--model", "hybrid")
+	status, out, errs := command(t, "", "replay", path, "--pages", "50", "--host-pages", "10",
+		"--model", "hybrid")
 	require.Zero(t, status, errs)
 	assert.Contains(t, out, "blocks hit")
 	assert.Contains(t, out, "p99")
@@ -116,9 +124,12 @@ func TestReplayPrintsTables(t *testing.T) {
 }
 
 func TestConversationsAreServedAndChecked(t *testing.T) {
-	status, out, errs := command(t, "", "--conversations", "12", "--hosts", "3", "--pages", "400", "--host-pages", "300", "--chats", "4")
+	status, out, errs := command(t, "", "--conversations", "12", "--hosts", "3", "--pages", "400",
+		"--host-pages", "300", "--chats", "4")
 	require.Zero(t, status, errs+out)
-	for _, want := range []string{"requests answered", "prefill saved", "device to host", "w512h2", "wfullh2", "append", "0 of them wrong", "all invariants hold", "12 of 12 answers have the same tokens with and without reuse"} {
+	for _, want := range []string{"requests answered", "prefill saved", "device to host", "w512h2",
+		"wfullh2", "append", "0 of them wrong", "all invariants hold",
+		"12 of 12 answers have the same tokens with and without reuse"} {
 		assert.Contains(t, out, want)
 	}
 	assert.Contains(t, errs, "12 conversations")
@@ -126,9 +137,11 @@ func TestConversationsAreServedAndChecked(t *testing.T) {
 
 // Two KV heads on four devices: each is on two of them.
 func TestConversationsOverAGroup(t *testing.T) {
-	status, out, errs := command(t, "", "--conversations", "8", "--hosts", "2", "--pages", "400", "--host-pages", "300", "--chats", "0", "--ranks", "4")
+	status, out, errs := command(t, "", "--conversations", "8", "--hosts", "2", "--pages", "400",
+		"--host-pages", "300", "--chats", "0", "--ranks", "4")
 	require.Zero(t, status, errs+out)
-	for _, want := range []string{"the devices of the group", "wfullh1", "0 of them wrong", "all invariants hold"} {
+	for _, want := range []string{"the devices of the group", "wfullh1", "0 of them wrong",
+		"all invariants hold"} {
 		assert.Contains(t, out, want)
 	}
 	assert.Contains(t, errs, "on a 4 × simulated h100-pcie5")
@@ -142,7 +155,8 @@ func TestConversationsOverAGroup(t *testing.T) {
 
 func TestProfileIsWritten(t *testing.T) {
 	directory := t.TempDir()
-	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--chats", "0", "--profile", "mem", "--profile-dir", directory)
+	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--chats", "0",
+		"--profile", "mem", "--profile-dir", directory)
 	require.Zero(t, status, errs)
 	assert.FileExists(t, filepath.Join(directory, "mem.pprof"))
 }
@@ -159,10 +173,12 @@ func TestReplayComparesPolicies(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	var lines strings.Builder
 	for i := range 60 {
-		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":48,"output_length":4,"hash_ids":[%d,%d,%d]}`+"\n", 1000*i, 3*(i%9), 3*(i%9)+1, 3*(i%9)+2)
+		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":48,"output_length":4,"hash_ids":[%d,%d,%d]}`+
+			"\n", 1000*i, 3*(i%9), 3*(i%9)+1, 3*(i%9)+2)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o600))
-	args := []string{"replay", path, "--atomic", "--policy", "priority_lru,forecast,optimal", "--pages", "12,40"}
+	args := []string{"replay", path, "--atomic", "--policy", "priority_lru,forecast,optimal",
+		"--pages", "12,40"}
 	status, out, _ := command(t, "", append(args, "--json")...)
 	require.Zero(t, status)
 	rows := strings.Split(strings.TrimSpace(out), "\n")
@@ -203,7 +219,8 @@ func TestPlaceholders(t *testing.T) {
 				return
 			}
 			name, usage := pflag.UnquoteUsage(f)
-			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "float", "duration", f.DefValue}, name, "%s --%s", c.CommandPath(), f.Name)
+			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "float", "duration",
+				f.DefValue}, name, "%s --%s", c.CommandPath(), f.Name)
 			assert.NotEmpty(t, usage)
 		})
 	})
@@ -212,10 +229,11 @@ func TestPlaceholders(t *testing.T) {
 // TestFlagErrors: an error of a flag names the flag once, its value once, and no type of Go.
 func TestFlagErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`--hosts "x": it is not a number`:                                                        {"--hosts", "x"},
-		`--hosts "99999999999999999999": it is out of range`:                                     {"--hosts", "99999999999999999999"},
-		`--store-required "maybe": it is neither true nor false`:                                 {"--store-required=maybe"},
-		`--memory "lots": it is not a size such as 80GiB`:                                        {"plan", "GPT-OSS-20B", "--memory", "lots"},
+		`--hosts "x": it is not a number`:                        {"--hosts", "x"},
+		`--hosts "99999999999999999999": it is out of range`:     {"--hosts", "99999999999999999999"},
+		`--store-required "maybe": it is neither true nor false`: {"--store-required=maybe"},
+		`--memory "lots": it is not a size such as 80GiB`: {"plan",
+			"GPT-OSS-20B", "--memory", "lots"},
 		`--grace "soon": it is not a time such as 20s`:                                           {"serve", "--grace", "soon"},
 		"--running 0 is not at least 1":                                                          {"serve", "--running", "0"},
 		"--waiting 0 is not at least 1":                                                          {"serve", "--waiting", "0"},
@@ -228,14 +246,17 @@ func TestFlagErrors(t *testing.T) {
 		"--timeout 0s is not above 0":                                                            {"serve", "--timeout", "0"},
 		"--dtype int3 is none of float32 float16 bfloat16 int8 fp8":                              {"serve", "--dtype", "int3"},
 		`--store: URL of a store: "foo://x" begins with neither file: nor valkey: as its scheme`: {"serve", "--store", "foo://x"},
-		"--tokens 0 is not at least 1":                                                           {"chat", "--tokens", "0"},
-		"--tokens -1 is not at least 1":                                                          {"handover", "--tokens", "-1"},
-		"--pages -3 is negative":                                                                 {"chat", "--pages", "-3"},
-		"--tokens-per-block 0 is not at least 1 ":                                                {"replay", "none", "--tokens-per-block", "0"},
-		"--device-tokens 0 is not at least 1":                                                    {"fleet", "--device-tokens", "0"},
-		"--save never is none of commit, reuse":                                                  {"fleet", "--save", "never"},
-		"--ranks 0 is not at least 1":                                                            {"--ranks", "0"},
-		"--serve: address nowhere: missing port in address":                                      {"--serve", "nowhere"},
+		"--tokens 0 is not at least 1": {"chat",
+			"--tokens", "0"},
+		"--tokens -1 is not at least 1": {"handover", "--tokens", "-1"},
+		"--pages -3 is negative": {"chat",
+			"--pages", "-3"},
+		"--tokens-per-block 0 is not at least 1 ": {"replay", "none", "--tokens-per-block",
+			"0"},
+		"--device-tokens 0 is not at least 1":               {"fleet", "--device-tokens", "0"},
+		"--save never is none of commit, reuse":             {"fleet", "--save", "never"},
+		"--ranks 0 is not at least 1":                       {"--ranks", "0"},
+		"--serve: address nowhere: missing port in address": {"--serve", "nowhere"},
 	} {
 		status, out, errs := command(t, "", args...)
 		assert.Equal(t, statusUsage, status, want)

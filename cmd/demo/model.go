@@ -25,7 +25,8 @@ func modelCommand() *cobra.Command {
 }
 
 // cacheTypes are the element types that --dtype takes.
-var cacheTypes = []windows.DType{windows.Float32, windows.Float16, windows.BFloat16, windows.Int8, windows.FP8}
+var cacheTypes = []windows.DType{windows.Float32, windows.Float16, windows.BFloat16, windows.Int8,
+	windows.FP8}
 
 // runBlock are the tokens of a block, unless the user says so.
 const runBlock = 32
@@ -74,13 +75,16 @@ first_logits_position, the first position that was computed.`,
 	}
 	f := c.Flags()
 	f.Int("tokens-per-block", runBlock, "`tokens` of a block")
-	f.IntVar(&config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
+	f.IntVar(&config.Pages, "pages", 0,
+		"device `pages` of each pool; 0: enough for two of the longest sequences")
 	f.IntVar(&config.HostPages, "host-pages", 0, "`pages` of each pool in host memory; 0: none")
-	f.IntVar(&config.Chunk, "chunk", 0, "`tokens` of a prompt that are computed at a time, a multiple of a block; 0: all")
+	f.IntVar(&config.Chunk, "chunk", 0,
+		"`tokens` of a prompt that are computed at a time, a multiple of a block; 0: all")
 	store.add(f)
 	f.Bool("no-reuse", false, "store and reuse nothing")
 	f.String("dtype", string(windows.Float32), dtypeHelp)
-	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")
+	f.BoolVar(&config.Checked, "check", false,
+		"report every access to pages that nothing orders, as an error of the request")
 	cache.add(f)
 	return c
 }

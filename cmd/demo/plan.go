@@ -65,27 +65,39 @@ Nothing is allocated and no device is needed.`,
   demo plan GPT-OSS-20B --sequences 64 --seq-len 4096 --json`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(notZero(c.Flags(), "tokens-per-block", "seq-len", "max-seq-len"), f.check()); err != nil {
+			if err := cmp.Or(notZero(c.Flags(), "tokens-per-block", "seq-len", "max-seq-len"),
+				f.check()); err != nil {
 				return statusError{err, statusUsage}
 			}
 			return planModel(c, args, &f)
 		},
 	}
 	flags := c.Flags()
-	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
-	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading, of each device (default: none)")
-	flags.Var(&f.hostFree, "host-free", "host memory that is free for all devices (default: not checked)")
+	flags.Var(&f.memory, "memory",
+		"free device memory, of which the cache takes free_gpu_memory_fraction")
+	flags.Var(&f.hostMemory, "host-memory",
+		"host memory for offloading, of each device (default: none)")
+	flags.Var(&f.hostFree, "host-free",
+		"host memory that is free for all devices (default: not checked)")
 	flags.String("dtype", "", "element `type` of the cache (default: the model's)")
-	flags.StringVar(&f.indexType, "index-dtype", "", "element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
-	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
-	flags.IntVar(&f.seqLen, "seq-len", 0, "`tokens` of a typical sequence, for which memory is split (default: the longest)")
-	flags.IntVar(&f.maxSeqLen, "max-seq-len", 0, "`tokens` of the longest sequence (default: the model's)")
+	flags.StringVar(&f.indexType, "index-dtype", "",
+		"element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
+	flags.IntVar(&f.tp, "tp", 1,
+		"`devices` that each layer is divided between; all sizes are of one of them")
+	flags.IntVar(&f.seqLen, "seq-len", 0,
+		"`tokens` of a typical sequence, for which memory is split (default: the longest)")
+	flags.IntVar(&f.maxSeqLen, "max-seq-len", 0,
+		"`tokens` of the longest sequence (default: the model's)")
 	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0, "`tokens` of a block (default 32)")
 	flags.IntVar(&f.number, "sequences", 1, "say what so many `sequences` of --seq-len tokens need")
-	flags.StringVar(&f.link, "link", sim.DefaultProfile, "`device` whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
-	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
-	flags.BoolVar(&f.strict, "strict", false, "refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
-	flags.BoolVar(&f.resources, "resources", false, "say what each layer keeps, in which pool, and why")
+	flags.StringVar(&f.link, "link", sim.DefaultProfile, "`device` whose link host memory is behind: "+
+		strings.Join(sim.Profiles(), ", "))
+	flags.Float64Var(&f.parameters, "parameters", 0,
+		"`parameters` that a token uses, to estimate the time of computing a prefix")
+	flags.BoolVar(&f.strict, "strict", false,
+		"refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
+	flags.BoolVar(&f.resources, "resources", false,
+		"say what each layer keeps, in which pool, and why")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
 	f.cache.AddSet(flags)
 	f.cache.Key(flags, "dtype", "dtype")
@@ -138,11 +150,13 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 	}
 	request := plan.Request{
 		Name: filepath.Base(args[0]), Model: model, Cache: cache, DeviceBytes: int64(f.memory),
-		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters, Devices: f.tp, HostFree: int64(f.hostFree),
+		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters, Devices: f.tp,
+		HostFree: int64(f.hostFree),
 	}
 	if model.Encodes() && cache.CrossKVCacheFraction == 0 {
 		request.Cache.CrossKVCacheFraction = 0.5
-		request.Model.Notes = append(request.Model.Notes, "cross_kv_cache_fraction is not given: half of the memory goes to the cross pool")
+		request.Model.Notes = append(request.Model.Notes,
+			"cross_kv_cache_fraction is not given: half of the memory goes to the cross pool")
 	}
 	p, err := plan.Make(request)
 	if err != nil {
@@ -171,16 +185,21 @@ func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, er
 			return f.preset(preset, p, cache)
 		}
 	}
-	return hfconfig.Model{}, fmt.Errorf("%s is neither a file nor one of the presets %s", name, presetNames())
+	return hfconfig.Model{}, fmt.Errorf("%s is neither a file nor one of the presets %s", name,
+		presetNames())
 }
 
 // preset divides a preset between the devices.
-func (f *planFlags) preset(name string, p windows.Preset, cache windows.Config) (_ hfconfig.Model, err error) {
+func (f *planFlags) preset(
+	name string, p windows.Preset, cache windows.Config,
+) (_ hfconfig.Model, err error) {
 	if f.maxSeqLen > 0 {
 		p.MaxSeqLen = f.maxSeqLen
 	}
 	if d := cache.MambaSSMCacheDType; len(p.States) > 0 && d != "" && d != windows.AutoDType {
-		return hfconfig.Model{}, fmt.Errorf("mamba_ssm_cache_dtype %s needs a config.json: the states of %s have one size", d, name)
+		return hfconfig.Model{},
+			fmt.Errorf("mamba_ssm_cache_dtype %s needs a config.json: the states of %s have one size", d,
+				name)
 	}
 	p.Model, err = p.OfRank(f.tp)
 	return hfconfig.Model{Preset: p}, err
@@ -188,7 +207,8 @@ func (f *planFlags) preset(name string, p windows.Preset, cache windows.Config) 
 
 // file reads a config.json, the folder of one, or the header of a GGUF file.
 func (f *planFlags) file(name string, cache windows.Config) (hfconfig.Model, error) {
-	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen, Strict: f.strict, IndexDType: f.indexType}
+	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType,
+		MaxSeqLen: f.maxSeqLen, Strict: f.strict, IndexDType: f.indexType}
 	read := hfconfig.Open
 	if gguf.IsFile(name) {
 		read = gguf.Open

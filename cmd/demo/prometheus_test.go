@@ -44,7 +44,8 @@ func startPrometheus(t *testing.T, target string) *server {
 	require.NoError(t, err)
 	at := l.Addr().String()
 	require.NoError(t, l.Close())
-	c := exec.Command(program, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at, "--log.level=error")
+	c := exec.Command(program, "--config.file="+config, "--storage.tsdb.path="+
+		filepath.Join(dir, "data"), "--web.listen-address="+at, "--log.level=error")
 	var log strings.Builder
 	c.Stderr = &log
 	require.NoError(t, c.Start())
@@ -134,7 +135,8 @@ func TestPrometheusScrapesTheDemo(t *testing.T) {
 	if folder != "" {
 		n = 3 // times the visitors, their prompts and the pages
 	}
-	at, stop, errs := startServe(t, "--max-len", "128", "--pages", strconv.Itoa(24*n), "--host-pages", strconv.Itoa(12*n), "--store", "file://"+t.TempDir())
+	at, stop, errs := startServe(t, "--max-len", "128", "--pages", strconv.Itoa(24*n), "--host-pages",
+		strconv.Itoa(12*n), "--store", "file://"+t.TempDir())
 	root := strings.TrimSuffix(at, "/v1")
 	p := startPrometheus(t, strings.TrimPrefix(root, "http://"))
 	leave := visitors(t, at, 2*n, 5*n)

@@ -41,8 +41,11 @@ func converseReally(c *cobra.Command, f *conversationFlags) (failed error) {
 	if err != nil {
 		return err
 	}
-	list := chats.Draw(chats.Plan{Chats: f.chats, Groups: 1 + f.chats/15, People: 4, Turns: 3, Seed: f.seed})
-	fmt.Fprintf(c.ErrOrStderr(), "\n%d chats with %s, a real model of %s parameters,\nwith reuse and then without\n", len(list), l.name, report.Count(l.model.Parameters))
+	list := chats.Draw(chats.Plan{Chats: f.chats, Groups: 1 + f.chats/15, People: 4, Turns: 3,
+		Seed: f.seed})
+	fmt.Fprintf(c.ErrOrStderr(),
+		"\n%d chats with %s, a real model of %s parameters,\nwith reuse and then without\n", len(list),
+		l.name, report.Count(l.model.Parameters))
 	progress := report.NewProgress(c.ErrOrStderr(), "chats", 2*3*len(list))
 	config := runner.Config{Pages: realPages, HostPages: realHostPages}
 	closeStore, err := f.store.attach(c.Context(), &config, l.files, l.path)
@@ -50,11 +53,13 @@ func converseReally(c *cobra.Command, f *conversationFlags) (failed error) {
 		return err
 	}
 	defer func() { failed = errors.Join(failed, closeStore()) }()
-	with, err := playReally(c.Context(), l, list, progress, 0, config, scheduler.Config{Running: realRunning, Draft: realDraft})
+	with, err := playReally(c.Context(), l, list, progress, 0, config,
+		scheduler.Config{Running: realRunning, Draft: realDraft})
 	if err != nil {
 		return err
 	}
-	without, err := playReally(c.Context(), l, list, progress, 3*len(list), runner.Config{NoReuse: true, Pages: 4 * realPages}, scheduler.Config{Running: realRunning})
+	without, err := playReally(c.Context(), l, list, progress, 3*len(list),
+		runner.Config{NoReuse: true, Pages: 4 * realPages}, scheduler.Config{Running: realRunning})
 	if err != nil {
 		return err
 	}
@@ -63,7 +68,10 @@ func converseReally(c *cobra.Command, f *conversationFlags) (failed error) {
 }
 
 // playReally plays the chats on an engine of its own.
-func playReally(ctx context.Context, l *language, list []chats.Chat, progress *report.Progress, done int, c runner.Config, limits scheduler.Config) (_ *realRun, err error) {
+func playReally(
+	ctx context.Context, l *language, list []chats.Chat, progress *report.Progress, done int,
+	c runner.Config, limits scheduler.Config,
+) (_ *realRun, err error) {
 	c.TokensPerBlock, c.Chunk, c.MaxLen, c.Checked = realBlock, 4*realBlock, 1024, true
 	r, err := runner.Open(l.model, c)
 	if err != nil {
@@ -82,7 +90,8 @@ func playReally(ctx context.Context, l *language, list []chats.Chat, progress *r
 			progress.Set(done, "")
 		}
 	}()
-	p := chats.Player{Scheduler: s, Words: l.words, Form: l.form, Clients: 2 * realRunning, Progress: func() { turns <- struct{}{} }}
+	p := chats.Player{Scheduler: s, Words: l.words, Form: l.form, Clients: 2 * realRunning,
+		Progress: func() { turns <- struct{}{} }}
 	run, begin := &realRun{}, time.Now()
 	run.replies, err = p.Play(ctx, list)
 	run.wall = time.Since(begin)
@@ -96,7 +105,8 @@ func playReally(ctx context.Context, l *language, list []chats.Chat, progress *r
 		return nil, err
 	}
 	if problems := r.Hazards(); len(problems) > 0 {
-		return nil, fmt.Errorf("%d accesses to pages that nothing orders, the first: %s", len(problems), problems[0])
+		return nil, fmt.Errorf("%d accesses to pages that nothing orders, the first: %s", len(problems),
+			problems[0])
 	}
 	return run, r.Engine.Check(ctx)
 }
@@ -106,21 +116,40 @@ var errOtherTokens = errors.New("answers differ from those without reuse")
 // printReal prints both runs side by side, a chat, and whether all tokens are the same.
 func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) error {
 	out := c.OutOrStdout()
-	t := &report.Table{Title: "a real model, its attention over the engine's pages", Header: []string{"", "with reuse", "without"}}
+	t := &report.Table{Title: "a real model, its attention over the engine's pages",
+		Header: []string{"", "with reuse", "without"}}
 	row := func(name string, value func(*realRun) string) { t.Row(name, value(with), value(without)) }
-	row("answers", func(r *realRun) string { _, all := chats.Same(r.replies, nil); return report.Count(all) })
-	row("right answers, for so small a model", func(r *realRun) string { return report.Count(r.right()) })
+	row("answers",
+		func(r *realRun) string { _, all := chats.Same(r.replies, nil); return report.Count(all) })
+	row("right answers, for so small a model",
+		func(r *realRun) string { return report.Count(r.right()) })
 	row("prompt tokens", func(r *realRun) string { return report.Count(r.counters.PromptTokens) })
-	row("of these reused", func(r *realRun) string { return report.Percent(r.counters.ReusedTokens, r.counters.PromptTokens) })
-	row("least reuse of a prompt", func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
-	row("pages evicted", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Evicted }) })
-	row("pages offloaded", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Offloaded }) })
-	row("pages brought back", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Onboarded }) })
-	row("generated tokens", func(r *realRun) string { return report.Count(r.counters.GeneratedTokens) })
-	row("of these accepted drafts", func(r *realRun) string { return report.Percent(r.counters.AcceptedTokens, r.counters.GeneratedTokens) })
+	row("of these reused",
+		func(r *realRun) string {
+			return report.Percent(r.counters.ReusedTokens, r.counters.PromptTokens)
+		})
+	row("least reuse of a prompt",
+		func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
+	row("pages evicted",
+		func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Evicted }) })
+	row("pages offloaded",
+		func(r *realRun) string {
+			return r.pages(func(p *inspect.PoolStats) int64 { return p.Offloaded })
+		})
+	row("pages brought back",
+		func(r *realRun) string {
+			return r.pages(func(p *inspect.PoolStats) int64 { return p.Onboarded })
+		})
+	row("generated tokens",
+		func(r *realRun) string { return report.Count(r.counters.GeneratedTokens) })
+	row("of these accepted drafts",
+		func(r *realRun) string {
+			return report.Percent(r.counters.AcceptedTokens, r.counters.GeneratedTokens)
+		})
 	row("preemptions", func(r *realRun) string { return report.Count(r.counters.Preemptions) })
 	row("steps", func(r *realRun) string { return report.Count(r.counters.Steps) })
-	row("median time to the first token", func(r *realRun) string { return report.Duration(r.median()) })
+	row("median time to the first token",
+		func(r *realRun) string { return report.Duration(r.median()) })
 	row("time", func(r *realRun) string { return report.Duration(r.wall) })
 	if err := t.Write(out, report.Locale()); err != nil {
 		return err
@@ -128,10 +157,12 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 	fmt.Fprintln(out, "\none of the chats")
 	for i, turn := range list[0].Turns {
 		r := with.replies[0][i]
-		fmt.Fprintf(out, "  %s\n  > %s (%d of %d prompt tokens were cached)\n", turn.Question, r.Text, r.Reused, r.Prompt)
+		fmt.Fprintf(out, "  %s\n  > %s (%d of %d prompt tokens were cached)\n", turn.Question, r.Text,
+			r.Reused, r.Prompt)
 	}
 	same, all := chats.Same(with.replies, without.replies)
-	fmt.Fprintf(out, "\n%s of %s answers have the same tokens with and without reuse\n", report.Count(same), report.Count(all))
+	fmt.Fprintf(out, "\n%s of %s answers have the same tokens with and without reuse\n",
+		report.Count(same), report.Count(all))
 	if same != all {
 		return errOtherTokens
 	}

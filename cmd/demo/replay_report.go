@@ -30,7 +30,8 @@ func (f *replayFlags) reports() bool { return f.report != "" || f.png != "" || f
 // checkOutputs refuses, before anything is replayed, files that could not be written.
 func (f *replayFlags) checkOutputs() error {
 	if f.png != "" && !strings.HasSuffix(f.png, ".png") {
-		if info, err := os.Stat(f.png); err == nil && !info.IsDir() || err != nil && filepath.Ext(f.png) != "" {
+		if info, err := os.Stat(f.png); err == nil && !info.IsDir() ||
+			err != nil && filepath.Ext(f.png) != "" {
 			return fmt.Errorf("--png %s is neither a folder nor a file.png", f.png)
 		}
 		if err := os.MkdirAll(f.png, 0o755); err != nil {
@@ -71,10 +72,14 @@ func (f *replayFlags) intervals() int {
 }
 
 // writeReports writes the page, the images and the plots on the terminal.
-func (f *replayFlags) writeReports(c *cobra.Command, path string, t *replay.Trace, results []*replay.Result) error {
+func (f *replayFlags) writeReports(
+	c *cobra.Command, path string, t *replay.Trace, results []*replay.Result,
+) error {
 	origin := page.Origin{
-		Command: commandLine(c, path), Version: commandline.Version(), Date: time.Now().UTC().Format(time.RFC3339),
-		Machine: fmt.Sprintf("%s, %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		Command: commandLine(c, path), Version: commandline.Version(),
+		Date: time.Now().UTC().Format(time.RFC3339),
+		Machine: fmt.Sprintf("%s, %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH,
+			runtime.NumCPU()),
 	}
 	data, err := page.Gather(c.Context(), origin, filepath.Base(path), t, results)
 	if err != nil {

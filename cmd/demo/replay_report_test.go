@@ -22,7 +22,8 @@ var embedded = regexp.MustCompile(`(?s)<script type="application/json" id="data"
 // TestReportHasTheNumbersOfJSON: the replays in the page are the lines that --json prints.
 func TestReportHasTheNumbersOfJSON(t *testing.T) {
 	path, file := rounds(t, 60), filepath.Join(t.TempDir(), "out.html")
-	args := []string{"replay", path, "--json", "--policy", "priority_lru,forecast,optimal", "--atomic", "--timed", "--pages", "12,20", "--report", file}
+	args := []string{"replay", path, "--json", "--policy", "priority_lru,forecast,optimal", "--atomic",
+		"--timed", "--pages", "12,20", "--report", file}
 	status, out, errs := command(t, "", args...)
 	require.Zero(t, status, errs)
 	text, err := os.ReadFile(file)
@@ -57,7 +58,10 @@ func TestReportHasTheNumbersOfJSON(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, "demo replay "+path+" --atomic --json --pages 12,20 --policy priority_lru,forecast,optimal --report "+file+" --timed", data.Origin.Command)
+	assert.Equal(t,
+		"demo replay "+path+
+			" --atomic --json --pages 12,20 --policy priority_lru,forecast,optimal --report "+file+
+			" --timed", data.Origin.Command)
 }
 
 // TestImagesAndTerminalPlots: one image of all plots, or one each; and plots in characters.
@@ -67,13 +71,16 @@ func TestImagesAndTerminalPlots(t *testing.T) {
 	targets, images := []string{sheet}, []string{sheet}
 	if !testing.Short() { // the race detector makes drawing dots slow
 		targets = append(targets, each)
-		images = append(images, filepath.Join(each, "bytes.png"), filepath.Join(each, "hit-rate-by-capacity.png"))
+		images = append(images, filepath.Join(each, "bytes.png"),
+			filepath.Join(each, "hit-rate-by-capacity.png"))
 	}
 	for _, to := range targets {
-		status, out, errs := command(t, "", "replay", path, "--pages", "12", "--host-pages", "12", "--png", to, "--plot")
+		status, out, errs := command(t, "", "replay", path, "--pages", "12", "--host-pages", "12",
+			"--png", to, "--plot")
 		require.Zero(t, status, errs)
 		assert.NotContains(t, out, "\x1b", "codes of colours in what is no terminal")
-		for _, want := range []string{"Hit rate against capacity", "Reuse distance", "Where the engine's time goes"} {
+		for _, want := range []string{"Hit rate against capacity", "Reuse distance",
+			"Where the engine's time goes"} {
 			assert.Contains(t, out, want)
 		}
 	}
@@ -90,13 +97,14 @@ func TestImagesAndTerminalPlots(t *testing.T) {
 func TestReportsThatCannotBeWritten(t *testing.T) {
 	path, folder := rounds(t, 30), t.TempDir()
 	for want, args := range map[string][]string{
-		"--report: open":    {"--report", filepath.Join(folder, "none", "x.html")},
-		"is a directory":    {"--report", folder},
-		"--png: open":       {"--png", filepath.Join(folder, "none", "x.png")},
-		"neither a folder":  {"--png", filepath.Join(folder, "x.jpg")},
-		"nor a file.png":    {"--png", path},
-		"not a directory":   {"--png", filepath.Join(path, "x")},
-		"no such file or d": {"--report", filepath.Join(folder, "none", "x.html"), "--policy", "priority_lru,forecast"},
+		"--report: open":   {"--report", filepath.Join(folder, "none", "x.html")},
+		"is a directory":   {"--report", folder},
+		"--png: open":      {"--png", filepath.Join(folder, "none", "x.png")},
+		"neither a folder": {"--png", filepath.Join(folder, "x.jpg")},
+		"nor a file.png":   {"--png", path},
+		"not a directory":  {"--png", filepath.Join(path, "x")},
+		"no such file or d": {"--report", filepath.Join(folder, "none", "x.html"), "--policy",
+			"priority_lru,forecast"},
 	} {
 		status, out, errs := command(t, "", append([]string{"replay", path}, args...)...)
 		assert.Equal(t, 1, status)
@@ -121,17 +129,21 @@ func TestReportInABrowser(t *testing.T) {
 	}
 	folder := t.TempDir()
 	page := filepath.Join(folder, "out.html")
-	status, _, errs := command(t, "", "replay", rounds(t, 60), "--pages", "12", "--host-pages", "9", "--report", page)
+	status, _, errs := command(t, "", "replay", rounds(t, 60), "--pages", "12", "--host-pages", "9",
+		"--report", page)
 	require.Zero(t, status, errs)
 	colors := map[string]int{}
 	for name, args := range map[string][]string{
-		"light": {"--window-size=1200,1600"}, "dark": {"--window-size=1200,1600", "--force-dark-mode", "--blink-settings=preferredColorScheme=0"}, "phone": {"--window-size=500,3000"},
+		"light": {"--window-size=1200,1600"}, "dark": {"--window-size=1200,1600", "--force-dark-mode",
+			"--blink-settings=preferredColorScheme=0"}, "phone": {"--window-size=500,3000"},
 	} {
 		shot := filepath.Join(folder, name+".png")
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		c := exec.CommandContext(ctx, chromium, append(args,
-			"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr",
-			"--user-data-dir="+filepath.Join(folder, "profile-"+name), "--screenshot="+shot, "file://"+page)...)
+			"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+			"--enable-logging=stderr",
+			"--user-data-dir="+filepath.Join(folder, "profile-"+name), "--screenshot="+shot,
+			"file://"+page)...)
 		log, err := c.CombinedOutput()
 		cancel()
 		if err != nil {

@@ -43,7 +43,10 @@ func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 		for _, policy := range f.policies {
 			c := f.config(path, policy, pages)
 			if policy == paper.Optimal {
-				add(c, func(ctx context.Context, c replay.Config) (*replay.Result, error) { return replay.Optimal(ctx, c, t) })
+				add(c, func(ctx context.Context, c replay.Config) (*replay.Result,
+					error) {
+					return replay.Optimal(ctx, c, t)
+				})
 				continue
 			}
 			if f.atomic {
@@ -195,7 +198,8 @@ func (p *replayProgress) note(r *replay.Result) string {
 	if p.runs == 1 {
 		return hit
 	}
-	return fmt.Sprintf("%d of %d replays done, %s with %d pages: %s", p.over, p.runs, r.Policy, r.Pages, hit)
+	return fmt.Sprintf("%d of %d replays done, %s with %d pages: %s", p.over, p.runs, r.Policy,
+		r.Pages, hit)
 }
 
 // ended counts a replay that is over. The last one ends the bar.

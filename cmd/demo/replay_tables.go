@@ -37,7 +37,8 @@ func printComparison(c *cobra.Command, results []*replay.Result) error {
 		if r.SavedSeconds > 0 {
 			saved = fmt.Sprintf("%.0f s", r.SavedSeconds)
 		}
-		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.Hits), fmt.Sprintf("%.2f %%", 100*r.HitRate), share, saved)
+		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.Hits),
+			fmt.Sprintf("%.2f %%", 100*r.HitRate), share, saved)
 	}
 	if err := t.Write(c.OutOrStdout(), report.Locale()); err != nil {
 		return err
@@ -55,7 +56,8 @@ running requests hold pages that cannot be evicted, and answers are stored, too.
 
 func printReplay(c *cobra.Command, r *replay.Result) error {
 	t := report.Table{
-		Title:  fmt.Sprintf("%s, %s,\nblocks of %d tokens, %d + %d pages, %s", r.Trace, r.Mode, r.TokensPerBlock, r.Pages, r.HostPages, r.Policy),
+		Title: fmt.Sprintf("%s, %s,\nblocks of %d tokens, %d + %d pages, %s", r.Trace, r.Mode,
+			r.TokensPerBlock, r.Pages, r.HostPages, r.Policy),
 		Header: []string{"", "count", "share"},
 	}
 	t.Row("requests", report.Count(r.Requests), "")
@@ -63,8 +65,10 @@ func printReplay(c *cobra.Command, r *replay.Result) error {
 	t.Row("blocks looked up", report.Count(r.Blocks), "")
 	t.Row("blocks hit", report.Count(r.Hits), report.Percent(r.Hits, r.Blocks))
 	t.Row("prompt tokens", report.Count(r.PromptTokens), "")
-	t.Row("tokens reused", report.Count(r.ReusedTokens), report.Percent(r.ReusedTokens, r.PromptTokens))
-	t.Row("tokens evicted and asked for again", report.Count(r.ThrashTokens), report.Percent(r.ThrashTokens, r.EnginePromptTokens))
+	t.Row("tokens reused", report.Count(r.ReusedTokens), report.Percent(r.ReusedTokens,
+		r.PromptTokens))
+	t.Row("tokens evicted and asked for again", report.Count(r.ThrashTokens),
+		report.Percent(r.ThrashTokens, r.EnginePromptTokens))
 	t.Row("answer tokens", report.Count(r.AnswerTokens), "")
 	t.Row("pages evicted", report.Count(r.EvictedPages), "")
 	t.Row("pages offloaded", report.Count(r.OffloadedPages), report.Bytes(r.BytesOffloaded))
@@ -96,13 +100,17 @@ func thrashNote(r *replay.Result) string {
 
 // printCalls prints what the engine's calls took: all of them, in so many seconds.
 func printCalls(c *cobra.Command, calls []replay.Calls, total, wall float64) error {
-	duration := func(seconds float64) string { return report.Duration(time.Duration(seconds * float64(time.Second))) }
+	duration := func(seconds float64) string {
+		return report.Duration(time.Duration(seconds * float64(time.Second)))
+	}
 	t := report.Table{
-		Title:  fmt.Sprintf("engine calls: %s of wall time, summed over hosts, in %s", duration(total), duration(wall)),
+		Title: fmt.Sprintf("engine calls: %s of wall time, summed over hosts, in %s", duration(total),
+			duration(wall)),
 		Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"},
 	}
 	for _, k := range calls {
-		t.Row(k.Call, report.Count(k.Calls), report.Count(k.Items), duration(k.P50), duration(k.P99), duration(k.Max), duration(k.Seconds))
+		t.Row(k.Call, report.Count(k.Calls), report.Count(k.Items), duration(k.P50), duration(k.P99),
+			duration(k.Max), duration(k.Seconds))
 	}
 	return t.Write(c.OutOrStdout(), report.Locale())
 }

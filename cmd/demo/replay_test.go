@@ -22,7 +22,8 @@ func rounds(t *testing.T, requests int) string {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	var lines strings.Builder
 	for i := range requests {
-		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":48,"output_length":4,"hash_ids":[%d,%d,%d]}`+"\n", 1000*i, 3*(i%9), 3*(i%9)+1, 3*(i%9)+2)
+		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":48,"output_length":4,"hash_ids":[%d,%d,%d]}`+
+			"\n", 1000*i, 3*(i%9), 3*(i%9)+1, 3*(i%9)+2)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o600))
 	return path
@@ -46,7 +47,8 @@ func replayLines(t *testing.T, args ...string) (list []replay.Result) {
 func TestReplayOnAllCores(t *testing.T) {
 	path := rounds(t, 60)
 	policies := append(windows.EvictionPolicies(), paper.Optimal)
-	args := []string{path, "--atomic", "--timed", "--policy", strings.Join(policies, ","), "--pages", "12,20"}
+	args := []string{path, "--atomic", "--timed", "--policy", strings.Join(policies, ","), "--pages",
+		"12,20"}
 	together := replayLines(t, append(args, "--jobs", "4")...)
 	require.Len(t, together, 2*(2*len(policies)-1))
 	for i, r := range replayLines(t, append(args, "--jobs", "1")...) {
@@ -68,14 +70,16 @@ func TestReplayTellsOfOverlap(t *testing.T) {
 	require.Zero(t, status, errs)
 	assert.Contains(t, out, "timed: requests overlap")
 	assert.Contains(t, errs, "replay: 40 of 40 requests, 2 of 2 replays done")
-	status, out, _ = command(t, "", "replay", path, "--atomic", "--policy", "arc,gdsf_depth", "--pages", "40")
+	status, out, _ = command(t, "", "replay", path, "--atomic", "--policy", "arc,gdsf_depth",
+		"--pages", "40")
 	require.Zero(t, status)
 	assert.NotContains(t, out, "overlap")
 }
 
 // TestReplayStopsAtAnError: an error of one replay ends the others.
 func TestReplayStopsAtAnError(t *testing.T) {
-	status, _, errs := command(t, "", "replay", rounds(t, 20), "--policy", "none,priority_lru,forecast", "--pages", "40", "--jobs", "2")
+	status, _, errs := command(t, "", "replay", rounds(t, 20), "--policy",
+		"none,priority_lru,forecast", "--pages", "40", "--jobs", "2")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs, `"none" is not known`)
 }
@@ -102,7 +106,8 @@ func TestTraceOfTheDocuments(t *testing.T) {
 	require.True(t, found)
 	table, _, _ := strings.Cut(rest, "```\n")
 	trace := filepath.Join("testdata", "trace.jsonl")
-	status, out, errs := command(t, "", "replay", trace, "--atomic", "--policy", "priority_lru,forecast,optimal", "--pages", "40,60")
+	status, out, errs := command(t, "", "replay", trace, "--atomic", "--policy",
+		"priority_lru,forecast,optimal", "--pages", "40,60")
 	require.Zero(t, status, errs)
 	assert.Equal(t, table, strings.TrimPrefix(out, "\n"))
 	lines, err := os.ReadFile(trace)

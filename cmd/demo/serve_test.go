@@ -46,10 +46,12 @@ func startServe(t *testing.T, args ...string) (url string, stop func() int, errs
 	errs = &notes{}
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--model", "tiny"}, args...), strings.NewReader(""), io.Discard, errs)
+		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--model", "tiny"},
+			args...), strings.NewReader(""), io.Discard, errs)
 	}()
 	address := regexp.MustCompile(`http://\S+`)
-	require.Eventually(t, func() bool { return address.MatchString(errs.text()) }, time.Minute, time.Millisecond, "%s", errs)
+	require.Eventually(t, func() bool { return address.MatchString(errs.text()) }, time.Minute,
+		time.Millisecond, "%s", errs)
 	stop = sync.OnceValue(func() int {
 		cancel()
 		return <-ended
@@ -60,7 +62,9 @@ func startServe(t *testing.T, args ...string) (url string, stop func() int, errs
 
 func TestServe(t *testing.T) {
 	url, stop, errs := startServe(t, "--draft", "4", "--max-len", "512")
-	answer, err := http.Post(url+"/chat/completions", "", strings.NewReader(`{"model":"kvactor-tiny","temperature":0,"messages":[{"role":"user","content":"My name is Anna."}]}`))
+	answer, err := http.Post(url+"/chat/completions", "",
+		strings.NewReader(
+			`{"model":"kvactor-tiny","temperature":0,"messages":[{"role":"user","content":"My name is Anna."}]}`))
 	require.NoError(t, err)
 	text, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
@@ -81,7 +85,8 @@ func TestServeListensLocally(t *testing.T) {
 // A model with recurrent layers is served with reuse, choices and drafts.
 func TestServeRecurrent(t *testing.T) {
 	folder := chatFolder(t, recurrentFolder)
-	url, stop, errs := startServe(t, "--model", folder, "--draft", "4", "--max-len", "256", "--tokens-per-block", "4", "--chunk", "8")
+	url, stop, errs := startServe(t, "--model", folder, "--draft", "4", "--max-len", "256",
+		"--tokens-per-block", "4", "--chunk", "8")
 	ask := func() (answer struct {
 		Choices []struct{ Text string }
 		Usage   struct {
@@ -90,7 +95,8 @@ func TestServeRecurrent(t *testing.T) {
 			} `json:"prompt_tokens_details"`
 		}
 	}) {
-		body := `{"model":"` + filepath.Base(folder) + `","temperature":0,"n":3,"max_tokens":12,"prompt":"ab ab ab ab ab ab"}`
+		body := `{"model":"` + filepath.Base(folder) +
+			`","temperature":0,"n":3,"max_tokens":12,"prompt":"ab ab ab ab ab ab"}`
 		r, err := http.Post(url+"/completions", "", strings.NewReader(body))
 		require.NoError(t, err)
 		require.Equal(t, 200, r.StatusCode)
@@ -110,9 +116,12 @@ func TestServeRecurrent(t *testing.T) {
 // A request that runs when the server is stopped is served; one that takes longer than
 // the grace is told.
 func TestServeStops(t *testing.T) {
-	for _, c := range []struct{ grace, tokens, want string }{{"5m", "300", "[DONE]"}, {"0s", "4000", "stopping"}} {
+	for _, c := range []struct{ grace, tokens, want string }{{"5m", "300", "[DONE]"},
+		{"0s", "4000", "stopping"}} {
 		url, stop, errs := startServe(t, "--grace", c.grace)
-		answer, err := http.Post(url+"/completions", "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":`+c.tokens+`}`))
+		answer, err := http.Post(url+"/completions", "",
+			strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":`+c.tokens+
+				`}`))
 		require.NoError(t, err)
 		first := make([]byte, 1)
 		_, err = io.ReadFull(answer.Body, first)
@@ -142,7 +151,8 @@ func TestServeDrains(t *testing.T) {
 		var answer *http.Response
 		var err error
 		if path == "/completions" {
-			answer, err = c.Post(url+path, "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","max_tokens":1}`))
+			answer, err = c.Post(url+path, "",
+				strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","max_tokens":1}`))
 		} else {
 			answer, err = c.Get(strings.TrimSuffix(url, "/v1") + path)
 		}
@@ -153,12 +163,17 @@ func TestServeDrains(t *testing.T) {
 		return reply{answer.StatusCode, answer.Header}
 	}
 	require.Equal(t, 200, ask(kept, "/health").StatusCode)
-	long, err := http.Post(url+"/completions", "", strings.NewReader(`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":2000,"ignore_eos":true}`))
+	long, err := http.Post(url+"/completions", "",
+		strings.NewReader(
+			`{"model":"kvactor-tiny","prompt":"a","stream":true,"max_tokens":2000,"ignore_eos":true}`))
 	require.NoError(t, err)
 	ended := make(chan int, 1)
 	go func() { ended <- stop() }()
-	require.Eventually(t, func() bool { return strings.Contains(errs.text(), "stopping") }, time.Minute, time.Millisecond)
-	require.Eventually(t, func() bool { return ask(kept, "/health").StatusCode == http.StatusServiceUnavailable }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(errs.text(), "stopping") },
+		time.Minute, time.Millisecond)
+	require.Eventually(t,
+		func() bool { return ask(kept, "/health").StatusCode == http.StatusServiceUnavailable },
+		time.Minute, time.Millisecond)
 	for _, c := range []*http.Client{kept, {Transport: &http.Transport{}}} {
 		answer := ask(c, "/completions")
 		assert.Equal(t, 503, answer.StatusCode)
@@ -188,7 +203,8 @@ func TestServeFindsChats(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		return string(text)
 	}
-	post("/v1/chat/completions", `{"model":"kvactor-tiny","messages":[{"role":"user","content":"`+said+`"}]}`)
+	post("/v1/chat/completions", `{"model":"kvactor-tiny","messages":[{"role":"user","content":"`+said+
+		`"}]}`)
 	found := post("/lookup", `{"prompt":"`+said[:60]+`"}`)
 	assert.Contains(t, found, `"chat":true`)
 	assert.NotContains(t, found, `"matched":0`)
@@ -201,7 +217,8 @@ func TestServeFindsChats(t *testing.T) {
 func TestServeDoors(t *testing.T) {
 	body := `{"model":"kvactor-tiny","prompt":"My name is Anna and I live in Rome.","max_tokens":1}`
 	send := func(url, method, path, host, origin string) (reply, string) {
-		r, err := http.NewRequestWithContext(t.Context(), method, strings.TrimSuffix(url, "/v1")+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), method, strings.TrimSuffix(url, "/v1")+path,
+			strings.NewReader(body))
 		require.NoError(t, err)
 		if host != "" {
 			r.Host = host
@@ -232,7 +249,8 @@ func TestServeDoors(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	assert.Zero(t, stop(), errs.text())
 
-	url, stop, errs = startServe(t, "--max-len", "128", "--allowed-origins", "http://a.b", "--allow-reset")
+	url, stop, errs = startServe(t, "--max-len", "128", "--allowed-origins", "http://a.b",
+		"--allow-reset")
 	answer, _ = send(url, "OPTIONS", "/v1/completions", "", "http://a.b")
 	assert.Equal(t, 204, answer.StatusCode)
 	assert.Equal(t, "http://a.b", answer.Header.Get("Access-Control-Allow-Origin"))
@@ -246,7 +264,8 @@ func TestServeDoors(t *testing.T) {
 		answer, _ = send(url, "POST", "/reset_prefix_cache?reset_running_requests=true", "", "")
 		assert.Equal(t, 200, answer.StatusCode)
 	}
-	for query, want := range map[string]string{"reset_external=true": "not supported", "reset=1": "no such", "reset_external=x": "neither"} {
+	for query, want := range map[string]string{"reset_external=true": "not supported",
+		"reset=1": "no such", "reset_external=x": "neither"} {
 		answer, text := send(url, "POST", "/reset_prefix_cache?"+query, "", "")
 		assert.Equal(t, 400, answer.StatusCode)
 		assert.Contains(t, text, want)
@@ -258,7 +277,8 @@ func TestServeDoors(t *testing.T) {
 // An operator forgets what a salt or an adapter has left, or all when the weights change, and an
 // epoch that comes back finds in the store what it has left there.
 func TestServeOperations(t *testing.T) {
-	url, stop, errs := startServe(t, "--max-len", "128", "--allow-reset", "--store", "file://"+t.TempDir())
+	url, stop, errs := startServe(t, "--max-len", "128", "--allow-reset", "--store",
+		"file://"+t.TempDir())
 	post := func(path, body string) (int, string) {
 		answer, err := http.Post(strings.TrimSuffix(url, "/v1")+path, "", strings.NewReader(body))
 		require.NoError(t, err)
@@ -270,7 +290,8 @@ func TestServeOperations(t *testing.T) {
 	prompt := (*regulars)(nil).prompt(1, 0)
 	cached := func(salt string) int {
 		c := &seen{}
-		body := map[string]any{"model": "kvactor-tiny", "prompt": prompt, "max_tokens": 1, "return_token_ids": true}
+		body := map[string]any{"model": "kvactor-tiny", "prompt": prompt, "max_tokens": 1,
+			"return_token_ids": true}
 		if salt != "" {
 			body["cache_salt"] = salt
 		}
@@ -311,9 +332,12 @@ func TestServeOperations(t *testing.T) {
 	assert.Positive(t, m.sum("kvactor_store_fetched_objects_total"))
 
 	for _, c := range []struct{ path, body, want string }{
-		{invalidate, `{}`, "lora_name"}, {invalidate, `{"cache_salt":""}`, "cache_salt"}, {invalidate, `{"lora":"a"}`, "lora"},
-		{invalidate, `{"lora_name":1}`, "lora_name"}, {weights, `{}`, "epoch"}, {weights, `{"epoch":2}`, "epoch"},
-		{weights, `{"epoch":"` + strings.Repeat("a", 2000) + `"}`, "2000 bytes"}, {weights, `[]`, "it is a list, not an object"},
+		{invalidate, `{}`, "lora_name"}, {invalidate, `{"cache_salt":""}`, "cache_salt"},
+		{invalidate, `{"lora":"a"}`, "lora"},
+		{invalidate, `{"lora_name":1}`, "lora_name"}, {weights, `{}`, "epoch"},
+		{weights, `{"epoch":2}`, "epoch"},
+		{weights, `{"epoch":"` + strings.Repeat("a", 2000) + `"}`, "2000 bytes"},
+		{weights, `[]`, "it is a list, not an object"},
 	} {
 		status, text := post(c.path, c.body)
 		assert.Equal(t, 400, status, c.body)
@@ -331,13 +355,15 @@ func TestServePolicy(t *testing.T) {
 	}
 	cached := map[string]int{}
 	for _, policy := range []string{windows.PriorityLRU, windows.Forecast} {
-		url, stop, errs := startServe(t, "--max-len", "256", "--pages", "40", "--host-pages", "24", "--running", "4", "--policy", policy)
+		url, stop, errs := startServe(t, "--max-len", "256", "--pages", "40", "--host-pages", "24",
+			"--running", "4", "--policy", policy)
 		clients, c := &regulars{answers: map[string]string{}}, &seen{}
 		clients.visit(t, url, c, 24, 12)
 		cached[policy] = c.cached
 		http.DefaultClient.CloseIdleConnections()
 		assert.Zero(t, stop(), errs.text())
-		assert.Equal(t, policy == windows.PriorityLRU, strings.Contains(errs.text(), "eviction_policy forecast"), errs.text())
+		assert.Equal(t, policy == windows.PriorityLRU, strings.Contains(errs.text(),
+			"eviction_policy forecast"), errs.text())
 	}
 	assert.Greater(t, cached[windows.Forecast], cached[windows.PriorityLRU])
 }

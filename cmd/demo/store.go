@@ -26,7 +26,8 @@ type storeFlag struct {
 }
 
 func (f *storeFlag) add(flags *pflag.FlagSet) {
-	f.Add(flags, "keep computed pages at a `URL` and start from them: file:///a/folder, valkey://host:6379")
+	f.Add(flags,
+		"keep computed pages at a `URL` and start from them: file:///a/folder, valkey://host:6379")
 }
 
 // storeHostPages is how many host pages a pool has with a store unless a flag says it:
@@ -39,7 +40,9 @@ const fetchTime = time.Second
 
 // attach makes engines of the configuration use the store. The caller closes it behind
 // the engine. path names the weights: their hash is a part of every key.
-func (f *storeFlag) attach(ctx context.Context, c *runner.Config, weights fs.FS, path string) (close func() error, err error) {
+func (f *storeFlag) attach(
+	ctx context.Context, c *runner.Config, weights fs.FS, path string,
+) (close func() error, err error) {
 	if f.URL == "" {
 		return func() error { return nil }, nil
 	}

@@ -65,7 +65,8 @@ func same(t *testing.T, want, got modelAnswer, prompt int) {
 }
 
 func storeArgs(folder string, more ...string) []string {
-	return append([]string{"model", "run", fixtureFolder, "--tokens-per-block", "4", "--chunk", "8"}, append(more, "--store", "file://"+folder)...)
+	return append([]string{"model", "run", fixtureFolder, "--tokens-per-block", "4", "--chunk", "8"},
+		append(more, "--store", "file://"+folder)...)
 }
 
 // A second process on a store begins with the hit rate of a warm cache.
@@ -87,7 +88,9 @@ func tableRow(t *testing.T, out, title, name string) (cells []string) {
 	_, table, found := strings.Cut(out, "\n"+title+"\n")
 	require.True(t, found, title)
 	for line := range strings.Lines(table) {
-		parts := strings.FieldsFunc(strings.TrimSpace(line), func(r rune) bool { return r == '|' || r == '│' })
+		parts := strings.FieldsFunc(strings.TrimSpace(line), func(r rune) bool {
+			return r == '|' || r == '│'
+		})
 		if len(parts) > 1 && strings.TrimSpace(parts[0]) == name {
 			for _, cell := range parts[1:] {
 				cells = append(cells, strings.TrimSpace(cell))
@@ -118,13 +121,17 @@ func TestConversationsBeginWarm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var first, total, least []float64
 			for range 2 {
-				status, out, errs := command(t, "", "converse", "--conversations", "4", "--hosts", "2", "--pages", "600", "--host-pages", "600", "--chats", "1", "--store", url)
+				status, out, errs := command(t, "", "converse", "--conversations", "4", "--hosts", "2",
+					"--pages", "600", "--host-pages", "600", "--chats", "1", "--store", url)
 				require.Zero(t, status, errs+out)
 				assert.Contains(t, out, "reads of the store take real time")
 				assert.Contains(t, out, "3 of 3 answers have the same tokens with and without reuse")
-				first = append(first, share(t, tableRow(t, out, "the store, beyond the process", "of these reused")[1]))
+				first = append(first,
+					share(t, tableRow(t, out, "the store, beyond the process", "of these reused")[1]))
 				total = append(total, share(t, tableRow(t, out, "requests and tokens", "of these reused")[1]))
-				least = append(least, share(t, tableRow(t, out, "a real model, its attention over the engine's pages", "least reuse of a prompt")[0]))
+				least = append(least,
+					share(t, tableRow(t, out, "a real model, its attention over the engine's pages",
+						"least reuse of a prompt")[0]))
 			}
 			assert.Less(t, first[0], first[1])
 			assert.Greater(t, first[1], 90.0, "of a prompt all whole blocks are there")
@@ -136,14 +143,16 @@ func TestConversationsBeginWarm(t *testing.T) {
 }
 
 func TestStoreMistakes(t *testing.T) {
-	for _, url := range []string{"nowhere://x", "file:///x?no_such=1", "file://x/y", "valkey://h?no_such=1"} {
+	for _, url := range []string{"nowhere://x", "file:///x?no_such=1", "file://x/y",
+		"valkey://h?no_such=1"} {
 		for _, args := range [][]string{{"model", "run", fixtureFolder}, {"converse", "--chats", "0"}} {
 			status, _, errs := command(t, "", append(args, "--store", url)...)
 			assert.Equal(t, statusUsage, status, url)
 			assert.Contains(t, errs, "--store", url)
 		}
 	}
-	down := []string{"model", "run", fixtureFolder, "--store", "valkey://127.0.0.1:1", "--store-required"}
+	down := []string{"model", "run", fixtureFolder, "--store", "valkey://127.0.0.1:1",
+		"--store-required"}
 	status, _, errs := command(t, "", down...)
 	assert.Equal(t, statusUsage, status)
 	assert.Contains(t, errs, "--store")
@@ -173,7 +182,8 @@ func TestAStoreThatComesAfterTheStart(t *testing.T) {
 
 	// The commands start without it, say so, and answer.
 	in := modelPrompts()[0] + "\n"
-	status, out, errs := command(t, in, "model", "run", fixtureFolder, "--store", "valkey://127.0.0.1:1")
+	status, out, errs := command(t, in, "model", "run", fixtureFolder, "--store",
+		"valkey://127.0.0.1:1")
 	require.Zero(t, status, errs)
 	assert.Contains(t, errs, "starting without it")
 	assert.Len(t, answers(t, out), 1)
@@ -188,7 +198,8 @@ func TestKilledProcesses(t *testing.T) {
 		kills = 4
 	}
 	prompts := modelPrompts()
-	status, out, errs := command(t, strings.Join(prompts, "\n")+"\n", "model", "run", fixtureFolder, "--no-reuse")
+	status, out, errs := command(t, strings.Join(prompts, "\n")+"\n", "model", "run", fixtureFolder,
+		"--no-reuse")
 	require.Zero(t, status, errs)
 	want := answers(t, out)
 	require.Len(t, want, len(prompts))

@@ -28,7 +28,8 @@ type tables struct {
 }
 
 func (r *tables) print(wall time.Duration) error {
-	list := []*report.Table{r.requests(), r.reuse(), r.eviction(), r.waiting(), r.transfers(), r.time()}
+	list := []*report.Table{r.requests(), r.reuse(), r.eviction(), r.waiting(), r.transfers(),
+		r.time()}
 	if gpu.Ranks(r.play.rig.Device) > 1 {
 		list = append(list, r.ranks())
 	}
@@ -44,7 +45,8 @@ func (r *tables) print(wall time.Duration) error {
 		return err
 	}
 	meter := &r.play.rig.Meter
-	if err := printCalls(r.command, replay.CallsOf(meter), meter.Total().Seconds(), wall.Seconds()); err != nil {
+	if err := printCalls(r.command, replay.CallsOf(meter), meter.Total().Seconds(),
+		wall.Seconds()); err != nil {
 		return err
 	}
 	if err := r.picture(); err != nil {
@@ -74,7 +76,8 @@ func (r *tables) requests() *report.Table {
 	t.Row("preemptions", report.Count(n.Preemptions), "")
 	t.Row("sequences lost and admitted again", report.Count(n.Lost), "")
 	t.Row("prompt tokens", report.Count(n.PromptTokens), "")
-	t.Row("of these reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens, n.PromptTokens))
+	t.Row("of these reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens,
+		n.PromptTokens))
 	t.Row("computed", report.Count(n.ComputedTokens), report.Percent(n.ComputedTokens, n.PromptTokens))
 	t.Row("answer tokens", report.Count(n.AnswerTokens), "")
 	t.Row("batched steps", report.Count(n.Steps), "")
@@ -89,7 +92,8 @@ func (r *tables) reuse() *report.Table {
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.Primary.Total), report.Count(p.Secondary.Total),
-			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial))
+			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded),
+			report.Count(p.ReusedPartial))
 	}
 	return t
 }
@@ -101,7 +105,8 @@ func (r *tables) eviction() *report.Table {
 		Header: []string{"pool", "taken", "evicted", "offloaded", "lost"},
 	}
 	for _, p := range r.stats.Pools {
-		t.Row(p.Name, report.Count(p.AllocatedPages), report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
+		t.Row(p.Name, report.Count(p.AllocatedPages), report.Count(p.Evicted), report.Count(p.Offloaded),
+			report.Count(p.Dropped))
 	}
 	return t
 }
@@ -115,7 +120,8 @@ func (r *tables) waiting() *report.Table {
 		Header: []string{"pool", "taken", "copied ahead", "waited for", "share", "copies saved"},
 	}
 	for _, p := range r.stats.Pools {
-		t.Row(p.Name, report.Count(p.DirtyTakes), report.Count(p.DirtyTakes-p.WaitingTakes), report.Count(p.WaitingTakes),
+		t.Row(p.Name, report.Count(p.DirtyTakes), report.Count(p.DirtyTakes-p.WaitingTakes),
+			report.Count(p.WaitingTakes),
 			report.Percent(p.WaitingTakes, p.DirtyTakes), report.Bytes(p.BytesSaved))
 	}
 	return t
@@ -133,7 +139,8 @@ func (r *tables) transfers() *report.Table {
 		name      string
 	}{{gpu.Offload, "device to host"}, {gpu.Onboard, "host to device"}, {gpu.Local, "on the device"}} {
 		n := counters.Directions[row.direction]
-		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Count(n.Descriptors), report.Bytes(n.Bytes), report.Duration(n.Busy))
+		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Count(n.Descriptors),
+			report.Bytes(n.Bytes), report.Duration(n.Busy))
 	}
 	return t
 }
@@ -147,7 +154,8 @@ func (r *tables) ranks() *report.Table {
 	}
 	for rank, d := range simgroup.Sims(r.play.rig.Sim) {
 		n := d.Counters()
-		t.Row(fmt.Sprint(rank), report.Bytes(n.Directions[gpu.Offload].Bytes), report.Bytes(n.Directions[gpu.Onboard].Bytes),
+		t.Row(fmt.Sprint(rank), report.Bytes(n.Directions[gpu.Offload].Bytes),
+			report.Bytes(n.Directions[gpu.Onboard].Bytes),
 			report.Bytes(n.Directions[gpu.Local].Bytes), report.Count(n.Kernels))
 	}
 	return t
@@ -157,7 +165,8 @@ func (r *tables) ranks() *report.Table {
 // first finds nothing in an engine that has just begun: what it reuses an earlier process
 // has left.
 func (r *tables) store() *report.Table {
-	t := &report.Table{Title: "the store, beyond the process", Header: []string{"", "count", "bytes or share"}}
+	t := &report.Table{Title: "the store, beyond the process",
+		Header: []string{"", "count", "bytes or share"}}
 	n, s := r.total, r.stored
 	t.Row("tokens of the hosts' first prompts", report.Count(n.FirstPrompt), "")
 	t.Row("of these reused", report.Count(n.FirstReused), report.Percent(n.FirstReused, n.FirstPrompt))
@@ -180,8 +189,10 @@ func (r *tables) time() *report.Table {
 	n := r.total
 	all := n.Prefill + n.Saved
 	t.Row("prefill without reuse", report.Duration(all), "")
-	t.Row("prefill computed", report.Duration(n.Prefill), report.Percent(n.Prefill.Nanoseconds(), all.Nanoseconds()))
-	t.Row("prefill saved", report.Duration(n.Saved), report.Percent(n.Saved.Nanoseconds(), all.Nanoseconds()))
+	t.Row("prefill computed", report.Duration(n.Prefill), report.Percent(n.Prefill.Nanoseconds(),
+		all.Nanoseconds()))
+	t.Row("prefill saved", report.Duration(n.Saved), report.Percent(n.Saved.Nanoseconds(),
+		all.Nanoseconds()))
 	if n.Requests > 0 {
 		t.Row("mean wait for the first token", report.Duration(n.Wait/time.Duration(n.Requests)), "")
 	}
@@ -195,11 +206,13 @@ const pictureWidth = 60
 // picture draws how full the pools were over the run.
 func (r *tables) picture() error {
 	out, style := r.command.OutOrStdout(), report.Locale()
-	if _, err := fmt.Fprintf(out, "\ndevice pages over the run, used and cached, then used alone\n"); err != nil {
+	if _, err := fmt.Fprintf(out,
+		"\ndevice pages over the run, used and cached, then used alone\n"); err != nil {
 		return err
 	}
 	for i, p := range r.stats.Pools {
-		_, err := fmt.Fprintf(out, "%10s %s\n%10s %s\n", p.Name, style.Sparkline(r.play.occupied[i], pictureWidth),
+		_, err := fmt.Fprintf(out, "%10s %s\n%10s %s\n", p.Name,
+			style.Sparkline(r.play.occupied[i], pictureWidth),
 			"", style.Sparkline(r.play.used[i], pictureWidth))
 		if err != nil {
 			return err
@@ -210,7 +223,8 @@ func (r *tables) picture() error {
 
 func (r *tables) verdict() error {
 	out := r.command.OutOrStdout()
-	_, err := fmt.Fprintf(out, "\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
+	_, err := fmt.Fprintf(out,
+		"\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
 		report.Count(r.total.VerifiedPages), report.Count(r.total.WrongPages), report.Count(r.checked))
 	if err != nil {
 		return err

@@ -24,12 +24,14 @@ func (f *watchFlags) add(flags *pflag.FlagSet) {
 	f.Add(flags)
 	flags.BoolVar(&f.showTokens, "show-tokens", false, "tell tokens and salts at /events")
 	flags.BoolVar(&f.noLookup, "no-lookup", false, "do not let visitors of the page look prompts up")
-	flags.BoolVar(&f.pprof, "pprof", false, "serve profiles at /debug/pprof/; they show the memory of the process")
+	flags.BoolVar(&f.pprof, "pprof", false,
+		"serve profiles at /debug/pprof/; they show the memory of the process")
 }
 
 // options are those of an observer.
 func (f *watchFlags) options() (o observer.Options, err error) {
-	o = observer.Options{Events: wire.Default(), ShowTokens: f.showTokens, NoLookup: f.noLookup, Pprof: f.pprof}
+	o = observer.Options{Events: wire.Default(), ShowTokens: f.showTokens, NoLookup: f.noLookup,
+		Pprof: f.pprof}
 	return o, f.Read(&o.Events, &o.Aliases)
 }
 

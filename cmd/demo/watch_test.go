@@ -27,20 +27,24 @@ func fetch(t *testing.T, method, url, body string) (status int, text string) {
 // Beside the API demo serve has a page, metrics, events and profiles; prompts are looked up
 // as the model's tokens.
 func TestServeIsWatched(t *testing.T) {
-	url, stop, errs := startServe(t, "--max-len", "512", "--pprof", "--aliases", "vllm,trtllm", "--events", "tcp://127.0.0.1:0", "--store", "file://"+t.TempDir())
+	url, stop, errs := startServe(t, "--max-len", "512", "--pprof", "--aliases", "vllm,trtllm",
+		"--events", "tcp://127.0.0.1:0", "--store", "file://"+t.TempDir())
 	root := strings.TrimSuffix(url, "/v1")
 	const prompt = "The quick brown fox jumps over the lazy dog, and then it sits down to rest for quite a while."
-	status, text := fetch(t, http.MethodPost, url+"/completions", `{"model":"kvactor-tiny","max_tokens":2,"prompt":"`+prompt+`"}`)
+	status, text := fetch(t, http.MethodPost, url+"/completions",
+		`{"model":"kvactor-tiny","max_tokens":2,"prompt":"`+prompt+`"}`)
 	require.Equal(t, http.StatusOK, status, text)
 	for path, want := range map[string]string{
-		"/": "<!doctype html>", "/page.js": "use strict", "/stats": `"title":"kvactor-tiny"`, "/healthz": `"ok"`, "/metrics": "vllm:kv_cache_usage_perc",
+		"/": "<!doctype html>", "/page.js": "use strict", "/stats": `"title":"kvactor-tiny"`,
+		"/healthz": `"ok"`, "/metrics": "vllm:kv_cache_usage_perc",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile", "/server_info": `"publisher":"zmq"`,
 	} {
 		status, text := fetch(t, http.MethodGet, root+path, "")
 		assert.Equal(t, http.StatusOK, status, path)
 		assert.Contains(t, text, want, path)
 	}
-	assert.Eventually(t, func() bool { // the last block is stored at the release, which comes behind the answer
+	// the last block is stored at the release, which comes behind the answer
+	assert.Eventually(t, func() bool {
 		status, text = fetch(t, http.MethodPost, root+"/lookup", `{"prompt":"`+prompt+`"}`)
 		return status == http.StatusOK && strings.Contains(text, `"matched":45`)
 	}, time.Minute, time.Millisecond)
@@ -100,7 +104,8 @@ func TestWatchFlagsMistakes(t *testing.T) {
 
 // The conversations of the demo can be watched.
 func TestConverseServes(t *testing.T) {
-	status, _, errs := command(t, "", "--serve", "127.0.0.1:0", "--conversations", "3", "--chats", "0", "--hosts", "1")
+	status, _, errs := command(t, "", "--serve", "127.0.0.1:0", "--conversations", "3", "--chats", "0",
+		"--hosts", "1")
 	assert.Zero(t, status, errs)
 	assert.Contains(t, errs, "watch at http://127.0.0.1:")
 }

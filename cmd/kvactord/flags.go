@@ -40,20 +40,29 @@ func (f *flags) add(set *pflag.FlagSet) {
 	f.Config = daemon.Defaults()
 	set.StringVar(&f.Socket, "socket", "", "`path` of the Unix socket, which is created")
 	set.Var(&f.memory, "memory", "`size` of the memory for pages, such as 8GiB")
-	set.StringVar(&f.Listen, "listen", "", "serve a TCP port of the loopback interface as well: `address`, such as 127.0.0.1:7171")
-	set.UintSliceVar(&f.uids, "allow-uid", nil, "users beside one's own whose processes may connect, by `number`")
-	set.IntVar(&f.Engines, "engines", f.Engines, "`number` of models that are served at a time; each has an equal part of the memory")
+	set.StringVar(&f.Listen, "listen", "",
+		"serve a TCP port of the loopback interface as well: `address`, such as 127.0.0.1:7171")
+	set.UintSliceVar(&f.uids, "allow-uid", nil,
+		"users beside one's own whose processes may connect, by `number`")
+	set.IntVar(&f.Engines, "engines", f.Engines,
+		"`number` of models that are served at a time; each has an equal part of the memory")
 	f.cache.Add(set)
 	set.String("policy", "", "eviction `policy`: "+strings.Join(windows.EvictionPolicies(), ", "))
-	set.StringArrayVar(&f.quotas, "quota", nil, "`salt=share` of the memory, such as gold=0.5; *=share is that of all other salts")
-	f.store.Add(set, "keep pages in a store as well, by its `URL`: file:///a/folder, valkey://host:6379")
+	set.StringArrayVar(&f.quotas, "quota", nil,
+		"`salt=share` of the memory, such as gold=0.5; *=share is that of all other salts")
+	f.store.Add(set,
+		"keep pages in a store as well, by its `URL`: file:///a/folder, valkey://host:6379")
 	set.StringVar(&f.save, "save", "commit", "`when` pages are saved: commit, reuse or evict")
-	set.Var(&f.staging, "staging", "`size` of the part of the memory that contents of the store come to; default: an eighth")
-	set.StringVar(&f.Metrics, "metrics", "", "`address` of a page, and of metrics at /metrics; without a host, such as :9400, on this machine only")
+	set.Var(&f.staging, "staging",
+		"`size` of the part of the memory that contents of the store come to; default: an eighth")
+	set.StringVar(&f.Metrics, "metrics", "",
+		"`address` of a page, and of metrics at /metrics; without a host, such as :9400, on this machine only")
 	f.observer.Add(set)
 	set.IntVar(&f.Sessions, "sessions", f.Sessions, "`number` of connections at a time")
-	set.IntVar(&f.Handles, "handles", f.Handles, "`number` of claims, writes and pins that a session may hold")
-	set.IntVar(&f.RequestBytes, "request-bytes", f.RequestBytes, "size in `bytes` of the largest request")
+	set.IntVar(&f.Handles, "handles", f.Handles,
+		"`number` of claims, writes and pins that a session may hold")
+	set.IntVar(&f.RequestBytes, "request-bytes", f.RequestBytes,
+		"size in `bytes` of the largest request")
 	set.DurationVar(&f.Deadline, "deadline", f.Deadline, "`time` of a request that names none")
 	set.BoolVar(&f.quiet, "quiet", false, "log warnings and errors only")
 	f.cache.Key(set, "policy", "eviction_policy")
@@ -63,7 +72,9 @@ func (f *flags) add(set *pflag.FlagSet) {
 }
 
 // read makes the configuration. The caller calls closeStore when the daemon has ended.
-func (f *flags) read(ctx context.Context, errs io.Writer) (c daemon.Config, closeStore func() error, err error) {
+func (f *flags) read(
+	ctx context.Context, errs io.Writer,
+) (c daemon.Config, closeStore func() error, err error) {
 	level := slog.LevelInfo
 	if f.quiet {
 		level = slog.LevelWarn
@@ -89,7 +100,8 @@ func (f *flags) readCache() (err error) {
 		return err
 	}
 	if policies := windows.EvictionPolicies(); !slices.Contains(policies, f.Cache.EvictionPolicy) {
-		return fmt.Errorf("--policy %s: there are %s", f.Cache.EvictionPolicy, strings.Join(policies, ", "))
+		return fmt.Errorf("--policy %s: there are %s", f.Cache.EvictionPolicy,
+			strings.Join(policies, ", "))
 	}
 	return f.readQuotas()
 }
@@ -117,8 +129,11 @@ func (f *flags) readQuotas() error {
 }
 
 // openStore opens the store.
-func (f *flags) openStore(ctx context.Context, notes io.Writer) (closeStore func() error, err error) {
-	policies := map[string]actors.SavePolicy{"commit": actors.SaveOnCommit, "reuse": actors.SaveOnReuse, "evict": actors.SaveHostEvict}
+func (f *flags) openStore(
+	ctx context.Context, notes io.Writer,
+) (closeStore func() error, err error) {
+	policies := map[string]actors.SavePolicy{"commit": actors.SaveOnCommit,
+		"reuse": actors.SaveOnReuse, "evict": actors.SaveHostEvict}
 	save, ok := policies[f.save]
 	if !ok {
 		return nil, fmt.Errorf("--save %s: want commit, reuse or evict", f.save)

@@ -78,7 +78,8 @@ see docs/kvactord.md for tenants that must not.`,
 				return errors.Join(err, closeStore())
 			}
 			if a := d.Addr(); a != nil {
-				fmt.Fprintf(c.ErrOrStderr(), "kvactord: serves %s as well: any user of this machine can connect\n", a)
+				fmt.Fprintf(c.ErrOrStderr(),
+					"kvactord: serves %s as well: any user of this machine can connect\n", a)
 			}
 			if a := d.Page(); a != nil {
 				fmt.Fprintf(c.ErrOrStderr(), "kvactord: the page of the cache is at http://%s/\n", a)

@@ -74,7 +74,8 @@ func start(t *testing.T, role, ready string, args ...string) *process {
 }
 
 func daemonAt(t *testing.T, socket string, args ...string) *process {
-	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB"}, args...)...)
+	return start(t, runDaemon, "ready", append([]string{"--socket", socket, "--memory", "8MiB"},
+		args...)...)
 }
 
 // end ends the process with a signal and returns its exit status.
@@ -100,7 +101,8 @@ func dial(t *testing.T, socket string) *wire.Client {
 
 func open(socket string) (*wire.Client, error) {
 	return wire.Dial(socket, &wire.Open{
-		Name: "test", Fingerprint: "weights", BlockTokens: block, MaxTokens: 1024, Groups: []*wire.Group{{LayerBytes: []uint64{4096}}},
+		Name: "test", Fingerprint: "weights", BlockTokens: block, MaxTokens: 1024,
+		Groups: []*wire.Group{{LayerBytes: []uint64{4096}}},
 	})
 }
 
@@ -137,7 +139,9 @@ func write(c *wire.Client, blocks, written int) error {
 			memory[int(page)*bytes+i] = byte(b + 1)
 		}
 	}
-	_, err = c.Step(&wire.Step{Written: []*wire.Written{{Handle: out.Reserves[0].Handle, Tokens: uint32(written * block)}}})
+	_, err = c.Step(
+		&wire.Step{Written: []*wire.Written{{Handle: out.Reserves[0].Handle,
+			Tokens: uint32(written * block)}}})
 	return err
 }
 
@@ -215,7 +219,8 @@ func TestAWarmRestart(t *testing.T) {
 		c := dial(t, socket)
 		require.Zero(t, found(t, c, false), "memory is empty after restart %d", i)
 		within(t, "the store's blocks are found", func() bool { return found(t, c, true) == 6 })
-		lookups, err := c.Step(&wire.Step{Lookups: []*wire.Prompt{prompt(6*block + 1)}, Prefetches: []*wire.Prompt{prompt(6*block + 1)}})
+		lookups, err := c.Step(&wire.Step{Lookups: []*wire.Prompt{prompt(6*block + 1)},
+			Prefetches: []*wire.Prompt{prompt(6*block + 1)}})
 		require.NoError(t, err)
 		assert.EqualValues(t, 6*block, lookups.Lookups[0].Tokens)
 		assert.EqualValues(t, 6*block, lookups.Prefetches[0].Tokens)
@@ -231,9 +236,11 @@ func examples(t *testing.T) map[string][]string {
 		require.NoError(t, err, "%s", text)
 		return []string{filepath.Join(dir, name)}
 	}
-	list := map[string][]string{"Go": build("go", "go", "build", "-o", filepath.Join(dir, "go"), "./example")}
+	list := map[string][]string{"Go": build("go", "go", "build", "-o", filepath.Join(dir, "go"),
+		"./example")}
 	if _, err := exec.LookPath("cc"); err == nil {
-		list["C"] = build("c", "cc", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "c"), "example/c/main.c")
+		list["C"] = build("c", "cc", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, "c"),
+			"example/c/main.c")
 	}
 	t.Setenv("PYTHONPATH", "../../python")
 	for _, python := range []string{"../../bin/python/bin/python", "python3"} {
@@ -312,14 +319,16 @@ func TestWrongCommandLines(t *testing.T) {
 // An error of a flag names the flag and its value, and no type of Go.
 func TestFlagErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`--engines "x": it is not a number`:                             {"--engines", "x"},
-		`--engines "99999999999999999999": it is out of range`:          {"--engines", "99999999999999999999"},
-		`--allow-uid "bob": it is not a number`:                         {"--allow-uid", "bob"},
-		`--deadline "soon": it is not a time such as 20s`:               {"--deadline", "soon"},
-		`--store-required "maybe": it is neither true nor false`:        {"--store-required=maybe"},
-		"--engines 0 is not within 1 and 64":                            {"--engines", "0"},
-		"--sessions 0 is not at least 1; --handles 0 is not at least 1": {"--sessions", "0", "--handles", "0"},
-		"--deadline 0s is not above 0":                                  {"--deadline", "0s"},
+		`--engines "x": it is not a number`: {"--engines", "x"},
+		`--engines "99999999999999999999": it is out of range`: {"--engines",
+			"99999999999999999999"},
+		`--allow-uid "bob": it is not a number`:                  {"--allow-uid", "bob"},
+		`--deadline "soon": it is not a time such as 20s`:        {"--deadline", "soon"},
+		`--store-required "maybe": it is neither true nor false`: {"--store-required=maybe"},
+		"--engines 0 is not within 1 and 64":                     {"--engines", "0"},
+		"--sessions 0 is not at least 1; --handles 0 is not at least 1": {"--sessions", "0", "--handles",
+			"0"},
+		"--deadline 0s is not above 0": {"--deadline", "0s"},
 	} {
 		var errs bytes.Buffer
 		base := []string{"--socket", filepath.Join(t.TempDir(), "s"), "--memory", "8MiB"}
@@ -333,7 +342,8 @@ func TestPlaceholders(t *testing.T) {
 	command(io.Discard).Flags().VisitAll(func(f *pflag.Flag) {
 		name, usage := pflag.UnquoteUsage(f)
 		if f.Value.Type() != "bool" {
-			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "duration"}, name, "--%s", f.Name)
+			assert.NotContains(t, []string{"", "int", "uint", "string", "strings", "duration"}, name, "--%s",
+				f.Name)
 		}
 		assert.NotEmpty(t, usage)
 	})

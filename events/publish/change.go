@@ -58,7 +58,8 @@ type Block struct {
 
 // out returns the block as a change has it.
 func (b *block) out() Block {
-	return Block{Name: b.name, Hash: b.hash, Tokens: b.tokens, Covers: b.covers, Priority: b.priority, Salted: b.salted()}
+	return Block{Name: b.name, Hash: b.hash, Tokens: b.tokens, Covers: b.covers, Priority: b.priority,
+		Salted: b.salted()}
 }
 
 // changeOf makes a change of one block.

@@ -11,7 +11,9 @@ import (
 // calls it behind each batch.
 func (v *View) Check() error {
 	var problems []error
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf("publish: "+format, args...)) }
+	wrong := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("publish: "+format, args...))
+	}
 	if len(v.dirty) > 0 {
 		wrong("%d blocks are dirty between two batches", len(v.dirty))
 	}
@@ -67,8 +69,9 @@ func (v *View) checkUses(b *block) (problems []error) {
 		}
 	}
 	if b.ok != v.allowed(b) || b.end != (b.ok && v.ends(b)) || b.uses != uses {
-		problems = append(problems, fmt.Errorf("publish: block %x: allowed %v, end %v, %d uses; it should be %v, %v, %d", b.hash[:4],
-			b.ok, b.end, b.uses, v.allowed(b), v.allowed(b) && v.ends(b), uses))
+		problems = append(problems,
+			fmt.Errorf("publish: block %x: allowed %v, end %v, %d uses; it should be %v, %v, %d", b.hash[:4],
+				b.ok, b.end, b.uses, v.allowed(b), v.allowed(b) && v.ends(b), uses))
 	}
 	return problems
 }
@@ -80,11 +83,14 @@ func (v *View) checkPublished(b *block) (problems []error) {
 	now := v.total(b)
 	switch {
 	case v.names[b.name] != b:
-		problems = append(problems, fmt.Errorf("publish: name %d is not that of block %x", b.name, b.hash[:4]))
+		problems = append(problems, fmt.Errorf("publish: name %d is not that of block %x", b.name,
+			b.hash[:4]))
 	case !v.publishable(b):
-		problems = append(problems, fmt.Errorf("publish: block %x is published, but may not be", b.hash[:4]))
+		problems = append(problems, fmt.Errorf("publish: block %x is published, but may not be",
+			b.hash[:4]))
 	case now.tier != b.tier || now.priority != b.priority:
-		problems = append(problems, fmt.Errorf("publish: block %x was told %s %d, the pools say %s %d", b.hash[:4], b.tier, b.priority, now.tier, now.priority))
+		problems = append(problems, fmt.Errorf("publish: block %x was told %s %d, the pools say %s %d",
+			b.hash[:4], b.tier, b.priority, now.tier, now.priority))
 	}
 	return problems
 }

@@ -42,12 +42,14 @@ var counted = []int{1, 2}
 
 func modelPools(t *rapid.T) []windows.Pool {
 	pools := []windows.Pool{
-		{ID: 0, Window: rapid.IntRange(2, 7).Draw(t, "window"), Sink: rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "sink"), TokensPerBlock: 2},
+		{ID: 0, Window: rapid.IntRange(2, 7).Draw(t, "window"),
+			Sink: rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "sink"), TokensPerBlock: 2},
 		{ID: 1, TokensPerBlock: 2},
 		{ID: 2, KVHeads: 2, TokensPerBlock: 2},
 	}
 	if rapid.Bool().Draw(t, "states") {
-		pools = append(pools, windows.Pool{ID: 3, Kind: windows.KindState, TokensPerBlock: 2, Checkpoints: true})
+		pools = append(pools, windows.Pool{ID: 3, Kind: windows.KindState, TokensPerBlock: 2,
+			Checkpoints: true})
 	}
 	return pools
 }
@@ -68,7 +70,8 @@ func newModel(t *rapid.T) *model {
 	m.view = v
 	m.reader = reader{}
 	for i := range 24 {
-		n := node{parent: rapid.IntRange(-1, i-1).Draw(t, "parent"), tokens: []messages.Token{messages.Token(i), 7}}
+		n := node{parent: rapid.IntRange(-1, i-1).Draw(t, "parent"),
+			tokens: []messages.Token{messages.Token(i), 7}}
 		n.hash = kvevents.Hash{15: byte(i + 1)}
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
@@ -77,7 +80,8 @@ func newModel(t *rapid.T) *model {
 			n.covers = []messages.Cover{{Covered: true}, {}}
 		}
 		if n.parent < 0 {
-			n.ns = []*messages.Namespace{nil, nil, nil, {Salt: "s"}, {Encoder: "e"}}[rapid.IntRange(0, 4).Draw(t, "namespace")]
+			n.ns = []*messages.Namespace{nil, nil, nil, {Salt: "s"},
+				{Encoder: "e"}}[rapid.IntRange(0, 4).Draw(t, "namespace")]
 		}
 		m.nodes = append(m.nodes, n)
 	}
@@ -100,7 +104,8 @@ func (m *model) event(pool int, chain []int) kvevents.Event {
 	for _, i := range chain {
 		n := &m.nodes[i]
 		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
-			Hash: n.hash, Tokens: n.tokens, Covers: n.covers, Tier: n.held[pool].tier, Priority: n.held[pool].priority,
+			Hash: n.hash, Tokens: n.tokens, Covers: n.covers, Tier: n.held[pool].tier,
+			Priority: n.held[pool].priority,
 		})
 	}
 	return e
@@ -140,7 +145,8 @@ func (m *model) remove(t *rapid.T) {
 	pool, i := m.draw(t)
 	if n := &m.nodes[i]; n.held[pool].held {
 		n.held[pool] = holding{}
-		m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(pool), Hashes: []kvevents.Hash{n.hash}})
+		m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(pool),
+			Hashes: []kvevents.Hash{n.hash}})
 	}
 }
 
@@ -150,7 +156,8 @@ func (m *model) update(t *rapid.T) {
 	if !h.held {
 		return
 	}
-	e := kvevents.Event{Type: kvevents.EventUpdated, Pool: messages.PoolID(pool), Hash: m.nodes[i].hash}
+	e := kvevents.Event{Type: kvevents.EventUpdated, Pool: messages.PoolID(pool),
+		Hash: m.nodes[i].hash}
 	if rapid.Bool().Draw(t, "tier") {
 		h.tier = messages.Secondary - h.tier
 		e.TierChanged, e.NewTier = true, h.tier
@@ -166,7 +173,8 @@ func (m *model) reset(*rapid.T) {
 		for p := range m.nodes[i].held {
 			if m.nodes[i].held[p].held {
 				m.nodes[i].held[p] = holding{}
-				m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(p), Hashes: []kvevents.Hash{m.nodes[i].hash}})
+				m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(p),
+					Hashes: []kvevents.Hash{m.nodes[i].hash}})
 			}
 		}
 	}
@@ -180,7 +188,8 @@ func (m *model) lose(*rapid.T) {
 }
 
 func (m *model) draw(t *rapid.T) (pool, i int) {
-	return rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"), rapid.IntRange(0, len(m.nodes)-1).Draw(t, "block")
+	return rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"),
+		rapid.IntRange(0, len(m.nodes)-1).Draw(t, "block")
 }
 
 func (m *model) follow(t *rapid.T) {
@@ -216,7 +225,8 @@ func (m *model) compare(t *rapid.T) {
 			n := &m.nodes[i]
 			entry := told{tier: messages.Primary, priority: messages.MaxPriority, parent: m.parentName(n)}
 			for _, p := range counted {
-				entry.tier, entry.priority = max(entry.tier, n.held[p].tier), min(entry.priority, n.held[p].priority)
+				entry.tier, entry.priority = max(entry.tier, n.held[p].tier),
+					min(entry.priority, n.held[p].priority)
 			}
 			want[uint64(n.hash[15])] = entry
 		}
@@ -306,8 +316,10 @@ func (r reader) take(c *Change) error {
 		had, known := r[b.Name]
 		switch c.Kind {
 		case Stored:
-			if _, ok := r[parent]; parent != 0 && !ok || known || b.Name == 0 || c.HasParent == (c.Parent == 0) {
-				return fmt.Errorf("stored %d behind %d: parent known %v, known itself %v", b.Name, parent, ok, known)
+			if _, ok := r[parent]; parent != 0 && !ok || known || b.Name == 0 ||
+				c.HasParent == (c.Parent == 0) {
+				return fmt.Errorf("stored %d behind %d: parent known %v, known itself %v", b.Name, parent, ok,
+					known)
 			}
 			r[b.Name] = told{c.Tier, b.Priority, parent}
 			parent = b.Name
@@ -323,12 +335,14 @@ func (r reader) take(c *Change) error {
 			delete(r, b.Name)
 		case TierChanged:
 			if !known || had.tier != c.OldTier || c.Tier == c.OldTier || had.parent != c.Parent {
-				return fmt.Errorf("moved %d from %s to %s: known %v in %s", b.Name, c.OldTier, c.Tier, known, had.tier)
+				return fmt.Errorf("moved %d from %s to %s: known %v in %s", b.Name, c.OldTier, c.Tier, known,
+					had.tier)
 			}
 			r[b.Name] = told{c.Tier, had.priority, had.parent}
 		case PriorityChanged:
 			if !known || had.priority != c.OldPriority || b.Priority == c.OldPriority {
-				return fmt.Errorf("priority %d of %d: known %v with %d", b.Priority, b.Name, known, had.priority)
+				return fmt.Errorf("priority %d of %d: known %v with %d", b.Priority, b.Name, known,
+					had.priority)
 			}
 			r[b.Name] = told{had.tier, b.Priority, had.parent}
 		}
@@ -343,8 +357,9 @@ func TestViewAgainstItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"store": m.store, "store again": m.store, "store more": m.store, "remove": m.remove, "update": m.update,
-			"reset": m.reset, "follow": m.follow, "follow again": m.follow, "lose": m.lose,
+			"store": m.store, "store again": m.store, "store more": m.store, "remove": m.remove,
+			"update": m.update,
+			"reset":  m.reset, "follow": m.follow, "follow again": m.follow, "lose": m.lose,
 			"": func(t *rapid.T) { require.NoError(t, m.view.Check()) },
 		})
 	})
@@ -369,8 +384,9 @@ func TestViewWithBlocksOfOneName(t *testing.T) {
 			require.Len(t, m.reader, m.view.Len())
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"store": m.store, "store again": m.store, "store more": m.store, "remove": m.remove, "follow": follow,
-			"": func(t *rapid.T) { require.NoError(t, m.view.Check()) },
+			"store": m.store, "store again": m.store, "store more": m.store, "remove": m.remove,
+			"follow": follow,
+			"":       func(t *rapid.T) { require.NoError(t, m.view.Check()) },
 		})
 	})
 }

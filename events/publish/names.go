@@ -41,7 +41,8 @@ func (c *Config) namer() (namer, error) {
 	case SHA256CBOR:
 		return cborNamer{paths: c.LoRAPaths}, nil
 	default:
-		return nil, refusals.New(messages.ErrConfigInvalid, "naming %q is not %q", string(c.Naming), string(SHA256CBOR))
+		return nil, refusals.New(messages.ErrConfigInvalid, "naming %q is not %q", string(c.Naming),
+			string(SHA256CBOR))
 	}
 }
 
@@ -66,8 +67,8 @@ type cborNamer struct {
 	paths map[string]string // of adapters, by name; one without a path has its name for it
 }
 
-// noneHashSeed is the seed of vLLM's hashes: since 0.33 it is fixed if no environment
-// variable sets it, so names are equal between processes. It is what vLLM hashes in place of a parent's digest.
+// noneHashSeed is the seed of vLLM's hashes: since 0.33 it is fixed if no environment variable sets
+// it, so names are equal between processes. It is what vLLM hashes in place of a parent's digest.
 const noneHashSeed = "vllm-none-hash"
 
 // root hashes the seed as vLLM does: as a text in CBOR, not as bare bytes.
@@ -143,7 +144,8 @@ func itemsOf(covers []messages.Cover) []item {
 		}
 		// One entry for each item in a block, as vLLM has it, and not for each token.
 		// An item goes on as long as the position rises with the token.
-		if i > 0 && covers[i-1].Covered && covers[i-1].Hash == c.Hash && covers[i-1].Position == c.Position-1 {
+		if i > 0 && covers[i-1].Covered && covers[i-1].Hash == c.Hash &&
+			covers[i-1].Position == c.Position-1 {
 			continue
 		}
 		items = append(items, item{hex.EncodeToString(c.Hash[:]), i - c.Position})

@@ -104,9 +104,11 @@ func (t *TRTLLM) Append(to []PolledEvent, changes []Change) []PolledEvent {
 			data = PolledRemoved{"removed", names}
 		case TierChanged:
 			// Levels are counted like tiers: 0 is the device, 1 the host.
-			data = PolledUpdated{Type: "updated", BlockHash: c.Blocks[0].Name, CacheLevel: &PolledDiff{"event_diff", int(c.OldTier), int(c.Tier)}}
+			data = PolledUpdated{Type: "updated", BlockHash: c.Blocks[0].Name,
+				CacheLevel: &PolledDiff{"event_diff", int(c.OldTier), int(c.Tier)}}
 		case PriorityChanged:
-			data = PolledUpdated{Type: "updated", BlockHash: c.Blocks[0].Name, Priority: &PolledDiff{"event_diff", int(c.OldPriority), int(c.Blocks[0].Priority)}}
+			data = PolledUpdated{Type: "updated", BlockHash: c.Blocks[0].Name,
+				Priority: &PolledDiff{"event_diff", int(c.OldPriority), int(c.Blocks[0].Priority)}}
 		case Cleared:
 			continue
 		}
@@ -120,7 +122,8 @@ func (t *TRTLLM) Append(to []PolledEvent, changes []Change) []PolledEvent {
 // in the change, so the change must not be written to afterwards.
 func polledStored(c *Change) PolledStored {
 	// Each block repeats the salt; readers drop an event whose blocks have two.
-	s := PolledStored{Type: "stored", Blocks: make([]PolledBlock, len(c.Blocks)), LoRAName: c.Namespace.LoRA}
+	s := PolledStored{Type: "stored", Blocks: make([]PolledBlock, len(c.Blocks)),
+		LoRAName: c.Namespace.LoRA}
 	if c.HasParent {
 		s.ParentHash = &c.Parent
 	}
@@ -128,7 +131,8 @@ func polledStored(c *Change) PolledStored {
 		b := &c.Blocks[i]
 		out := PolledBlock{
 			Type: "stored_block", BlockHash: b.Name, Tokens: make([]PolledToken, len(b.Tokens)),
-			CacheLevel: int(c.Tier), Priority: int(b.Priority), Multimodal: polledItems(b.Covers), CacheSalt: c.Namespace.Salt,
+			CacheLevel: int(c.Tier), Priority: int(b.Priority), Multimodal: polledItems(b.Covers),
+			CacheSalt: c.Namespace.Salt,
 		}
 		for j, tok := range b.Tokens {
 			// TensorRT-LLM calls a token with its extra id unique.
@@ -144,7 +148,8 @@ func polledStored(c *Change) PolledStored {
 func polledItems(covers []messages.Cover) []PolledItem {
 	var items []PolledItem
 	for i, c := range covers {
-		if !c.Covered || i > 0 && covers[i-1].Covered && covers[i-1].Hash == c.Hash && covers[i-1].Position == c.Position-1 {
+		if !c.Covered || i > 0 && covers[i-1].Covered && covers[i-1].Hash == c.Hash &&
+			covers[i-1].Position == c.Position-1 {
 			continue
 		}
 		items = append(items, PolledItem{"mm_key", hex.EncodeToString(c.Hash[:]), c.Position})

@@ -74,7 +74,8 @@ type View struct {
 func New(c Config) (*View, error) {
 	counted := countedPools(c.Pools)
 	if len(counted) == 0 {
-		return nil, refusals.New(messages.ErrNotSupported, "none of %d pools has attention: there are no blocks of tokens to tell of", len(c.Pools))
+		return nil, refusals.New(messages.ErrNotSupported,
+			"none of %d pools has attention: there are no blocks of tokens to tell of", len(c.Pools))
 	}
 	n, err := c.namer()
 	if err != nil {
@@ -121,7 +122,8 @@ func countedPools(pools []windows.Pool) []windows.Pool {
 		}
 		return max(p.Window, p.Chunk)
 	}
-	widest := slices.MaxFunc(attention, func(a, b windows.Pool) int { return cmp.Compare(reach(a), reach(b)) })
+	widest := slices.MaxFunc(attention,
+		func(a, b windows.Pool) int { return cmp.Compare(reach(a), reach(b)) })
 	return slices.DeleteFunc(attention, func(p windows.Pool) bool { return reach(p) != reach(widest) })
 }
 

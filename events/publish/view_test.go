@@ -37,7 +37,8 @@ func stored(parent byte, names ...byte) kvevents.Event {
 		e.Parent, e.HasParent = name(parent), true
 	}
 	for _, n := range names {
-		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: name(n), Tokens: []messages.Token{messages.Token(n), 0}, Priority: 35})
+		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: name(n),
+			Tokens: []messages.Token{messages.Token(n), 0}, Priority: 35})
 	}
 	return e
 }
@@ -128,7 +129,8 @@ func windowAndFull() []windows.Pool {
 func TestAMovedBlockIsOnHostIfOnePoolSaysSo(t *testing.T) {
 	e := newEngine(t, Config{Pools: windowAndFull()})
 	on := func(p messages.PoolID, ev kvevents.Event) kvevents.Event { ev.Pool = p; return ev }
-	move := kvevents.Event{Type: kvevents.EventUpdated, Hash: name(1), TierChanged: true, NewTier: messages.Secondary}
+	move := kvevents.Event{Type: kvevents.EventUpdated, Hash: name(1), TierChanged: true,
+		NewTier: messages.Secondary}
 	assert.Empty(t, e.follow(on(1, stored(0, 1)), on(0, stored(0, 1))), "pool 2 has not stored it")
 	assert.Equal(t, []string{"stored 1"}, e.follow(on(2, stored(0, 1))))
 	assert.Equal(t, []string{"moved 1"}, e.follow(on(1, move)))
@@ -144,9 +146,13 @@ func TestPoolsThatCount(t *testing.T) {
 		want  []messages.PoolID
 	}{
 		{"full attention before windows", windowAndFull(), []messages.PoolID{1, 2}},
-		{"windows only: the largest", []windows.Pool{{ID: 0, Window: 4, TokensPerBlock: 2}, {ID: 1, Window: 8, TokensPerBlock: 2}, {ID: 2, Chunk: 8, TokensPerBlock: 2}}, []messages.PoolID{1, 2}},
-		{"states do not count", []windows.Pool{{ID: 0, Kind: windows.KindState}, {ID: 1, TokensPerBlock: 2}}, []messages.PoolID{1}},
-		{"nor does cross attention", []windows.Pool{{ID: 0}, {ID: 1, Kind: windows.KindCross}}, []messages.PoolID{0}},
+		{"windows only: the largest", []windows.Pool{{ID: 0, Window: 4, TokensPerBlock: 2},
+			{ID: 1, Window: 8, TokensPerBlock: 2}, {ID: 2, Chunk: 8, TokensPerBlock: 2}},
+			[]messages.PoolID{1, 2}},
+		{"states do not count", []windows.Pool{{ID: 0, Kind: windows.KindState},
+			{ID: 1, TokensPerBlock: 2}}, []messages.PoolID{1}},
+		{"nor does cross attention", []windows.Pool{{ID: 0}, {ID: 1, Kind: windows.KindCross}},
+			[]messages.PoolID{0}},
 	} {
 		v, err := New(Config{Pools: c.pools})
 		require.NoError(t, err, c.text)
@@ -162,16 +168,20 @@ func TestPoolsThatCount(t *testing.T) {
 func TestSizesAreTold(t *testing.T) {
 	e := newEngine(t, Config{Pools: windowAndFull()})
 	created := func(p messages.PoolID, n int) kvevents.Event {
-		return kvevents.Event{Type: kvevents.EventCreated, Pool: p, PrimaryPages: n, SecondaryPages: 2 * n}
+		return kvevents.Event{Type: kvevents.EventCreated, Pool: p, PrimaryPages: n,
+			SecondaryPages: 2 * n}
 	}
 	changes, err := e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{created(0, 1)}})
 	require.NoError(t, err)
 	assert.Empty(t, changes)
 	e.next = 1
 	e.follow(created(1, 8))
-	changes, err = e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{{ID: 2, Type: kvevents.EventCreated, Pool: 2, PrimaryPages: 6, SecondaryPages: 20}}})
+	changes, err = e.view.Follow(
+		kvevents.EventBatch{Events: []kvevents.Event{{ID: 2, Type: kvevents.EventCreated, Pool: 2,
+			PrimaryPages: 6, SecondaryPages: 20}}})
 	require.NoError(t, err)
-	assert.Equal(t, []Change{{Kind: Created, Pages: events.PoolPages{Primary: 6, Secondary: 16}}}, changes)
+	assert.Equal(t, []Change{{Kind: Created, Pages: events.PoolPages{Primary: 6, Secondary: 16}}},
+		changes)
 }
 
 // With a gap in the ids nothing is applied until a snapshot comes, and then only the
@@ -179,10 +189,12 @@ func TestSizesAreTold(t *testing.T) {
 func TestAGapNeedsASnapshot(t *testing.T) {
 	e := newEngine(t, Config{})
 	e.follow(stored(0, 1, 2))
-	_, err := e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{{ID: 9, Type: kvevents.EventCleared}}})
+	_, err := e.view.Follow(
+		kvevents.EventBatch{Events: []kvevents.Event{{ID: 9, Type: kvevents.EventCleared}}})
 	require.ErrorIs(t, err, events.ErrStale)
 	assert.Equal(t, "2 of 2 blocks published, next event 1, stale", e.view.String())
-	changes, err := e.view.Follow(kvevents.EventBatch{Snapshot: true, Next: 12, Events: []kvevents.Event{stored(0, 1), stored(0, 3)}})
+	changes, err := e.view.Follow(kvevents.EventBatch{Snapshot: true, Next: 12,
+		Events: []kvevents.Event{stored(0, 1), stored(0, 3)}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"removed 2", "stored 3"}, draw(changes))
 	assert.Equal(t, []string{"stored 1", "stored 3"}, draw(e.view.All()))

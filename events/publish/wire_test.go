@@ -20,13 +20,15 @@ const (
 
 func TestTheBytesAreVLLMs(t *testing.T) {
 	got, n := AppendVLLM(nil, &Batch{Time: 1.5, TokensPerBlock: 2, Groups: true, Changes: []Change{{
-		Kind: Stored, Blocks: []Block{{Name: 1 << 63, Tokens: []messages.Token{1, 2}}, {Name: 2, Tokens: []messages.Token{3, 4}}},
+		Kind: Stored, Blocks: []Block{{Name: 1 << 63, Tokens: []messages.Token{1, 2}},
+			{Name: 2, Tokens: []messages.Token{3, 4}}},
 	}}})
 	assert.Equal(t, goldenStored, hex.EncodeToString(got))
 	assert.Equal(t, 1, n)
-	got, n = AppendVLLM(nil, &Batch{Time: 1.5, Rank: 1, TokensPerBlock: 2, Groups: true, Changes: []Change{
-		{Kind: Removed, Tier: messages.Secondary, Blocks: []Block{{Name: 2}}}, {Kind: Cleared},
-	}})
+	got, n = AppendVLLM(nil, &Batch{Time: 1.5, Rank: 1, TokensPerBlock: 2, Groups: true,
+		Changes: []Change{
+			{Kind: Removed, Tier: messages.Secondary, Blocks: []Block{{Name: 2}}}, {Kind: Cleared},
+		}})
 	assert.Equal(t, goldenRemoved, hex.EncodeToString(got))
 	assert.Equal(t, 2, n)
 }
@@ -37,7 +39,8 @@ var change = Change{
 	Kind: TierChanged, Tier: messages.Secondary, OldTier: messages.Primary, Parent: 3, HasParent: true,
 	Namespace: messages.Namespace{Salt: "s", LoRA: "ad", HasLoRA: true},
 	Blocks: []Block{{
-		Name: 300, Tokens: []messages.Token{-1 & 0x7f, 70000}, Covers: []messages.Cover{{}, {Covered: true, Hash: [32]byte{0xab}, Position: 40}}, Priority: 80,
+		Name: 300, Tokens: []messages.Token{-1 & 0x7f, 70000},
+		Covers: []messages.Cover{{}, {Covered: true, Hash: [32]byte{0xab}, Position: 40}}, Priority: 80,
 	}},
 }
 
@@ -49,8 +52,10 @@ func TestAMoveIsAStoreAndARemoval(t *testing.T) {
 	item := "ab" + hex.EncodeToString(make([]byte, 31))
 	assert.Equal(t, []any{0.0, []any{
 		map[string]any{
-			"type": "BlockStored", "block_hashes": []any{300}, "parent_block_hash": 3, "token_ids": []any{127, 70000}, "block_size": 2,
-			"lora_id": nil, "medium": "CPU", "lora_name": "ad", "extra_keys": []any{[]any{[]any{item, -39}}}, "cache_salt": "s",
+			"type": "BlockStored", "block_hashes": []any{300}, "parent_block_hash": 3,
+			"token_ids": []any{127, 70000}, "block_size": 2,
+			"lora_id": nil, "medium": "CPU", "lora_name": "ad", "extra_keys": []any{[]any{[]any{item, -39}}},
+			"cache_salt": "s",
 		},
 		map[string]any{"type": "BlockRemoved", "block_hashes": []any{300}, "medium": "GPU"},
 	}, 0}, back)
@@ -72,7 +77,8 @@ func TestASaltIsInTheFirstBlock(t *testing.T) {
 // AIBrix gets arrays with one block each, whose parents are chained, and no moves.
 func TestAIBrixGetsABlockAnEvent(t *testing.T) {
 	got, n := AppendAIBrix(nil, &Batch{Time: 2, TokensPerBlock: 1, Changes: []Change{
-		{Kind: Stored, Blocks: []Block{{Name: 4, Tokens: []messages.Token{1}}, {Name: 5, Tokens: []messages.Token{2}}}},
+		{Kind: Stored, Blocks: []Block{{Name: 4, Tokens: []messages.Token{1}},
+			{Name: 5, Tokens: []messages.Token{2}}}},
 		change, {Kind: PriorityChanged}, {Kind: Created},
 		{Kind: Removed, Tier: messages.Secondary, Blocks: []Block{{Name: 5}, {Name: 4}}}, {Kind: Cleared},
 	}})
@@ -104,7 +110,8 @@ func TestPolledEventsAreTensorRTLLMs(t *testing.T) {
 			`"tokens":[{"type":"unique_token","token_id":9,"token_extra_id":0}],"cache_level":0,"priority":35}]},"window_size":4096}`,
 		`{"event_id":2,"data":{"type":"stored","parent_hash":3,"blocks":[{"type":"stored_block","block_hash":300,` +
 			`"tokens":[{"type":"unique_token","token_id":127,"token_extra_id":0},{"type":"unique_token","token_id":70000,"token_extra_id":0}],` +
-			`"cache_level":1,"priority":80,"mm_keys":[{"type":"mm_key","hash":"` + item + `","start_offset":40}],"cache_salt":"s"}],"lora_name":"ad"},"window_size":4096}`,
+			`"cache_level":1,"priority":80,"mm_keys":[{"type":"mm_key","hash":"` + item +
+			`","start_offset":40}],"cache_salt":"s"}],"lora_name":"ad"},"window_size":4096}`,
 		`{"event_id":3,"data":{"type":"updated","block_hash":300,"cache_level":{"type":"event_diff","old_value":0,"new_value":1}},"window_size":4096}`,
 		`{"event_id":4,"data":{"type":"updated","block_hash":300,"priority":{"type":"event_diff","old_value":35,"new_value":80}},"window_size":4096}`,
 		`{"event_id":5,"data":{"type":"removed","block_hashes":[300]},"window_size":4096}`,

@@ -12,7 +12,10 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 		s.spans[r] = l.sees(st, st.cached+t.first+r)
 	}
 	spans := s.spans[:t.n]
-	k.read(s, t.stream, Keys, g, spans, func(rows []float32, r, index, n int) { k.score(s, t, g, r, index, n, rows) })
+	k.read(s, t.stream, Keys, g, spans, func(rows []float32, r, index,
+		n int) {
+		k.score(s, t, g, r, index, n, rows)
+	})
 	for r := range spans {
 		for a := range l.Heads / l.KVHeads {
 			k.normalize(s, t, g, r, a)
@@ -23,7 +26,10 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 	if l.ValueDim > 0 {
 		part = Keys
 	}
-	k.read(s, t.stream, part, g, spans, func(rows []float32, r, index, n int) { k.add(s, t, g, r, index, n, rows) })
+	k.read(s, t.stream, part, g, spans, func(rows []float32, r, index,
+		n int) {
+		k.add(s, t, g, r, index, n, rows)
+	})
 	for r := range spans {
 		for a := range l.Heads / l.KVHeads {
 			// Dividing the sum once is one operation for each number of the output; dividing the
@@ -41,7 +47,10 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 // positions: visit gets rows that a row r of the tile sees one behind the other,
 // and the index that the first of them has among all keys that it sees.
 // Reading what several rows see once is what makes a tile cheaper than its rows.
-func (k *Kernel) read(s *scratch, stream int, part Part, g int, spans []span, visit func(rows []float32, r, index, n int)) {
+func (k *Kernel) read(
+	s *scratch, stream int, part Part, g int, spans []span,
+	visit func(rows []float32, r, index, n int),
+) {
 	// The union of the spans. Between two spans of one tile nothing lies that neither sees,
 	// since their positions are consecutive.
 	sinks, from, to := 0, spans[0].from, 0
@@ -57,7 +66,10 @@ func (k *Kernel) read(s *scratch, stream int, part Part, g int, spans []span, vi
 	k.readRange(s, stream, part, g, spans, from, to, visit)
 }
 
-func (k *Kernel) readRange(s *scratch, stream int, part Part, g int, spans []span, from, to int, visit func(rows []float32, r, index, n int)) {
+func (k *Kernel) readRange(
+	s *scratch, stream int, part Part, g int, spans []span, from, to int,
+	visit func(rows []float32, r, index, n int),
+) {
 	d := k.layer.HeadDim
 	for from < to {
 		// The cache may give fewer rows than it is asked for, up to the end of a block.

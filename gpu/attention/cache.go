@@ -44,12 +44,15 @@ type Layout struct {
 // not read: values of another size than keys, tokens before heads, types that are
 // not one number an element, side bytes.
 func NewLayout(p windows.Pool) (Layout, error) {
-	l := Layout{Layers: len(p.Layers), KVHeads: p.KVHeads, TokensPerBlock: p.TokensPerBlock, HeadDim: p.HeadDim, KVFactor: p.KVFactor, DType: p.DType}
+	l := Layout{Layers: len(p.Layers), KVHeads: p.KVHeads, TokensPerBlock: p.TokensPerBlock,
+		HeadDim: p.HeadDim, KVFactor: p.KVFactor, DType: p.DType}
 	switch {
-	case p.Layout == windows.NHD, p.SideBytes != 0, p.ValueDim != 0 && p.ValueDim != p.HeadDim, p.DType.Bytes() == 0:
+	case p.Layout == windows.NHD, p.SideBytes != 0, p.ValueDim != 0 && p.ValueDim != p.HeadDim,
+		p.DType.Bytes() == 0:
 		return l, fmt.Errorf("attention: pages of pool %s are not keys and values by head", p.Name)
 	case int64(l.PageBytes()) != p.PageBytes():
-		return l, fmt.Errorf("attention: pages of pool %s have %d bytes, not %d", p.Name, p.PageBytes(), l.PageBytes())
+		return l, fmt.Errorf("attention: pages of pool %s have %d bytes, not %d", p.Name, p.PageBytes(),
+			l.PageBytes())
 	}
 	return l, nil
 }
@@ -98,7 +101,8 @@ func (p *Paged) page(stream, block int) []byte {
 	if blocks := p.Blocks[stream]; block < len(blocks) && blocks[block] != nil {
 		return blocks[block]
 	}
-	panic(fmt.Sprintf("attention: stream %d has no page for block %d of %d tokens", stream, block, p.Layout.TokensPerBlock))
+	panic(fmt.Sprintf("attention: stream %d has no page for block %d of %d tokens", stream, block,
+		p.Layout.TokensPerBlock))
 }
 
 // Write stores one row.
@@ -109,16 +113,21 @@ func (p *Paged) Write(stream int, part Part, head, position int, row []float32) 
 }
 
 // Read gives the rows up to the end of the block.
-func (p *Paged) Read(scratch []float32, stream int, part Part, head, position, limit int) ([]float32, int) {
+func (p *Paged) Read(
+	scratch []float32, stream int, part Part, head, position, limit int,
+) ([]float32, int) {
 	tpb := p.Layout.TokensPerBlock
 	n := min(limit, tpb-position%tpb)
 	page := p.page(stream, position/tpb)
-	return p.element(part).read(scratch, page[p.Layout.at(p.Layer, part, head, position%tpb):], n*p.Layout.HeadDim), n
+	return p.element(part).read(scratch, page[p.Layout.at(p.Layer, part, head, position%tpb):],
+		n*p.Layout.HeadDim), n
 }
 
 // Resolve looks up the pages of a table: blocks[i] becomes the bytes of page
 // table[i], nil for NoPage. blocks is used again if it has room.
-func Resolve(blocks [][]byte, table []messages.PageID, bytes func(messages.PageID) []byte) [][]byte {
+func Resolve(
+	blocks [][]byte, table []messages.PageID, bytes func(messages.PageID) []byte,
+) [][]byte {
 	blocks = blocks[:0]
 	for _, page := range table {
 		if page == messages.NoPage {

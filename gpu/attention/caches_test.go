@@ -15,7 +15,8 @@ import (
 // its attention; a token's own key is rounded in the step that writes it.
 func TestEightBits(t *testing.T) {
 	all := fixtures(t)
-	for name, dtype := range map[string]windows.DType{"int8_cache": windows.Int8, "fp8_cache": windows.FP8} {
+	for name, dtype := range map[string]windows.DType{"int8_cache": windows.Int8,
+		"fp8_cache": windows.FP8} {
 		f := all[name]
 		l := layerOf(f)
 		scales := [2]float32{f.Params.KVScale, f.Params.KVScale}
@@ -66,7 +67,8 @@ func TestSixteenBits(t *testing.T) {
 			same(t, want, r.run(t, paged(l, 4, 20, dtype), step), string(dtype))
 		}
 		plain := newRig(t, l, f.arrays["q"].x, k, v)
-		assert.NotZero(t, distance(want, plain.run(t, paged(l, 4, 20, windows.Float32), 0)), "rounding shows")
+		assert.NotZero(t, distance(want, plain.run(t, paged(l, 4, 20, windows.Float32), 0)),
+			"rounding shows")
 	}
 }
 
@@ -75,7 +77,8 @@ func TestRounding(t *testing.T) {
 	half := all["half_rounding"]
 	for i, x := range half.arrays["x"].x {
 		assert.Equal(t, uint16(half.arrays["float16"].x[i]), attention.ToFloat16(x), "float16 of %g", x)
-		assert.Equal(t, uint16(half.arrays["bfloat16"].x[i]), attention.ToBFloat16(x), "bfloat16 of %g", x)
+		assert.Equal(t, uint16(half.arrays["bfloat16"].x[i]), attention.ToBFloat16(x),
+			"bfloat16 of %g", x)
 	}
 	for h := range 1 << 16 {
 		if x := attention.FromFloat16(uint16(h)); x == x {
@@ -108,7 +111,8 @@ func TestBeams(t *testing.T) {
 	f := fixtures(t)["beams"]
 	const beams, length = 3, 14
 	l := attention.Layer{Heads: 4, KVHeads: 2, HeadDim: 8, Norm: f.Params.Scale}
-	indirect := &attention.Indirect{Cache: attention.NewContiguous(beams, 2, length+1, 8, windows.Float32)}
+	indirect := &attention.Indirect{Cache: attention.NewContiguous(beams, 2, length+1, 8,
+		windows.Float32)}
 	tables := paged(l, 4, length+1, windows.Float32)
 	for b := range beams {
 		row := make([]int32, length)
@@ -116,7 +120,8 @@ func TestBeams(t *testing.T) {
 			row[p] = int32(x)
 		}
 		indirect.Parents = append(indirect.Parents, row)
-		in := attention.Input{K: f.arrays["k"].x[b*length*16:], V: f.arrays["v"].x[b*length*16:], KVStride: 16}
+		in := attention.Input{K: f.arrays["k"].x[b*length*16:], V: f.arrays["v"].x[b*length*16:],
+			KVStride: 16}
 		attention.Store(indirect.Cache, &l, b, 0, length, in)
 		if b > 0 {
 			tables.Blocks = append(tables.Blocks, paged(l, 4, length+1, windows.Float32).Blocks[0])
@@ -136,7 +141,8 @@ func TestBeams(t *testing.T) {
 	}
 	// The query's own token is the last: its key is in both caches already.
 	l.Mask = attention.Full
-	m := attention.Metadata{Sequences: []attention.Sequence{{Prompt: 6, Cached: 13, New: 1, Beams: beams, Keys: length}}}
+	m := attention.Metadata{Sequences: []attention.Sequence{{Prompt: 6, Cached: 13, New: 1,
+		Beams: beams, Keys: length}}}
 	r := newRig(t, l, f.arrays["q"].x, nil, nil)
 	want := r.step(t, m, tables, r.q, nil, nil)
 	near(t, f.arrays["out"].x, want, 2e-6, "tables")
@@ -158,7 +164,8 @@ func TestCyclic(t *testing.T) {
 		want := r.run(t, paged(l, 4, 20, windows.Float32), 0)
 		for _, step := range []int{1, 3, 4} {
 			slots := l.Sinks + l.Window + step - 1 // what a step writes must not be what it reads
-			cyclic := &attention.Cyclic{Contiguous: attention.NewContiguous(1, l.KVHeads, slots, l.HeadDim, windows.Float32), Sinks: l.Sinks}
+			cyclic := &attention.Cyclic{Contiguous: attention.NewContiguous(1, l.KVHeads, slots, l.HeadDim,
+				windows.Float32), Sinks: l.Sinks}
 			same(t, want, r.run(t, cyclic, step), name)
 		}
 	}
@@ -177,10 +184,12 @@ func TestStreamingLLM(t *testing.T) {
 	want := r.run(t, paged(l, 4, 20, windows.Float32), 0)
 	near(t, f.arrays["out"].x, want, 2e-6, "pages")
 	same(t, want, r.run(t, paged(l, 2, 20, windows.Float32), 2), "in chunks")
-	cyclic := &attention.Cyclic{Contiguous: attention.NewContiguous(1, l.KVHeads, p.N, l.HeadDim, windows.Float32), Sinks: p.S}
+	cyclic := &attention.Cyclic{Contiguous: attention.NewContiguous(1, l.KVHeads, p.N, l.HeadDim,
+		windows.Float32), Sinks: p.S}
 	same(t, want, r.run(t, cyclic, 0), "in a rolling buffer")
 	l.CachePositions = false
 	turned := newRig(t, l, r.q, r.k, r.v)
 	turned.context = p.Context
-	assert.Greater(t, distance(want, turned.run(t, paged(l, 4, 20, windows.Float32), 0)), 1e-2, "positions of the text are others")
+	assert.Greater(t, distance(want, turned.run(t, paged(l, 4, 20, windows.Float32), 0)), 1e-2,
+		"positions of the text are others")
 }

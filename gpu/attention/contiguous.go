@@ -35,7 +35,9 @@ func (c *Contiguous) Write(stream int, part Part, head, position int, row []floa
 }
 
 // Read gives as many rows as it is asked for.
-func (c *Contiguous) Read(scratch []float32, stream int, part Part, head, position, limit int) ([]float32, int) {
+func (c *Contiguous) Read(
+	scratch []float32, stream int, part Part, head, position, limit int,
+) ([]float32, int) {
 	// Rows of a head lie one behind the other up to the end of the tensor.
 	n := min(limit, c.MaxLen-position)
 	return c.element(part).read(scratch, c.Bytes[c.at(stream, part, head, position):], n*c.HeadDim), n
@@ -65,13 +67,16 @@ func (c *Cyclic) Write(stream int, part Part, head, position int, row []float32)
 }
 
 // Read gives rows up to the end of the buffer.
-func (c *Cyclic) Read(scratch []float32, stream int, part Part, head, position, limit int) ([]float32, int) {
+func (c *Cyclic) Read(
+	scratch []float32, stream int, part Part, head, position, limit int,
+) ([]float32, int) {
 	// Behind the sinks the next slot is not that of the next token, unless the window has
 	// not moved.
 	if position < c.Sinks {
 		limit = min(limit, c.Sinks-position)
 	}
-	return c.Contiguous.Read(scratch, stream, part, head, CyclicSlot(position, c.MaxLen, c.Sinks), limit)
+	return c.Contiguous.Read(scratch, stream, part, head, CyclicSlot(position, c.MaxLen, c.Sinks),
+		limit)
 }
 
 // Indirect reads token t of beam b from the cache of beam Parents[b][t], which
@@ -83,7 +88,9 @@ type Indirect struct {
 
 // Read gives one row.
 // The parents of neighbouring tokens may differ, so rows cannot be given in runs.
-func (c *Indirect) Read(scratch []float32, stream int, part Part, head, position, _ int) ([]float32, int) {
+func (c *Indirect) Read(
+	scratch []float32, stream int, part Part, head, position, _ int,
+) ([]float32, int) {
 	if parents := c.Parents[stream]; position < len(parents) {
 		stream = int(parents[position])
 	}

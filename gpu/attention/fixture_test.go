@@ -80,11 +80,15 @@ func readCase(t testing.TB, raw json.RawMessage) *fixture {
 	var p map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(c.Params, &p))
 	for key, to := range map[string]any{
-		"scale": &f.Params.Scale, "q_scaling": &f.Params.QScaling, "softcap": &f.Params.Softcap, "base": &f.Params.Base,
-		"window": &f.Params.Window, "sink_tokens": &f.Params.SinkTokens, "slopes": &f.Params.Slopes, "heads": &f.Params.Heads,
-		"buckets": &f.Params.Buckets, "max_distance": &f.Params.MaxDistance, "bidirectional": &f.Params.Bidirectional,
-		"new": &f.Params.New, "cached": &f.Params.Cached, "num_contexts": &f.Params.NumContexts, "kv_scale": &f.Params.KVScale,
-		"prompt": &f.Params.Prompt, "N": &f.Params.N, "S": &f.Params.S, "context": &f.Params.Context,
+		"scale": &f.Params.Scale, "q_scaling": &f.Params.QScaling, "softcap": &f.Params.Softcap,
+		"base":   &f.Params.Base,
+		"window": &f.Params.Window, "sink_tokens": &f.Params.SinkTokens, "slopes": &f.Params.Slopes,
+		"heads":   &f.Params.Heads,
+		"buckets": &f.Params.Buckets, "max_distance": &f.Params.MaxDistance,
+		"bidirectional": &f.Params.Bidirectional,
+		"new":           &f.Params.New, "cached": &f.Params.Cached, "num_contexts": &f.Params.NumContexts,
+		"kv_scale": &f.Params.KVScale,
+		"prompt":   &f.Params.Prompt, "N": &f.Params.N, "S": &f.Params.S, "context": &f.Params.Context,
 		"positions": &f.Params.Positions, "rotary_dim": &f.Params.RotaryDim,
 	} {
 		if p[key] != nil {
@@ -185,19 +189,23 @@ func (r *rig) run(t testing.TB, c attention.Cache, step int) []float32 {
 			m.NumContexts, n = 0, 1
 		}
 		m.Sequences = []attention.Sequence{{Prompt: prompt, Cached: at, New: n}}
-		out = append(out, r.step(t, m, c, r.q[at*qd:(at+n)*qd], r.k[at*kd:(at+n)*kd], r.v[at*kd:(at+n)*kd])...)
+		out = append(out, r.step(t, m, c, r.q[at*qd:(at+n)*qd], r.k[at*kd:(at+n)*kd],
+			r.v[at*kd:(at+n)*kd])...)
 		at += n
 	}
 	return out
 }
 
-func (r *rig) step(t testing.TB, m attention.Metadata, c attention.Cache, q, k, v []float32) []float32 {
+func (r *rig) step(
+	t testing.TB, m attention.Metadata, c attention.Cache, q, k, v []float32,
+) []float32 {
 	t.Helper()
 	l := &r.layer
 	var plan attention.Plan
 	require.NoError(t, plan.Prepare(m))
 	out := make([]float32, len(q))
-	in := attention.Input{Q: clone(q), K: clone(k), V: clone(v), QStride: l.Heads * l.HeadDim, KVStride: l.KVHeads * l.HeadDim}
+	in := attention.Input{Q: clone(q), K: clone(k), V: clone(v), QStride: l.Heads * l.HeadDim,
+		KVStride: l.KVHeads * l.HeadDim}
 	require.NoError(t, r.kernel.Forward(l, &plan, c, in, out))
 	return out
 }
@@ -207,7 +215,8 @@ func clone(x []float32) []float32 { return append([]float32(nil), x...) }
 // paged makes a cache of one stream with pages for so many tokens, in an order
 // of their own, filled with poison.
 func paged(l attention.Layer, tokensPerBlock, tokens int, dtype windows.DType) *attention.Paged {
-	p := &attention.Paged{Layout: attention.Layout{Layers: 3, KVHeads: l.KVHeads, TokensPerBlock: tokensPerBlock, HeadDim: l.HeadDim, DType: dtype}, Layer: 1}
+	p := &attention.Paged{Layout: attention.Layout{Layers: 3, KVHeads: l.KVHeads,
+		TokensPerBlock: tokensPerBlock, HeadDim: l.HeadDim, DType: dtype}, Layer: 1}
 	blocks := make([][]byte, (tokens+tokensPerBlock-1)/tokensPerBlock)
 	for i := range blocks {
 		blocks[i] = poisoned(p.Layout.PageBytes())

@@ -102,10 +102,13 @@ func (k *Kernel) check(l *Layer, p *Plan, in Input, out []float32) error {
 	rows := last.row + last.n
 	q, kv := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim
 	if len(in.Q) < (rows-1)*in.QStride+q || len(out) < rows*l.Heads*l.outDim() {
-		return fmt.Errorf("attention: %d numbers of Q and %d of the output for %d rows", len(in.Q), len(out), rows)
+		return fmt.Errorf("attention: %d numbers of Q and %d of the output for %d rows", len(in.Q),
+			len(out), rows)
 	}
-	if in.K != nil && len(in.K) < (rows-1)*in.KVStride+kv || in.V != nil && len(in.V) < (rows-1)*in.KVStride+kv {
-		return fmt.Errorf("attention: %d numbers of K and %d of V for %d rows", len(in.K), len(in.V), rows)
+	if in.K != nil && len(in.K) < (rows-1)*in.KVStride+kv ||
+		in.V != nil && len(in.V) < (rows-1)*in.KVStride+kv {
+		return fmt.Errorf("attention: %d numbers of K and %d of V for %d rows", len(in.K), len(in.V),
+			rows)
 	}
 	return nil
 }

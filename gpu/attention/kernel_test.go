@@ -25,7 +25,8 @@ func layerOf(f *fixture) attention.Layer {
 	case p.Slopes != nil:
 		l.Bias = attention.ALiBi{Slopes: attention.ALiBiSlopes(l.Heads)}
 	case p.Buckets > 0:
-		l.Bias = &attention.RelativeBias{Table: f.arrays["table"].x, Heads: l.Heads, Buckets: p.Buckets, MaxDistance: p.MaxDistance, Bidirectional: p.Bidirectional}
+		l.Bias = &attention.RelativeBias{Table: f.arrays["table"].x, Heads: l.Heads, Buckets: p.Buckets,
+			MaxDistance: p.MaxDistance, Bidirectional: p.Bidirectional}
 	case f.Name == "explicit_bias":
 		l.Bias = &attention.DenseBias{Values: f.arrays["bias"].x, Queries: q[0], Keys: k[0]}
 	}
@@ -40,7 +41,8 @@ func layerOf(f *fixture) attention.Layer {
 func TestFixtures(t *testing.T) {
 	all := fixtures(t)
 	for _, name := range []string{
-		"mha", "gqa", "mqa", "q_scaling", "softcap", "full_mask", "window", "window_sinks", "sink_logits", "sink_logits_window",
+		"mha", "gqa", "mqa", "q_scaling", "softcap", "full_mask", "window", "window_sinks", "sink_logits",
+		"sink_logits_window",
 		"alibi", "relative_bias", "relative_bias_bidirectional", "explicit_bias",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,8 +99,10 @@ func TestWindowsReadNoPageThatHasLeft(t *testing.T) {
 		whole.Blocks[0][b] = nil
 	}
 	qd, kd := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim
-	m := attention.Metadata{NumContexts: 1, Sequences: []attention.Sequence{{Prompt: 20, Cached: 12, New: 8}}}
-	same(t, want[12*qd:], r.step(t, m, whole, r.q[12*qd:], r.k[12*kd:], r.v[12*kd:]), "without the pages before the window")
+	m := attention.Metadata{NumContexts: 1,
+		Sequences: []attention.Sequence{{Prompt: 20, Cached: 12, New: 8}}}
+	same(t, want[12*qd:], r.step(t, m, whole, r.q[12*qd:], r.k[12*kd:], r.v[12*kd:]),
+		"without the pages before the window")
 	whole.Blocks[0][4] = nil // tokens 8 and 9
 	assert.PanicsWithValue(t, "attention: stream 0 has no page for block 4 of 2 tokens", func() {
 		r.step(t, m, whole, r.q[12*qd:], r.k[12*kd:], r.v[12*kd:])
@@ -158,7 +162,8 @@ func packedCache(l attention.Layer, f *fixture) *attention.Paged {
 	}
 	at, row := 0, l.KVHeads*l.HeadDim
 	for i, n := range f.Params.Cached {
-		in := attention.Input{K: f.arrays["cached_k"].x[at*row:], V: f.arrays["cached_v"].x[at*row:], KVStride: row}
+		in := attention.Input{K: f.arrays["cached_k"].x[at*row:], V: f.arrays["cached_v"].x[at*row:],
+			KVStride: row}
 		attention.Store(cache, &l, i, 0, n, in)
 		at += n
 	}
@@ -171,13 +176,16 @@ func TestCrossAttention(t *testing.T) {
 	l := layerOf(f)
 	l.Mask = attention.Full
 	cache := paged(l, 4, 9, windows.Float32)
-	attention.Store(cache, &l, 0, 0, 9, attention.Input{K: f.arrays["k"].x, V: f.arrays["v"].x, KVStride: 16})
+	attention.Store(cache, &l, 0, 0, 9, attention.Input{K: f.arrays["k"].x, V: f.arrays["v"].x,
+		KVStride: 16})
 	r := newRig(t, l, f.arrays["q"].x, nil, nil)
-	m := attention.Metadata{NumContexts: 1, Sequences: []attention.Sequence{{Prompt: 5, New: 5, Keys: 9}}}
+	m := attention.Metadata{NumContexts: 1,
+		Sequences: []attention.Sequence{{Prompt: 5, New: 5, Keys: 9}}}
 	want := r.step(t, m, cache, r.q, nil, nil)
 	near(t, f.arrays["out"].x, want, 2e-6, "cross")
 	for i := range 5 {
-		m := attention.Metadata{Sequences: []attention.Sequence{{Prompt: 1, Cached: i + 1, New: 1, Keys: 9}}}
+		m := attention.Metadata{Sequences: []attention.Sequence{{Prompt: 1, Cached: i + 1, New: 1,
+			Keys: 9}}}
 		same(t, want[i*32:(i+1)*32], r.step(t, m, cache, r.q[i*32:(i+1)*32], nil, nil), "one at a time")
 	}
 }
@@ -187,7 +195,8 @@ func TestLatent(t *testing.T) {
 	f := fixtures(t)["mla"]
 	const heads, rank, rope, nope, value = 4, 12, 4, 6, 5
 	tokens := f.arrays["latent"].shape[0]
-	l := attention.Layer{Heads: heads, KVHeads: 1, HeadDim: rank + rope, Norm: f.Params.Scale, ValueDim: rank}
+	l := attention.Layer{Heads: heads, KVHeads: 1, HeadDim: rank + rope, Norm: f.Params.Scale,
+		ValueDim: rank}
 	q := make([]float32, tokens*heads*(rank+rope))
 	rows := make([]float32, 0, tokens*(rank+rope))
 	for i := range tokens {
@@ -210,13 +219,18 @@ func TestLatent(t *testing.T) {
 	for _, step := range []int{tokens, 4, 1} {
 		cache := paged(l, 4, tokens, windows.Float32)
 		cache.Layout.KVFactor = 1
-		require.Equal(t, paged(l, 4, tokens, windows.Float32).Layout.PageBytes(), 2*cache.Layout.PageBytes(), "half of a page with keys and values")
+		require.Equal(t, paged(l, 4, tokens, windows.Float32).Layout.PageBytes(),
+			2*cache.Layout.PageBytes(), "half of a page with keys and values")
 		var got []float32
 		for at := 0; at < tokens; at += step {
 			var plan attention.Plan
-			require.NoError(t, plan.Prepare(attention.Metadata{NumContexts: 1, Sequences: []attention.Sequence{{Prompt: tokens, Cached: at, New: step}}}))
+			require.NoError(t,
+				plan.Prepare(
+					attention.Metadata{NumContexts: 1,
+						Sequences: []attention.Sequence{{Prompt: tokens, Cached: at, New: step}}}))
 			out := make([]float32, step*heads*rank)
-			in := attention.Input{Q: clone(q[at*heads*(rank+rope):]), K: clone(rows[at*(rank+rope):]), QStride: heads * (rank + rope), KVStride: rank + rope}
+			in := attention.Input{Q: clone(q[at*heads*(rank+rope):]), K: clone(rows[at*(rank+rope):]),
+				QStride: heads * (rank + rope), KVStride: rank + rope}
 			require.NoError(t, kernel.Forward(&l, &plan, cache, in, out))
 			got = append(got, out...)
 		}
@@ -226,7 +240,8 @@ func TestLatent(t *testing.T) {
 		}
 		same(t, first, got, "in steps")
 	}
-	near(t, f.arrays["out"].x, expandValues(first, f.arrays["w_uv"].x, tokens, heads, rank, value), 2e-6, "values")
+	near(t, f.arrays["out"].x, expandValues(first, f.arrays["w_uv"].x, tokens, heads, rank, value),
+		2e-6, "values")
 }
 
 func expandValues(latent, w []float32, tokens, heads, rank, value int) []float32 {

@@ -67,13 +67,15 @@ func (p *Plan) Prepare(m Metadata) error {
 		// Beams of a sequence are streams of their own, with a row for each new token.
 		beams := max(s.Beams, 1)
 		for range beams {
-			st := stream{row: p.rows, n: s.New, cached: s.Cached, keys: s.Cached + s.New, context: i < m.NumContexts}
+			st := stream{row: p.rows, n: s.New, cached: s.Cached, keys: s.Cached + s.New,
+				context: i < m.NumContexts}
 			if s.Keys > 0 {
 				st.keys = s.Keys
 			}
 			p.maxKeys = max(p.maxKeys, st.keys)
 			for first := 0; first < s.New; first += tileRows {
-				p.tiles = append(p.tiles, tile{stream: len(p.streams), first: first, n: min(tileRows, s.New-first)})
+				p.tiles = append(p.tiles, tile{stream: len(p.streams), first: first,
+					n: min(tileRows, s.New-first)})
 			}
 			p.streams = append(p.streams, st)
 			p.tokens += s.New
@@ -117,18 +119,24 @@ func (m *Metadata) validateSequence(i int) error {
 	end := s.Cached + s.New
 	switch {
 	case s.New < 1 || s.Cached < 0 || s.Prompt < 1 || s.Beams < 0 || s.Keys < 0:
-		return fmt.Errorf("%d new, %d cached tokens, a prompt of %d, %d beams, %d encoder tokens", s.New, s.Cached, s.Prompt, s.Beams, s.Keys)
+		return fmt.Errorf("%d new, %d cached tokens, a prompt of %d, %d beams, %d encoder tokens", s.New,
+			s.Cached, s.Prompt, s.Beams, s.Keys)
 	case m.PaddedTo > 0 && s.New*max(s.Beams, 1) > m.PaddedTo:
-		return fmt.Errorf("%d new tokens of %d beams do not fit into %d padded rows", s.New, max(s.Beams, 1), m.PaddedTo)
+		return fmt.Errorf("%d new tokens of %d beams do not fit into %d padded rows", s.New,
+			max(s.Beams, 1), m.PaddedTo)
 	case context && end > s.Prompt:
-		return fmt.Errorf("a context of tokens %d to %d leaves the prompt of %d: generations come behind the contexts", s.Cached, end, s.Prompt)
+		return fmt.Errorf(
+			"a context of tokens %d to %d leaves the prompt of %d: generations come behind the contexts",
+			s.Cached, end, s.Prompt)
 	case context && s.Beams > 1:
 		return fmt.Errorf("a context with %d beams: it is computed once", s.Beams)
 	// The engine commits whole blocks of a prompt that is not computed to its end.
 	case context && end < s.Prompt && m.TokensPerBlock > 0 && end%m.TokensPerBlock != 0:
-		return fmt.Errorf("a chunk that ends at token %d of a prompt of %d, not at a block of %d", end, s.Prompt, m.TokensPerBlock)
+		return fmt.Errorf("a chunk that ends at token %d of a prompt of %d, not at a block of %d", end,
+			s.Prompt, m.TokensPerBlock)
 	case !context && s.Cached < s.Prompt:
-		return fmt.Errorf("a generation with %d tokens cached of a prompt of %d: contexts come first", s.Cached, s.Prompt)
+		return fmt.Errorf("a generation with %d tokens cached of a prompt of %d: contexts come first",
+			s.Cached, s.Prompt)
 	}
 	return nil
 }

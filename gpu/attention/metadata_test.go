@@ -20,19 +20,26 @@ func TestMetadataIsValidated(t *testing.T) {
 		want string
 	}{
 		{one(2, attention.Sequence{Prompt: 4, New: 4}), "2 contexts among 1 sequences"},
-		{one(1, attention.Sequence{Prompt: 4, New: 0}), "sequence 0: 0 new, 0 cached tokens, a prompt of 4, 0 beams, 0 encoder tokens"},
+		{one(1, attention.Sequence{Prompt: 4, New: 0}),
+			"sequence 0: 0 new, 0 cached tokens, a prompt of 4, 0 beams, 0 encoder tokens"},
 		{one(2, attention.Sequence{Prompt: 4, Cached: 4, New: 1}, attention.Sequence{Prompt: 4, New: 4}),
 			"sequence 0: a context of tokens 4 to 5 leaves the prompt of 4: generations come behind the contexts"},
-		{one(0, attention.Sequence{Prompt: 4, New: 4}), "sequence 0: a generation with 0 tokens cached of a prompt of 4: contexts come first"},
-		{one(1, attention.Sequence{Prompt: 9, New: 6}), "sequence 0: a chunk that ends at token 6 of a prompt of 9, not at a block of 4"},
-		{one(1, attention.Sequence{Prompt: 4, New: 4, Beams: 2}), "sequence 0: a context with 2 beams: it is computed once"},
-		{attention.Metadata{Sequences: []attention.Sequence{{Prompt: 1, Cached: 1, New: 3}}, PaddedTo: 2}, "sequence 0: 3 new tokens of 1 beams do not fit into 2 padded rows"},
+		{one(0, attention.Sequence{Prompt: 4, New: 4}),
+			"sequence 0: a generation with 0 tokens cached of a prompt of 4: contexts come first"},
+		{one(1, attention.Sequence{Prompt: 9, New: 6}),
+			"sequence 0: a chunk that ends at token 6 of a prompt of 9, not at a block of 4"},
+		{one(1, attention.Sequence{Prompt: 4, New: 4, Beams: 2}),
+			"sequence 0: a context with 2 beams: it is computed once"},
+		{attention.Metadata{Sequences: []attention.Sequence{{Prompt: 1, Cached: 1, New: 3}}, PaddedTo: 2},
+			"sequence 0: 3 new tokens of 1 beams do not fit into 2 padded rows"},
 	} {
 		var p attention.Plan
 		assert.EqualError(t, p.Prepare(c.m), c.want)
 	}
 	var p attention.Plan
-	require.NoError(t, p.Prepare(one(1, attention.Sequence{Prompt: 9, New: 8}, attention.Sequence{Prompt: 2, Cached: 3, New: 1, Beams: 3})))
+	require.NoError(t,
+		p.Prepare(one(1, attention.Sequence{Prompt: 9, New: 8},
+			attention.Sequence{Prompt: 2, Cached: 3, New: 1, Beams: 3})))
 	assert.Equal(t, 11, p.Rows())
 	assert.Equal(t, 4, p.Streams())
 }
@@ -46,7 +53,8 @@ func TestLayersAreValidated(t *testing.T) {
 		{Heads: 2, KVHeads: 2, HeadDim: 8, CachePositions: true},
 		{Heads: 2, KVHeads: 2, HeadDim: 8, SinkLogits: make([]float32, 3)},
 		{Heads: 2, KVHeads: 2, HeadDim: 8, QKVBias: make([]float32, 3)},
-		{Heads: 2, KVHeads: 2, HeadDim: 8, RoPE: attention.NewRoPE(attention.GPTJ, attention.Inverses(1e4, 16), 1, 0)},
+		{Heads: 2, KVHeads: 2, HeadDim: 8, RoPE: attention.NewRoPE(attention.GPTJ,
+			attention.Inverses(1e4, 16), 1, 0)},
 	} {
 		assert.Error(t, l.Validate(), "%+v", l)
 	}
@@ -56,7 +64,8 @@ func TestLayersAreValidated(t *testing.T) {
 // however many workers there are.
 func TestBatchesChangeNoBit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	l := attention.Layer{Heads: 6, KVHeads: 2, HeadDim: 20, RoPE: attention.NewRoPE(attention.GPTNeoX, attention.Inverses(1e4, 20), 1, 64)}
+	l := attention.Layer{Heads: 6, KVHeads: 2, HeadDim: 20,
+		RoPE: attention.NewRoPE(attention.GPTNeoX, attention.Inverses(1e4, 20), 1, 64)}
 	l.QKVBias = random(rng, 10*20)
 	const tokens, sequences = 37, 5
 	width := 10 * 20
@@ -68,12 +77,16 @@ func TestBatchesChangeNoBit(t *testing.T) {
 		var p attention.Plan
 		require.NoError(t, p.Prepare(m))
 		out := make([]float32, p.Rows()*6*20)
-		require.NoError(t, attention.NewKernel(w).Forward(&l, &p, c, attention.Packed(clone(rows), &l), out))
+		require.NoError(t, attention.NewKernel(w).Forward(&l, &p, c, attention.Packed(clone(rows), &l),
+			out))
 		return out
 	}
 	for i := range qkv {
 		qkv[i] = random(rng, tokens*width)
-		alone[i] = run(1, attention.Metadata{NumContexts: 1, Sequences: []attention.Sequence{{Prompt: tokens, New: tokens}}}, paged(l, 8, tokens, windows.BFloat16), qkv[i])
+		alone[i] = run(1,
+			attention.Metadata{NumContexts: 1,
+				Sequences: []attention.Sequence{{Prompt: tokens, New: tokens}}},
+			paged(l, 8, tokens, windows.BFloat16), qkv[i])
 	}
 	cache := paged(l, 8, tokens, windows.BFloat16)
 	for range sequences - 1 {
@@ -123,7 +136,8 @@ func TestStepsAllocateNothing(t *testing.T) {
 	k := attention.NewKernel(w)
 	cache := paged(l, 4, 64, windows.Int8)
 	rng := rand.New(rand.NewPCG(3, 4))
-	attention.Store(cache, &l, 0, 0, 63, attention.Input{K: random(rng, 64*32), V: random(rng, 64*32), KVStride: 32})
+	attention.Store(cache, &l, 0, 0, 63, attention.Input{K: random(rng, 64*32), V: random(rng, 64*32),
+		KVStride: 32})
 	qkv, out := random(rng, 8*16), make([]float32, 64)
 	m := attention.Metadata{Sequences: []attention.Sequence{{Prompt: 63, Cached: 63, New: 1}}}
 	var p attention.Plan

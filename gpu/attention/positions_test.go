@@ -14,11 +14,13 @@ import (
 func TestRoPE(t *testing.T) {
 	all := fixtures(t)
 	for name, style := range map[string]attention.RoPEStyle{
-		"rope_neox": attention.GPTNeoX, "rope_gptj": attention.GPTJ, "rope_neox_partial": attention.GPTNeoX, "rope_gptj_partial": attention.GPTJ,
+		"rope_neox": attention.GPTNeoX, "rope_gptj": attention.GPTJ,
+		"rope_neox_partial": attention.GPTNeoX, "rope_gptj_partial": attention.GPTJ,
 	} {
 		f := all[name]
 		inverse := attention.Inverses(f.Params.Base, f.Params.RotaryDim)
-		table, computed := attention.NewRoPE(style, inverse, 1, 40000), attention.NewRoPE(style, inverse, 1, 0)
+		table, computed := attention.NewRoPE(style, inverse, 1, 40000),
+			attention.NewRoPE(style, inverse, 1, 0)
 		for i, p := range f.Params.Positions {
 			x, y := clone(f.arrays["x"].x[i*8:(i+1)*8]), clone(f.arrays["x"].x[i*8:(i+1)*8])
 			table.Rotate(x, p)
@@ -45,7 +47,8 @@ func TestRoPEScaling(t *testing.T) {
 		Long      []float64 `json:"long_factor"`
 		Attention float64   `json:"attention_factor"`
 	}
-	for _, name := range []string{"rope_linear", "rope_llama3", "rope_yarn", "rope_yarn_truncated", "rope_longrope"} {
+	for _, name := range []string{"rope_linear", "rope_llama3", "rope_yarn", "rope_yarn_truncated",
+		"rope_longrope"} {
 		var p params
 		require.NoError(t, json.Unmarshal(all[name].raw, &p))
 		inverse, factor := attention.Inverses(p.Theta, 64), 1.0
@@ -53,13 +56,15 @@ func TestRoPEScaling(t *testing.T) {
 		case "rope_linear":
 			inverse = attention.ScaleLinear(inverse, p.Factor)
 		case "rope_llama3":
-			inverse = attention.Llama3Scaling{Factor: p.Factor, LowFreq: p.Low, HighFreq: p.High, OriginalLen: p.Original}.Scale(inverse)
+			inverse = attention.Llama3Scaling{Factor: p.Factor, LowFreq: p.Low, HighFreq: p.High,
+				OriginalLen: p.Original}.Scale(inverse)
 		case "rope_longrope":
 			inverse = attention.ScaleLongRoPE(inverse, p.Long)
 			factor = attention.LongRoPEFactor(131072/p.Original, p.Original)
 		default:
-			s := attention.YaRNScaling{Base: p.Theta, Factor: p.Factor, BetaFast: p.Fast, BetaSlow: p.Slow, OriginalLen: p.Original,
-				Truncate: p.Truncate == nil || *p.Truncate, MScale: p.MScale, MScaleAllDim: p.AllDim}
+			s := attention.YaRNScaling{Base: p.Theta, Factor: p.Factor, BetaFast: p.Fast, BetaSlow: p.Slow,
+				OriginalLen: p.Original,
+				Truncate:    p.Truncate == nil || *p.Truncate, MScale: p.MScale, MScaleAllDim: p.AllDim}
 			inverse, factor = s.Scale(inverse), s.CosSinFactor()
 		}
 		assert.InDelta(t, p.Attention, factor, 1e-12, name)
@@ -71,7 +76,8 @@ func TestRoPEScaling(t *testing.T) {
 
 func TestALiBiSlopes(t *testing.T) {
 	all := fixtures(t)
-	for _, name := range []string{"alibi_slopes_1", "alibi_slopes_2", "alibi_slopes_3", "alibi_slopes_6", "alibi_slopes_8", "alibi_slopes_12"} {
+	for _, name := range []string{"alibi_slopes_1", "alibi_slopes_2", "alibi_slopes_3",
+		"alibi_slopes_6", "alibi_slopes_8", "alibi_slopes_12"} {
 		f := all[name]
 		same(t, f.arrays["slopes"].x, attention.ALiBiSlopes(f.Params.Heads), name)
 	}
@@ -81,7 +87,8 @@ func TestRelativeBuckets(t *testing.T) {
 	all := fixtures(t)
 	for _, name := range []string{"relative_bias", "relative_bias_bidirectional"} {
 		f := all[name]
-		b := attention.RelativeBias{Buckets: f.Params.Buckets, MaxDistance: f.Params.MaxDistance, Bidirectional: f.Params.Bidirectional}
+		b := attention.RelativeBias{Buckets: f.Params.Buckets, MaxDistance: f.Params.MaxDistance,
+			Bidirectional: f.Params.Bidirectional}
 		for i, want := range f.arrays["buckets_of"].x {
 			assert.Equal(t, int(want), b.Bucket(i-40), "%s, distance %d", name, i-40)
 		}

@@ -15,7 +15,8 @@ import (
 // that does nothing, so that the checker's own cost is what is measured.
 func pingPong(t testing.TB) (round func(), d *check.Device) {
 	d = check.Wrap(&idle{}, check.Options{IgnoreUnwritten: true})
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 1 << 20, DevicePages: 64, HostPages: 64})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 1 << 20, DevicePages: 64,
+		HostPages: 64})
 	require.NoError(t, err)
 	var streams [2]gpu.Stream
 	var batches [2]gpu.Batch
@@ -24,7 +25,8 @@ func pingPong(t testing.TB) (round func(), d *check.Device) {
 		require.NoError(t, err)
 		batches[i].Waits = make([]gpu.Ticket, 1)
 		for page := range messages.PageID(64) {
-			c := gpu.Copy{Src: gpu.Slot{Pool: p, Page: page}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page}, Bytes: 1 << 20}
+			c := gpu.Copy{Src: gpu.Slot{Pool: p, Page: page}, Dst: gpu.Slot{Pool: p,
+				Tier: messages.Secondary, Page: page}, Bytes: 1 << 20}
 			if i == 1 {
 				c.Src, c.Dst = c.Dst, c.Src
 			}

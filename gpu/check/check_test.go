@@ -66,7 +66,8 @@ func agree(t *testing.T, s devicetest.Shape) (hazard bool) {
 	d := check.Wrap(newSim(t, int64(s.Seed)), check.Options{})
 	p.Start(t, d)
 	hazards := p.Hazards()
-	require.Equal(t, hazards > 0, d.Count() > 0, "program %+v has %d hazards; reported: %v", s, hazards, d.Problems())
+	require.Equal(t, hazards > 0, d.Count() > 0, "program %+v has %d hazards; reported: %v", s,
+		hazards, d.Problems())
 	return hazards > 0
 }
 
@@ -90,7 +91,8 @@ const pageBytes = 1024
 
 func newBench(t *testing.T) *bench {
 	d := check.Wrap(newSim(t, 0), check.Options{})
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: pageBytes, DevicePages: 8, HostPages: 8})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: pageBytes, DevicePages: 8,
+		HostPages: 8})
 	require.NoError(t, err)
 	x := &bench{Device: d, t: t, pool: p}
 	x.a, err = d.NewStream("onboard")
@@ -232,7 +234,8 @@ var hazards = []struct {
 		x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})
 		x.copy(x.a, gpu.Copy{Src: x.dev(0), Dst: x.host(1)})
 		x.HostRead(x.host(1))()
-	}, []string{"secondary page 1", "host access (host, 9) reads what", "host has waited for nothing of onboard"}},
+	}, []string{"secondary page 1", "host access (host, 9) reads what",
+		"host has waited for nothing of onboard"}},
 	{"copy into a page the host still reads", func(x *bench) {
 		x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})
 		end := x.HostRead(x.host(1))
@@ -299,7 +302,8 @@ func TestDestroyedStreams(t *testing.T) {
 	require.Empty(t, x.Problems())
 	x.copy(c, gpu.Copy{Src: x.host(2), Dst: x.dev(1)})
 	x.copy(x.b, gpu.Copy{Src: x.dev(1), Dst: x.host(3)}, in)
-	x.one("page 1", `copy "move" (stream next, operation 2) wrote`, "offload has waited for nothing of next")
+	x.one("page 1", `copy "move" (stream next, operation 2) wrote`,
+		"offload has waited for nothing of next")
 }
 
 // An engine that is opened and closed for years does not make clocks longer.
@@ -308,7 +312,8 @@ func TestDestroyedStreamsCostNothing(t *testing.T) {
 	for range 100 {
 		s, err := x.NewStream("short")
 		require.NoError(t, err)
-		require.NoError(t, x.Sync(context.Background(), x.copy(s, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})))
+		require.NoError(t,
+			x.Sync(context.Background(), x.copy(s, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})))
 		require.NoError(t, x.DestroyStream(s))
 	}
 	assert.Empty(t, x.Problems())
@@ -319,7 +324,8 @@ func TestKernels(t *testing.T) {
 	x := newBench(t)
 	whole := func(i int) []gpu.Access { return []gpu.Access{{Slot: x.dev(i)}} }
 	in := x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})
-	k, err := x.Launch(x.b, gpu.Kernel{Label: "attention", Waits: []gpu.Ticket{in}, Reads: whole(0), Writes: whole(1)})
+	k, err := x.Launch(x.b, gpu.Kernel{Label: "attention", Waits: []gpu.Ticket{in}, Reads: whole(0),
+		Writes: whole(1)})
 	require.NoError(t, err)
 	require.Empty(t, x.Problems())
 	x.copy(x.a, gpu.Copy{Src: x.host(1), Dst: x.dev(0)})
@@ -358,7 +364,8 @@ func TestFailureInBatch(t *testing.T) {
 	x := newBench(t)
 	x.Unwrap().(*sim.Device).Fail(gpu.Offload, 1)
 	_, err := x.Submit(x.a, &gpu.Batch{Label: "half", Copies: []gpu.Copy{
-		{Src: x.host(0), Dst: x.dev(0), Bytes: pageBytes}, {Src: x.dev(2), Dst: x.host(3), Bytes: pageBytes}}})
+		{Src: x.host(0), Dst: x.dev(0), Bytes: pageBytes}, {Src: x.dev(2), Dst: x.host(3),
+			Bytes: pageBytes}}})
 	require.ErrorIs(t, err, gpu.ErrCopyFailed)
 	require.Empty(t, x.Problems())
 	x.copy(x.b, gpu.Copy{Src: x.dev(0), Dst: x.host(3)})
@@ -367,7 +374,8 @@ func TestFailureInBatch(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	var seen []string
-	d := check.Wrap(newSim(t, 0), check.Options{IgnoreUnwritten: true, OnProblem: func(p string) { seen = append(seen, p) }})
+	d := check.Wrap(newSim(t, 0), check.Options{IgnoreUnwritten: true,
+		OnProblem: func(p string) { seen = append(seen, p) }})
 	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2, HostPages: 2})
 	require.NoError(t, err)
 	a, err := d.NewStream("a")

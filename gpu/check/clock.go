@@ -47,7 +47,8 @@ func (c *clock) join(other clock) (news bool) {
 
 // raise makes c come after an operation of an actor.
 func (c *clock) raise(a actorID, n uint64) {
-	// Clocks grow with the streams that they know of, so a stream that waits for no other costs one entry.
+	// Clocks grow with the streams that they know of, so a stream that waits for no other costs one
+	// entry.
 	for len(*c) <= int(a) {
 		*c = append(*c, 0)
 	}

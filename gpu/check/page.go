@@ -48,7 +48,8 @@ type part struct {
 // sameHistory tells whether two parts can be one: every later access would be checked
 // alike on both.
 func (p *part) sameHistory(q *part) bool {
-	return p.write.same(q.write) && p.blank == q.blank && slices.EqualFunc(p.reads, q.reads, access.same)
+	return p.write.same(q.write) && p.blank == q.blank && slices.EqualFunc(p.reads, q.reads,
+		access.same)
 }
 
 // page is the history of a slot: parts in order that cover it from end to end,
@@ -307,13 +308,17 @@ func (pg *page) splitAt(offset int64) int {
 		return len(pg.parts)
 	}
 	// Parts are in order of lo.
-	i, found := slices.BinarySearchFunc(pg.parts, offset, func(p part, at int64) int { return int(p.lo - at) })
+	i, found := slices.BinarySearchFunc(pg.parts, offset, func(p part,
+		at int64) int {
+		return int(p.lo - at)
+	})
 	if found {
 		return i
 	}
 	// Both halves have the history of the part. The reads are cloned, since they change apart.
 	left := &pg.parts[i-1]
-	right := part{lo: offset, hi: left.hi, write: left.write, blank: left.blank, reads: slices.Clone(left.reads)}
+	right := part{lo: offset, hi: left.hi, write: left.write, blank: left.blank,
+		reads: slices.Clone(left.reads)}
 	left.hi = offset
 	pg.parts = slices.Insert(pg.parts, i, right)
 	return i

@@ -46,12 +46,14 @@ func (p *pool) reachable(s *session, i int, t gpu.Tensor) error {
 	last := t.Address + uint64(int64(p.spec.DevicePages-1)*t.Stride+t.PageBytes-1)
 	for _, at := range []uint64{t.Address, last} {
 		on := fmt.Sprintf("pool %s, tensor %d at %#x", p.spec.Name, i, at)
-		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerMemoryType, uintptr(at)); err != nil {
+		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerMemoryType,
+			uintptr(at)); err != nil {
 			return err
 		}
 		// The two answers share one word of memory, so the first is kept before the second call.
 		kind := s.out.small
-		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerOrdinal, uintptr(at)); err != nil {
+		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerOrdinal,
+			uintptr(at)); err != nil {
 			return err
 		}
 		if kind != deviceMemory || s.out.small != p.d.ordinal {

@@ -29,11 +29,12 @@ func (h *host) free(at uint64) {
 func adoptedTensors(t *testing.T, h *host) {
 	const pages, piece = 6, 1024
 	kv, one := h.alloc(2*pages*piece), h.alloc(pages*2*piece)
-	spec := gpu.PoolSpec{Name: "layers", PageBytes: 4 * piece, DevicePages: pages, HostPages: 2 * pages, Tensors: []gpu.Tensor{
-		{Address: kv, PageBytes: piece, Stride: 2 * piece},
-		{Address: kv + piece, PageBytes: piece, Stride: 2 * piece},
-		{Address: one, PageBytes: 2 * piece, Stride: 2 * piece},
-	}}
+	spec := gpu.PoolSpec{Name: "layers", PageBytes: 4 * piece, DevicePages: pages,
+		HostPages: 2 * pages, Tensors: []gpu.Tensor{
+			{Address: kv, PageBytes: piece, Stride: 2 * piece},
+			{Address: kv + piece, PageBytes: piece, Stride: 2 * piece},
+			{Address: one, PageBytes: 2 * piece, Stride: 2 * piece},
+		}}
 	p, err := h.d.CreatePool(spec)
 	require.NoError(t, err)
 	s, err := h.d.NewStream("s")
@@ -47,8 +48,10 @@ func adoptedTensors(t *testing.T, h *host) {
 		for j := range b {
 			b[j] = byte(i*31) ^ byte(j) ^ byte(j>>8)*5
 		}
-		in.Copies = append(in.Copies, gpu.Copy{Src: slot(messages.Secondary, i), Dst: slot(messages.Primary, pages-1-i), Bytes: spec.PageBytes})
-		out.Copies = append(out.Copies, gpu.Copy{Src: slot(messages.Primary, pages-1-i), Dst: slot(messages.Secondary, pages+i), Bytes: spec.PageBytes})
+		in.Copies = append(in.Copies, gpu.Copy{Src: slot(messages.Secondary, i),
+			Dst: slot(messages.Primary, pages-1-i), Bytes: spec.PageBytes})
+		out.Copies = append(out.Copies, gpu.Copy{Src: slot(messages.Primary, pages-1-i),
+			Dst: slot(messages.Secondary, pages+i), Bytes: spec.PageBytes})
 	}
 	_, err = h.d.Submit(s, &in)
 	require.NoError(t, err)
@@ -56,10 +59,12 @@ func adoptedTensors(t *testing.T, h *host) {
 	require.NoError(t, err)
 	require.NoError(t, h.d.Sync(context.Background(), ticket))
 	for i := range pages {
-		assert.Equal(t, h.d.HostBytes(p, messages.PageID(i)), h.d.HostBytes(p, messages.PageID(pages+i)), "page %d", i)
+		assert.Equal(t, h.d.HostBytes(p, messages.PageID(i)), h.d.HostBytes(p, messages.PageID(pages+i)),
+			"page %d", i)
 	}
 	// A part of a page that begins in one tensor and ends in another.
-	part := &gpu.Batch{Copies: []gpu.Copy{{Src: slot(messages.Primary, 5), Dst: slot(messages.Secondary, pages+3), SrcOffset: 1000, DstOffset: 50, Bytes: 2000}}}
+	part := &gpu.Batch{Copies: []gpu.Copy{{Src: slot(messages.Primary, 5),
+		Dst: slot(messages.Secondary, pages+3), SrcOffset: 1000, DstOffset: 50, Bytes: 2000}}}
 	ticket, err = h.d.Submit(s, part)
 	require.NoError(t, err)
 	require.NoError(t, h.d.Sync(context.Background(), ticket))
@@ -79,11 +84,16 @@ func refuseForAdopted(t *testing.T, h *host, p gpu.Pool, spec gpu.PoolSpec) {
 	require.ErrorIs(t, err, ErrNotShared)
 	tensors := spec.Tensors
 	for want, change := range map[string]func(){
-		"hold 3072 bytes of each page, which has 4096": func() { spec.Tensors = tensors[:0:0]; spec.Tensors = append(spec.Tensors, tensors[0], tensors[2]) },
-		"tensors 0 and 1 overlap":                      func() { spec.Tensors[1].Address = spec.Tensors[0].Address + 512 },
-		"from one page to the next":                    func() { spec.Tensors[2].Stride = 100 },
-		"tensor 2 at":                                  func() { spec.Tensors[2].Address += 1 << 40 },
-		"at most 99 device pages":                      func() { spec.MaxDevicePages = 99 },
+		"hold 3072 bytes of each page, which has 4096": func() {
+			spec.Tensors = tensors[:0:0]
+			spec.Tensors = append(spec.Tensors, tensors[0], tensors[2])
+		},
+		"tensors 0 and 1 overlap": func() {
+			spec.Tensors[1].Address = spec.Tensors[0].Address + 512
+		},
+		"from one page to the next": func() { spec.Tensors[2].Stride = 100 },
+		"tensor 2 at":               func() { spec.Tensors[2].Address += 1 << 40 },
+		"at most 99 device pages":   func() { spec.MaxDevicePages = 99 },
 	} {
 		whole := spec
 		spec.Tensors = append([]gpu.Tensor(nil), tensors...)
@@ -118,8 +128,10 @@ func memoryOfTheHost(t *testing.T, h *host) {
 		require.NoError(t, err)
 		assert.Same(t, &memory[3*4096], &h.d.HostBytes(p, 3)[0], "what the host has put there stays")
 		for _, c := range []gpu.Copy{
-			{Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: 3}, Dst: gpu.Slot{Pool: p, Page: 1}, Bytes: 4096},
-			{Src: gpu.Slot{Pool: p, Page: 1}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: 6}, Bytes: 4096},
+			{Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: 3}, Dst: gpu.Slot{Pool: p, Page: 1},
+				Bytes: 4096},
+			{Src: gpu.Slot{Pool: p, Page: 1}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: 6},
+				Bytes: 4096},
 		} {
 			ticket, err := h.d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{c}})
 			require.NoError(t, err)
@@ -136,7 +148,8 @@ func memoryOfTheHost(t *testing.T, h *host) {
 	spec.HostMemory = mapped
 	h.own(fnMemHostRegister, address(&mapped[0]), 4*4096, portableMapped)
 	_, err = h.d.CreatePool(spec)
-	assert.ErrorContains(t, err, "pool kv, host pages from 0 on, last byte", "half of it is not registered")
+	assert.ErrorContains(t, err, "pool kv, host pages from 0 on, last byte",
+		"half of it is not registered")
 	h.own(fnMemHostUnregister, address(&mapped[0]))
 	spec.HostMemory = mapped[1:]
 	_, err = h.d.CreatePool(spec)

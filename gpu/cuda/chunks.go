@@ -89,13 +89,15 @@ func (p *pool) reserve(s *session) error {
 	on := "pool " + p.spec.Name
 	// Asked for here, or the first export would fail when the pool is full of blocks.
 	if p.spec.Shared && p.d.attribute(s, attributePosixFD) == 0 {
-		return fmt.Errorf("cuda: %s: device %d (%s) gives no memory to other processes: %w", on, p.d.ordinal, p.d.name, ErrNotShared)
+		return fmt.Errorf("cuda: %s: device %d (%s) gives no memory to other processes: %w", on,
+			p.d.ordinal, p.d.name, ErrNotShared)
 	}
 	s.out.prop = p.prop()
 	// CU_MEM_ALLOC_GRANULARITY_MINIMUM. The recommended one may be larger; chunks are larger
 	// than either.
 	const minimum = 0
-	if err := s.do(fnMemGetAllocationGranularity, on, address(&s.out.number[0]), address(&s.out.prop), minimum); err != nil {
+	if err := s.do(fnMemGetAllocationGranularity, on, address(&s.out.number[0]), address(&s.out.prop),
+		minimum); err != nil {
 		return err
 	}
 	unit := int64(s.out.number[0])
@@ -108,7 +110,8 @@ func (p *pool) reserve(s *session) error {
 // reserveSpace reserves address space. It costs no memory; pages keep their
 // addresses because the pool never needs more of it.
 func (p *pool) reserveSpace(s *session, bytes int64) error {
-	if err := s.do(fnMemAddressReserve, "pool "+p.spec.Name, address(&s.out.number[0]), uintptr(bytes), 0, 0, 0); err != nil {
+	if err := s.do(fnMemAddressReserve, "pool "+p.spec.Name, address(&s.out.number[0]), uintptr(bytes),
+		0, 0, 0); err != nil {
 		return err
 	}
 	p.base, p.reserved = uintptr(s.out.number[0]), bytes
@@ -158,7 +161,8 @@ func (p *pool) poison(s *session, from, to int64) error {
 		return nil
 	}
 	on := "pool " + p.spec.Name
-	if err := s.do(fnMemsetD8Async, on, p.base+uintptr(from), poisonNew, uintptr(to-from), p.d.own); err != nil {
+	if err := s.do(fnMemsetD8Async, on, p.base+uintptr(from), poisonNew, uintptr(to-from),
+		p.d.own); err != nil {
 		return err
 	}
 	return s.do(fnStreamSynchronize, on, p.d.own)
@@ -231,7 +235,8 @@ func (p *pool) free(s *session) error {
 	p.d.spare.release(s)
 	// Address space with mappings in it cannot be freed. It costs no memory.
 	if p.reserved != 0 && len(p.chunks) == 0 {
-		problems = append(problems, s.do(fnMemAddressFree, "pool "+p.spec.Name, p.base, uintptr(p.reserved)))
+		problems = append(problems, s.do(fnMemAddressFree, "pool "+p.spec.Name, p.base,
+			uintptr(p.reserved)))
 		p.reserved = 0
 	}
 	problems = append(problems, p.host.free(s))

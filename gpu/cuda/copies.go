@@ -66,7 +66,9 @@ func (q *copyQueue) free() {
 // After a refusal because of a capture nothing is queued again: copies that are
 // queued one by one on a capturing stream become part of the host's graph (the
 // same mistake: rmm pull request 2518).
-func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) (queued bool, failed *gpu.CopyError) {
+func (q *copyQueue) submit(
+	s *session, st *stream, pools []*pool, b *gpu.Batch,
+) (queued bool, failed *gpu.CopyError) {
 	l := &q.lists
 	if len(b.Copies) == 0 {
 		return false, nil
@@ -138,7 +140,8 @@ func (q *copyQueue) occupy(s *session, st *stream) (queued bool) {
 	for i := range l.used {
 		if l.way[i] == gpu.Onboard && l.size[i] < byProcessor {
 			// A refusal that matters is met again by the copies.
-			return s.call(fnStreamWriteValue64, st.handle, progress.counter(st.place), uintptr(st.last), 0) == success
+			return s.call(fnStreamWriteValue64, st.handle, progress.counter(st.place), uintptr(st.last),
+				0) == success
 		}
 	}
 	return false
@@ -155,7 +158,8 @@ func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 	// that is of no single copy.
 	s.out.attrIdx, s.out.failIdx = 0, math.MaxUint64
 	r = s.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
-		uintptr(l.used), address(&s.out.attr), address(&s.out.attrIdx), 1, address(&s.out.failIdx), st.handle)
+		uintptr(l.used), address(&s.out.attr), address(&s.out.attrIdx), 1, address(&s.out.failIdx),
+		st.handle)
 	if r != success && s.out.failIdx < uint64(l.used) {
 		at = int(s.out.failIdx)
 	}
@@ -177,7 +181,8 @@ func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
 	if e.src == 0 {
 		return fnMemsetD8Async, s.call(fnMemsetD8Async, uintptr(e.dst), 0, uintptr(e.size), st.handle)
 	}
-	return fnMemcpyAsync, s.call(fnMemcpyAsync, uintptr(e.dst), uintptr(e.src), uintptr(e.size), st.handle)
+	return fnMemcpyAsync, s.call(fnMemcpyAsync, uintptr(e.dst), uintptr(e.src), uintptr(e.size),
+		st.handle)
 }
 
 // inOrder queues the copies of a batch one by one in its order. When one is
@@ -212,5 +217,6 @@ func (q *copyQueue) page(pools []*pool, b *gpu.Batch, i int) string {
 func (q *copyQueue) failed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {
 	// After a merge the descriptor may stand for several copies; the first is named.
 	i := int(q.lists.first[descriptor])
-	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed, cause)}
+	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed,
+		cause)}
 }

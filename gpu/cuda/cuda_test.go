@@ -122,7 +122,8 @@ func TestConformance(t *testing.T) {
 // measure prints what is found and writes the profile to a file, if it has a name.
 func measure(t *testing.T, d gpu.Device, budget int64, path string) {
 	began := time.Now()
-	found, err := devicetest.Measure(d, devicetest.Measurement{Clock: func() time.Duration { return time.Since(began) }, Budget: budget})
+	found, err := devicetest.Measure(d,
+		devicetest.Measurement{Clock: func() time.Duration { return time.Since(began) }, Budget: budget})
 	require.NoError(t, err)
 	text, err := json.MarshalIndent(found, "", "  ")
 	require.NoError(t, err)
@@ -208,7 +209,8 @@ func newRigWith(t *testing.T, o Options, without ...fn) *rig {
 	r := &rig{t: t}
 	r.Device, r.fake = openWith(t, o, 1, without...)
 	var err error
-	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16, MaxDevicePages: 64})
+	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16,
+		HostPages: 16, MaxDevicePages: 64})
 	require.NoError(t, err)
 	r.a, err = r.NewStream("a")
 	require.NoError(t, err)
@@ -260,7 +262,9 @@ func TestNeighboursInAnyOrder(t *testing.T) {
 	var out gpu.Batch
 	for i, page := range []int{2, 3, 4, 5, 7, 8, 9, 14} {
 		out.Copies = append(out.Copies, gpu.Copy{
-			Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(page)}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)}, Bytes: 4096})
+			Src:   gpu.Slot{Pool: r.pool, Page: messages.PageID(page)},
+			Dst:   gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)},
+			Bytes: 4096})
 	}
 	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, &out)))
 	for i, page := range []int{2, 3, 4, 5, 7, 8, 9, 14} {
@@ -272,24 +276,30 @@ func TestNeighboursInAnyOrder(t *testing.T) {
 // the device.
 func TestDriverCallsOfASubmission(t *testing.T) {
 	calls := func(by fn, writes int) map[fn]int {
-		return map[fn]int{fnCtxPushCurrent: 1, by: 1, fnStreamWriteValue64: writes, fnEventRecord: 1, fnCtxPopCurrent: 1}
+		return map[fn]int{fnCtxPushCurrent: 1, by: 1, fnStreamWriteValue64: writes, fnEventRecord: 1,
+			fnCtxPopCurrent: 1}
 	}
-	t.Run("small", func(t *testing.T) { callsOfASubmission(t, Options{}, 256, calls(fnMemcpyBatchAsync, 2)) })
-	t.Run("large", func(t *testing.T) { callsOfASubmission(t, Options{}, 28<<10, calls(fnMemcpyBatchAsync, 1)) })
-	t.Run("kernel", func(t *testing.T) { callsOfASubmission(t, linkKernel, 256, calls(fnLaunchKernel, 1)) })
+	t.Run("small",
+		func(t *testing.T) { callsOfASubmission(t, Options{}, 256, calls(fnMemcpyBatchAsync, 2)) })
+	t.Run("large",
+		func(t *testing.T) { callsOfASubmission(t, Options{}, 28<<10, calls(fnMemcpyBatchAsync, 1)) })
+	t.Run("kernel",
+		func(t *testing.T) { callsOfASubmission(t, linkKernel, 256, calls(fnLaunchKernel, 1)) })
 }
 
 func callsOfASubmission(t *testing.T, o Options, page int64, want map[fn]int) {
 	d, k := openWith(t, o, 1)
 	const n = 1000
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 2 * n, HostPages: 2 * n})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 2 * n,
+		HostPages: 2 * n})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
 	b := &gpu.Batch{}
 	for i := range n {
 		b.Copies = append(b.Copies, gpu.Copy{Bytes: page,
-			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
+			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))},
+			Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
 	}
 	clear(k.calls)
 	ticket, err := d.Submit(s, b)
@@ -358,7 +368,8 @@ func TestFailureInABatchNamesCallErrorAndPage(t *testing.T) {
 	var failed *gpu.CopyError
 	require.ErrorAs(t, err, &failed)
 	assert.ErrorIs(t, err, gpu.ErrCopyFailed)
-	assert.ErrorContains(t, err, "cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE (1), pool kv secondary to pool kv primary, page 1 to page 1")
+	assert.ErrorContains(t, err,
+		"cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE (1), pool kv secondary to pool kv primary, page 1 to page 1")
 	var cause *DriverError
 	require.ErrorAs(t, err, &cause)
 	assert.Equal(t, "cuMemcpyAsync", cause.Call)
@@ -402,7 +413,8 @@ func (r *rig) cutPieces(bytes int64) {
 	whole := *h
 	h.piece, h.pieces = bytes, nil
 	for at := int64(0); at < int64(len(h.bytes)); at += bytes {
-		h.pieces = append(h.pieces, hostPiece{device: whole.pieces[0].device + uint64(at), region: r.regions.Add(1)})
+		h.pieces = append(h.pieces, hostPiece{device: whole.pieces[0].device + uint64(at),
+			region: r.regions.Add(1)})
 	}
 	r.t.Cleanup(func() { r.pools[r.pool].host = whole })
 }
@@ -426,12 +438,14 @@ func TestRunOverTwoPieces(t *testing.T) {
 				r.HostBytes(r.pool, messages.PageID(i))[9] = byte(i)
 			}
 			run := &gpu.Batch{Label: "in", Copies: []gpu.Copy{{
-				Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Page: 2}, Pages: 4, Bytes: 4 * 4096,
+				Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 2},
+				Dst: gpu.Slot{Pool: r.pool, Page: 2}, Pages: 4, Bytes: 4 * 4096,
 			}}}
 			require.NoError(t, r.Sync(context.Background(), r.submit(r.a, run)))
 			assert.Equal(t, 2, r.copies.lists.used)
 			out := &gpu.Batch{Copies: []gpu.Copy{{
-				Src: gpu.Slot{Pool: r.pool, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 8}, Pages: 4, Bytes: 4 * 4096,
+				Src: gpu.Slot{Pool: r.pool, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary,
+					Page: 8}, Pages: 4, Bytes: 4 * 4096,
 			}}}
 			require.NoError(t, r.Sync(context.Background(), r.submit(r.a, out)))
 			for i := range 4 {
@@ -455,7 +469,8 @@ func TestRunOverTwoPieces(t *testing.T) {
 func TestSubmitAllocatesLittle(t *testing.T) {
 	d, k := openFake(t)
 	const n = 1000
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2 * n, HostPages: 2 * n})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2 * n,
+		HostPages: 2 * n})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
@@ -463,7 +478,8 @@ func TestSubmitAllocatesLittle(t *testing.T) {
 		b := &gpu.Batch{}
 		for i := range pages {
 			b.Copies = append(b.Copies, gpu.Copy{Bytes: 64,
-				Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
+				Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))},
+				Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
 		}
 		k.idle = true
 		defer func() { k.idle = false }()

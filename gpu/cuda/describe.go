@@ -99,7 +99,8 @@ func (l *lists) at(i int) descriptor {
 
 // set writes entry i of the arrays.
 func (l *lists) set(i int, e descriptor) {
-	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i], l.way[i] = e.dst, e.src, e.size, e.first, e.within, e.way
+	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i], l.way[i] = e.dst, e.src, e.size, e.first,
+		e.within, e.way
 }
 
 // follows tells whether e continues prev on both sides within the same pieces of

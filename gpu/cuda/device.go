@@ -104,7 +104,8 @@ type Device struct {
 
 // open makes a device of a table of functions.
 func open(drv *driver, o Options) (*Device, error) {
-	d := &Device{driver: drv, options: o, numa: -1, systemPage: int64(os.Getpagesize()), trace: trace{tell: o.Trace}}
+	d := &Device{driver: drv, options: o, numa: -1, systemPage: int64(os.Getpagesize()),
+		trace: trace{tell: o.Trace}}
 	if err := d.progress.reserve(); err != nil {
 		return nil, err
 	}
@@ -170,7 +171,8 @@ func (d *Device) look(s *session, ordinal int) error {
 		return err
 	}
 	d.ordinal, d.handle = int32(ordinal), uintptr(s.out.small)
-	if err := s.do(fnDeviceGetName, on, address(&s.out.text[0]), uintptr(len(s.out.text)), d.handle); err != nil {
+	if err := s.do(fnDeviceGetName, on, address(&s.out.text[0]), uintptr(len(s.out.text)),
+		d.handle); err != nil {
 		return err
 	}
 	// The driver ends the name with a zero byte, and the memory behind it holds older text.
@@ -239,7 +241,8 @@ func (d *Device) start() error {
 	defer s.end()
 	// Non-blocking: work on the legacy default stream, which a host may use, would otherwise
 	// wait for this stream and this stream for it.
-	if err := s.do(fnStreamCreate, "stream of the device", address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
+	if err := s.do(fnStreamCreate, "stream of the device", address(&s.out.number[0]),
+		streamNonBlocking, 0); err != nil {
 		return err
 	}
 	d.own = uintptr(s.out.number[0])
@@ -322,10 +325,12 @@ func (d *Device) Memory() (gpu.Memory, error) {
 	defer s.endUnlocked()
 	// Spare chunks are free memory in the eyes of the caller.
 	d.spare.release(s)
-	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]), address(&s.out.number[1])); err != nil {
+	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]),
+		address(&s.out.number[1])); err != nil {
 		return gpu.Memory{}, err
 	}
-	return gpu.Memory{Free: int64(s.out.number[0]), Total: int64(s.out.number[1]), HostFree: hostmemory.Free()}, nil
+	return gpu.Memory{Free: int64(s.out.number[0]), Total: int64(s.out.number[1]),
+		HostFree: hostmemory.Free()}, nil
 }
 
 // Close waits for the device's work, frees all pools and streams and releases

@@ -26,8 +26,8 @@ import (
 //	CGO_ENABLED=0 go test -c -o cuda.test ./gpu/cuda
 //	KVACTOR_PROFILE=profile.json ./cuda.test -test.v -test.run TestDevice
 //
-// KVACTOR_KERNEL_BELOW is Options.KernelBelow. KVACTOR_BUDGET bounds the bytes of a measured batch. With KVACTOR_DRIVER set to
-// anything a machine without a driver is a failure.
+// KVACTOR_KERNEL_BELOW is Options.KernelBelow. KVACTOR_BUDGET bounds the bytes of a measured batch.
+// With KVACTOR_DRIVER set to anything a machine without a driver is a failure.
 func TestDevice(t *testing.T) {
 	needDriver(t)
 	devicetest.Run(t, openDevice)
@@ -76,7 +76,8 @@ func TestDevice(t *testing.T) {
 	onDevice("times of pools", func(t *testing.T, d *Device) { timesOfPools(t, d, budget(t)) })
 	t.Run("times of batches", timesOfBatches)
 	t.Run("engine beside simulation", engineAndSimulation)
-	onDevice("profile", func(t *testing.T, d *Device) { measure(t, d, budget(t), os.Getenv("KVACTOR_PROFILE")) })
+	onDevice("profile",
+		func(t *testing.T, d *Device) { measure(t, d, budget(t), os.Getenv("KVACTOR_PROFILE")) })
 }
 
 func needDriver(t *testing.T) {

@@ -43,7 +43,8 @@ type played struct {
 
 func (p *played) String() string {
 	at := func(share float64) float64 { return p.ready[int(share*float64(len(p.ready)-1))] }
-	return fmt.Sprintf("ready in %.2f ms (median), %.2f (p90), %.2f (p99); %d of %d tokens reused, %d MiB out, %d MiB in",
+	return fmt.Sprintf(
+		"ready in %.2f ms (median), %.2f (p90), %.2f (p99); %d of %d tokens reused, %d MiB out, %d MiB in",
 		at(0.5), at(0.9), at(0.99), p.reused, p.prompted, p.out>>20, p.in>>20)
 }
 
@@ -55,8 +56,10 @@ func (c conversations) play(t *testing.T, d clocked) *played {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 16
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: c.layers, KVHeads: []int{c.heads}, HeadDim: c.dim, DType: kvactor.Float16, MaxSeqLen: 1 << 16},
-		Cache: cache, Device: d.Device, Pages: []kvactor.PageCounts{{Primary: c.device, Secondary: c.host}},
+		Model: kvactor.Model{Layers: c.layers, KVHeads: []int{c.heads}, HeadDim: c.dim,
+			DType: kvactor.Float16, MaxSeqLen: 1 << 16},
+		Cache: cache, Device: d.Device,
+		Pages: []kvactor.PageCounts{{Primary: c.device, Secondary: c.host}},
 	})
 	require.NoError(t, err)
 	ctx, dice, found := context.Background(), rand.New(rand.NewPCG(3, 3)), &played{}
@@ -98,9 +101,12 @@ func (c conversations) play(t *testing.T, d clocked) *played {
 func engineAndSimulation(t *testing.T) {
 	size := int(budget(t) >> 30) // 5 GiB of host memory each
 	all := []conversations{
-		{"pages of 2 MiB", 32, 8, 128, 12 * size, 150 * size, 3000, 250 * size, 2200 * size, 5 * time.Millisecond},
-		{"pages of 256 KiB", 32, 1, 128, 12 * size, 150 * size, 3000, 250 * size, 2200 * size, 2 * time.Millisecond},
-		{"pages of 16 KiB", 4, 1, 64, 12 * size, 150 * size, 3000, 250 * size, 2200 * size, 2 * time.Millisecond},
+		{"pages of 2 MiB", 32, 8, 128, 12 * size, 150 * size, 3000, 250 * size, 2200 * size,
+			5 * time.Millisecond},
+		{"pages of 256 KiB", 32, 1, 128, 12 * size, 150 * size, 3000, 250 * size, 2200 * size,
+			2 * time.Millisecond},
+		{"pages of 16 KiB", 4, 1, 64, 12 * size, 150 * size, 3000, 250 * size, 2200 * size,
+			2 * time.Millisecond},
 	}
 	if testing.Short() || size == 0 {
 		all = []conversations{{"pages of 16 KiB", 4, 1, 64, 6, 20, 1000, 200, 600, 0}}

@@ -89,7 +89,8 @@ func (e *DriverError) Unwrap() error {
 		return gpu.ErrDeviceLost
 	case r.capture():
 		return ErrCapturing
-	case r == stubLibrary, r == noDevice, r == driverMismatch, r == systemNotReady, r == notSupportedFwd:
+	case r == stubLibrary, r == noDevice, r == driverMismatch, r == systemNotReady,
+		r == notSupportedFwd:
 		return gpu.ErrNoDriver
 	}
 	return nil

@@ -33,7 +33,8 @@ func (d *Device) NewSharedEvent() (*SharedEvent, error) {
 	defer s.endUnlocked()
 	const on = "shared event"
 	// The driver makes interprocess events without timing only.
-	if err := s.do(fnEventCreate, on, address(&s.out.number[0]), eventDisableTiming|eventInterprocess); err != nil {
+	if err := s.do(fnEventCreate, on, address(&s.out.number[0]),
+		eventDisableTiming|eventInterprocess); err != nil {
 		return nil, err
 	}
 	e := &SharedEvent{d: d, event: uintptr(s.out.number[0])}

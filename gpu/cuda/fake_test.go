@@ -124,12 +124,15 @@ var (
 // functions have no receiver.
 func newFake(seed uint64, without ...fn) (*fake, *driver) {
 	f := &fake{
-		rng: rand.New(rand.NewPCG(seed, 1)), calls: map[fn]int{}, fail: map[fn]result{}, failAfter: map[fn]int{},
-		budget: 64 << 20, next: 0x1000,
+		rng: rand.New(rand.NewPCG(seed, 1)), calls: map[fn]int{}, fail: map[fn]result{},
+		failAfter: map[fn]int{},
+		budget:    64 << 20, next: 0x1000,
 		chunks: map[uint64]*fakeChunk{}, reserved: map[uintptr][]byte{}, mapped: map[uintptr]mapping{},
-		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{}, hostAllocated: map[uintptr][]byte{},
-		streams: map[uintptr]*fakeStream{}, entries: map[uintptr]int{},
-		events: map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
+		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{},
+		hostAllocated: map[uintptr][]byte{},
+		streams:       map[uintptr]*fakeStream{}, entries: map[uintptr]int{},
+		events: map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{},
+		captures: map[*fakeCapture]bool{},
 	}
 	current.Store(f)
 	table := *callbacks()
@@ -169,19 +172,25 @@ func (k *fake) thread() *fakeThread {
 
 // anyContext are the functions that need no current context.
 var anyContext = map[fn]bool{
-	fnInit: true, fnGetErrorName: true, fnDeviceGetCount: true, fnDeviceGet: true, fnDeviceGetName: true,
-	fnDeviceGetUUID: true, fnDeviceGetAttribute: true, fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true,
-	fnCtxPushCurrent: true, fnCtxPopCurrent: true, fnExchangeCaptureMode: true, fnMemGetAllocationGranularity: true,
+	fnInit: true, fnGetErrorName: true, fnDeviceGetCount: true, fnDeviceGet: true,
+	fnDeviceGetName: true,
+	fnDeviceGetUUID: true, fnDeviceGetAttribute: true, fnPrimaryCtxRetain: true,
+	fnPrimaryCtxRelease: true,
+	fnCtxPushCurrent:    true, fnCtxPopCurrent: true, fnExchangeCaptureMode: true,
+	fnMemGetAllocationGranularity: true,
 }
 
 // unsafeInCapture are the functions that a thread in global mode may not call
 // while another thread captures: no stream orders them.
 var unsafeInCapture = map[fn]bool{
-	fnMemAddressReserve: true, fnMemAddressFree: true, fnMemCreate: true, fnMemRelease: true, fnMemMap: true,
+	fnMemAddressReserve: true, fnMemAddressFree: true, fnMemCreate: true, fnMemRelease: true,
+	fnMemMap:   true,
 	fnMemUnmap: true, fnMemSetAccess: true, fnMemHostRegister: true, fnMemHostUnregister: true,
 	fnStreamSynchronize: true, fnStreamQuery: true, fnStreamCreate: true, fnStreamDestroy: true,
-	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnEventElapsedTime: true, fnMemExport: true, fnMemImport: true,
-	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true, fnModuleLoadData: true, fnModuleUnload: true, fnModuleGetFunction: true,
+	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true,
+	fnEventElapsedTime: true, fnMemExport: true, fnMemImport: true,
+	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true, fnModuleLoadData: true, fnModuleUnload: true,
+	fnModuleGetFunction: true,
 }
 
 // on counts a call, runs some of the device's work, and refuses the call when it
@@ -323,7 +332,8 @@ func (k *fake) step() bool {
 	var ready []*fakeStream
 	for _, h := range sortedKeys(k.streams) {
 		st := k.streams[h]
-		if len(st.queue) > 0 && (st.queue[0].kind != opWait || st.queue[0].event.passed >= st.queue[0].number) {
+		if len(st.queue) > 0 && (st.queue[0].kind != opWait ||
+			st.queue[0].event.passed >= st.queue[0].number) {
 			ready = append(ready, st)
 		}
 	}
@@ -362,7 +372,8 @@ func (k *fake) run(o *fakeOp) (over bool) {
 		}
 		fill(dst, byte(o.value))
 	case opWrite:
-		k.expect(o.value >= atomic.LoadUint64((*uint64)(pointer(o.dst-hostShift))), "a counter that goes back")
+		k.expect(o.value >= atomic.LoadUint64((*uint64)(pointer(o.dst-hostShift))),
+			"a counter that goes back")
 		atomic.StoreUint64((*uint64)(pointer(o.dst-hostShift)), o.value)
 	case opRecord:
 		o.event.passed, o.event.at = max(o.event.passed, o.number), k.clock

@@ -213,7 +213,8 @@ func setChunks(set func(fn, any)) {
 	set(fnMemSetAccess, func(at, size, desc, count uintptr) uintptr {
 		return on(fnMemSetAccess, func(k *fake) result {
 			d := unsafe.Slice((*int32)(pointer(desc)), 3)
-			k.expect(count == 1 && d[0] == 1 && d[1] == k.ordinal() && d[2] == 3, "access: the device of the current context, read and write")
+			k.expect(count == 1 && d[0] == 1 && d[1] == k.ordinal() && d[2] == 3,
+				"access: the device of the current context, read and write")
 			m := k.mapped[at]
 			m.accessible = true
 			k.mapped[at] = m
@@ -298,7 +299,8 @@ func setStreams(set func(fn, any)) {
 				return invalidHandle
 			}
 			for i := range st.queue { // a driver runs the rest; only events may be left
-				k.expect(st.queue[i].kind == opRecord || st.queue[i].kind == opWait, "a stream destroyed that has work")
+				k.expect(st.queue[i].kind == opRecord || st.queue[i].kind == opWait,
+					"a stream destroyed that has work")
 			}
 			for range st.queue {
 				k.run(&st.queue[0])
@@ -396,7 +398,8 @@ func setCompletion(set func(fn, any)) {
 	})
 	set(fnEventCreate, func(out, flags uintptr) uintptr {
 		return on(fnEventCreate, func(k *fake) result {
-			k.expect(flags == 0 || flags == 3 || flags == 6, "an event with timing, or one without that blocks who synchronizes, or goes to other processes")
+			k.expect(flags == 0 || flags == 3 || flags == 6,
+				"an event with timing, or one without that blocks who synchronizes, or goes to other processes")
 			e := uintptr(k.handle())
 			k.events[e] = &fakeEvent{timed: flags == 0}
 			put(out, e)
@@ -404,7 +407,8 @@ func setCompletion(set func(fn, any)) {
 		})
 	})
 	set(fnEventRecord, func(e, s uintptr) uintptr {
-		return on(fnEventRecord, func(k *fake) result { return k.queue(s, fakeOp{kind: opRecord, event: k.events[e]}) })
+		return on(fnEventRecord,
+			func(k *fake) result { return k.queue(s, fakeOp{kind: opRecord, event: k.events[e]}) })
 	})
 	set(fnEventQuery, func(h uintptr) uintptr {
 		return on(fnEventQuery, func(k *fake) result {
@@ -457,10 +461,12 @@ func setCopies(set func(fn, any)) {
 			return r
 		})
 	})
-	set(fnMemcpyBatchAsync, func(dsts, srcs, sizes, count, attrs, attrIdx, nAttrs, failIdx, s uintptr) uintptr {
+	set(fnMemcpyBatchAsync, func(dsts, srcs, sizes, count, attrs, attrIdx, nAttrs, failIdx,
+		s uintptr) uintptr {
 		return on(fnMemcpyBatchAsync, func(k *fake) result {
 			a := unsafe.Slice((*uint32)(pointer(attrs)), 6)
-			k.expect(nAttrs == 1 && a[0] == 1 && a[5] == 0 && *(*uint64)(pointer(attrIdx)) == 0, "one attribute: stream order")
+			k.expect(nAttrs == 1 && a[0] == 1 && a[5] == 0 && *(*uint64)(pointer(attrIdx)) == 0,
+				"one attribute: stream order")
 			if k.streams[s] != nil && k.streams[s].capturing != nil {
 				k.streams[s].capturing.broken = true
 				return firstCapture
@@ -472,7 +478,8 @@ func setCopies(set func(fn, any)) {
 					put(failIdx, uint64(i))
 					return invalidValue // in the middle: those before it are queued
 				}
-				if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(d[i]), src: uintptr(f[i]), n: uintptr(n[i])}); r != success {
+				if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(d[i]), src: uintptr(f[i]),
+					n: uintptr(n[i])}); r != success {
 					return r
 				}
 			}

@@ -21,7 +21,8 @@ var hostCallbacks = sync.OnceValue(func() *map[string]uintptr {
 	graphs := map[uintptr]*fakeCapture{}
 	allocate := func(n uintptr, keep func(k *fake, at uintptr, b []byte)) uintptr {
 		return locked(func(k *fake) result {
-			b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE,
+				syscall.MAP_ANON|syscall.MAP_PRIVATE)
 			if err != nil {
 				return outOfMemory
 			}

@@ -11,7 +11,8 @@ import (
 )
 
 // kernelEntry is the head of a function of a module, with the bytes of its parameter.
-var kernelEntry = regexp.MustCompile(`\.visible \.entry (\w+)\(\.param \.align 8 \.b8 list\[(\d+)\]\)`)
+var kernelEntry = regexp.MustCompile(
+	`\.visible \.entry (\w+)\(\.param \.align 8 \.b8 list\[(\d+)\]\)`)
 
 // text reads what C ends with a zero byte.
 func text(at uintptr) string {
@@ -60,7 +61,8 @@ func setKernels(set func(fn, any)) {
 	})
 	set(fnLaunchKernel, func(f, gx, gy, gz, bx, by, bz, shared, s, params, extra uintptr) uintptr {
 		return on(fnLaunchKernel, func(k *fake) result {
-			k.expect(gx > 0 && gy == 1 && gz == 1 && bx > 0 && bx%32 == 0 && bx <= 1024 && by == 1 && bz == 1, "a grid of whole warps")
+			k.expect(gx > 0 && gy == 1 && gz == 1 && bx > 0 && bx%32 == 0 && bx <= 1024 && by == 1 &&
+				bz == 1, "a grid of whole warps")
 			k.expect(shared == 0 && extra == 0, "neither shared memory nor parameters in a buffer")
 			return k.launch(f, s, *(*uintptr)(pointer(params)))
 		})
@@ -86,7 +88,8 @@ func (k *fake) launch(f, s, list uintptr) result {
 	}
 	for i := int(n) - 1; i >= 0; i-- {
 		p := pieces[3*i:]
-		if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(p[0]), src: uintptr(p[1]), n: uintptr(p[2]), launched: true}); r != success {
+		if r := k.queue(s, fakeOp{kind: opCopy, dst: uintptr(p[0]), src: uintptr(p[1]), n: uintptr(p[2]),
+			launched: true}); r != success {
 			return r
 		}
 	}

@@ -21,7 +21,8 @@ import (
 // The codes that end a context, by the header of CUDA 13.5; after any of them
 // the device is lost, after any other it is not.
 func TestErrorsThatEndAContext(t *testing.T) {
-	ends := map[result]bool{4: true, 214: true, 220: true, 226: true, 700: true, 702: true, 709: true, 710: true, 714: true,
+	ends := map[result]bool{4: true, 214: true, 220: true, 226: true, 700: true, 702: true, 709: true,
+		710: true, 714: true,
 		715: true, 716: true, 717: true, 718: true, 719: true, 721: true, 810: true, 911: true}
 	for code := result(1); code < 1000; code++ {
 		assert.Equal(t, ends[code], code.sticky(), "code %d", code)
@@ -52,10 +53,16 @@ func TestStickyErrorsAreNotSwallowed(t *testing.T) {
 		without []fn
 		do      func(r *rig, pending gpu.Ticket)
 	}{
-		"done":    {fnEventQuery, []fn{fnStreamWriteValue64}, func(r *rig, p gpu.Ticket) { assert.False(r.t, r.Done(p)) }},
-		"drain":   {fnEventSynchronize, nil, func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.Resize(r.pool, 1), gpu.ErrDeviceLost) }},
-		"shrink":  {fnMemUnmap, nil, func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.Resize(r.pool, 0), gpu.ErrDeviceLost) }},
-		"destroy": {fnMemHostUnregister, nil, func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.DestroyPool(r.pool), gpu.ErrDeviceLost) }},
+		"done": {fnEventQuery, []fn{fnStreamWriteValue64}, func(r *rig,
+			p gpu.Ticket) {
+			assert.False(r.t, r.Done(p))
+		}},
+		"drain": {fnEventSynchronize, nil,
+			func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.Resize(r.pool, 1), gpu.ErrDeviceLost) }},
+		"shrink": {fnMemUnmap, nil,
+			func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.Resize(r.pool, 0), gpu.ErrDeviceLost) }},
+		"destroy": {fnMemHostUnregister, nil,
+			func(r *rig, p gpu.Ticket) { assert.ErrorIs(r.t, r.DestroyPool(r.pool), gpu.ErrDeviceLost) }},
 		"release": {fnMemRelease, nil, func(r *rig, p gpu.Ticket) {
 			assert.NoError(r.t, r.Resize(r.pool, 0))
 			_, _ = r.Memory()
@@ -95,7 +102,8 @@ func TestTicketsCoverWhatWasQueued(t *testing.T) {
 			assert.True(t, r.Done(ticket))
 			delete(r.fake.fail, at)
 			out := &gpu.Batch{Waits: []gpu.Ticket{ticket}, Copies: []gpu.Copy{{
-				Src: gpu.Slot{Pool: r.pool, Page: 1}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 9}, Bytes: 4096}}}
+				Src: gpu.Slot{Pool: r.pool, Page: 1}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary,
+					Page: 9}, Bytes: 4096}}}
 			require.NoError(t, r.Sync(context.Background(), r.submit(r.b, out)))
 			assert.EqualValues(t, 42, r.HostBytes(r.pool, 9)[0])
 			// The next tickets are points of their own.
@@ -130,8 +138,10 @@ func TestRefusedBatchLeavesNothingUnderWay(t *testing.T) {
 	// The batch is queued in the order of destinations: the onboarding copy comes
 	// first, although it is the last of the batch.
 	b := &gpu.Batch{Copies: []gpu.Copy{
-		{Src: gpu.Slot{Pool: r.pool, Page: 1}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 8}, Bytes: 4096},
-		{Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 5}, Dst: gpu.Slot{Pool: r.pool, Page: 5}, Bytes: 4096},
+		{Src: gpu.Slot{Pool: r.pool, Page: 1}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary,
+			Page: 8}, Bytes: 4096},
+		{Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 5},
+			Dst: gpu.Slot{Pool: r.pool, Page: 5}, Bytes: 4096},
 	}}
 	r.fake.failCopy[gpu.Offload], r.fake.lazy = 1, true
 	_, err := r.Submit(r.a, b)
@@ -196,7 +206,8 @@ func TestNothingSlowUnderTheLock(t *testing.T) {
 	r.fake.pinning = make(chan struct{})
 	made := make(chan error)
 	go func() {
-		_, err := r.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 4096, DevicePages: 4, HostPages: 64})
+		_, err := r.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 4096, DevicePages: 4,
+			HostPages: 64})
 		made <- err
 	}()
 	for r.fake.waiting() == 0 {
@@ -265,7 +276,8 @@ func TestHostMemoryPrefersItsNode(t *testing.T) {
 		t.Skip(err)
 	}
 	for line := range strings.Lines(string(maps)) {
-		if strings.HasPrefix(line, fmt.Sprintf("%x ", at)) || strings.HasPrefix(line, fmt.Sprintf("%08x ", at)) {
+		if strings.HasPrefix(line, fmt.Sprintf("%x ", at)) || strings.HasPrefix(line,
+			fmt.Sprintf("%08x ", at)) {
 			assert.Contains(t, line, " prefer")
 			return
 		}
@@ -352,14 +364,16 @@ func BenchmarkSubmit(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 4000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d, k := openFake(b)
-			p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2 * n, HostPages: 2 * n})
+			p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2 * n,
+				HostPages: 2 * n})
 			require.NoError(b, err)
 			s, err := d.NewStream("s")
 			require.NoError(b, err)
 			batch := &gpu.Batch{}
 			for i := range n {
 				batch.Copies = append(batch.Copies, gpu.Copy{Bytes: 64,
-					Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7919 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
+					Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7919 % n))},
+					Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
 			}
 			k.idle = true
 			for b.Loop() {

@@ -47,7 +47,8 @@ func groupOver(t *testing.T, first *Device) *group.Device {
 }
 
 func TestGroup(t *testing.T) {
-	for name, without := range map[string][]fn{"all functions": nil, "the oldest drivers": {fnMemcpyBatchAsync, fnStreamWriteValue64}} {
+	for name, without := range map[string][]fn{"all functions": nil,
+		"the oldest drivers": {fnMemcpyBatchAsync, fnStreamWriteValue64}} {
 		t.Run(name, func(t *testing.T) {
 			devicetest.Run(t, func(t *testing.T) gpu.Device {
 				g, k := openGroup(t, 3, without...)
@@ -95,7 +96,8 @@ func TestGroupBesideAHost(t *testing.T) {
 	in := gpu.Copy{Src: host, Dst: gpu.Slot{Pool: pool, Page: 1}, Bytes: 4096}
 	ticket, err := g.Submit(copies, &gpu.Batch{Waits: []gpu.Ticket{fence}, Copies: []gpu.Copy{in}})
 	require.NoError(t, err)
-	out := gpu.Copy{Src: in.Dst, Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary, Page: 1}, Bytes: 4096}
+	out := gpu.Copy{Src: in.Dst, Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary, Page: 1},
+		Bytes: 4096}
 	ticket, err = g.Submit(copies, &gpu.Batch{Waits: []gpu.Ticket{ticket}, Copies: []gpu.Copy{out}})
 	require.NoError(t, err)
 	require.NoError(t, g.Sync(context.Background(), ticket))
@@ -151,7 +153,8 @@ func TestLostDeviceOfAGroup(t *testing.T) {
 	k.fail[fnMemcpyAsync], k.failAfter[fnMemcpyAsync] = illegalAddress, 1 // the second device's
 	k.forgotten = true
 	k.mu.Unlock()
-	copies := []gpu.Copy{{Src: gpu.Slot{Pool: pool}, Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary}, Bytes: 4096}}
+	copies := []gpu.Copy{{Src: gpu.Slot{Pool: pool}, Dst: gpu.Slot{Pool: pool,
+		Tier: messages.Secondary}, Bytes: 4096}}
 	_, err = g.Submit(s, &gpu.Batch{Copies: copies})
 	require.ErrorIs(t, err, gpu.ErrDeviceLost)
 	require.ErrorContains(t, err, "rank 1 of 2")

@@ -46,7 +46,8 @@ func WriteExport(conn *net.UnixConn, e *Export) error {
 		return err
 	}
 	// Four bytes of length, the highest first, then JSON.
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))),
+		text...)); err != nil {
 		return err
 	}
 	files := e.Chunks
@@ -92,7 +93,8 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 	// Without these two checks a wrong count would be an index out of range, or a wait for
 	// files that never come.
 	if header.Files < 0 || header.Files > maxFiles {
-		return nil, fmt.Errorf("cuda: pool %s: an export of %d files, there may be %d", header.Pool, header.Files, maxFiles)
+		return nil, fmt.Errorf("cuda: pool %s: an export of %d files, there may be %d", header.Pool,
+			header.Files, maxFiles)
 	}
 	e := header.Export
 	want := header.Files
@@ -107,7 +109,9 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 		}
 	}
 	if len(e.Chunks) != want {
-		return nil, errors.Join(fmt.Errorf("cuda: pool %s: %d files came, %d were announced", e.Pool, len(e.Chunks), want), e.Close())
+		return nil,
+			errors.Join(fmt.Errorf("cuda: pool %s: %d files came, %d were announced", e.Pool, len(e.Chunks),
+				want), e.Close())
 	}
 	if header.Tier {
 		e.Host, e.Chunks = e.Chunks[want-1], e.Chunks[:want-1]
@@ -142,7 +146,8 @@ func readFiles(conn *net.UnixConn, name string) (files []*os.File, err error) {
 	}
 	// The kernel drops descriptors that do not fit, or that the process may not open.
 	if len(files) == 0 || len(files) != int(count[0]) {
-		return files, fmt.Errorf("cuda: pool %s: %d files arrived where %d were sent", name, len(files), count[0])
+		return files, fmt.Errorf("cuda: pool %s: %d files arrived where %d were sent", name, len(files),
+			count[0])
 	}
 	return files, nil
 }

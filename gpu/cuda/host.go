@@ -91,8 +91,10 @@ func (p *pool) cutAndPin(s *session) error {
 func (p *pool) mapHost(bytes int64) error {
 	h := &p.host
 	if given := p.spec.HostMemory; given != nil {
-		if int64(len(given)) < int64(p.spec.HostPages)*p.spec.PageBytes || uintptr(unsafe.Pointer(&given[0]))%uintptr(p.d.systemPage) != 0 {
-			return fmt.Errorf("cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a multiple of %d on",
+		if int64(len(given)) < int64(p.spec.HostPages)*p.spec.PageBytes ||
+			uintptr(unsafe.Pointer(&given[0]))%uintptr(p.d.systemPage) != 0 {
+			return fmt.Errorf(
+				"cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a multiple of %d on",
 				p.spec.Name, len(given), &given[0], p.spec.HostPages, p.spec.PageBytes, p.d.systemPage)
 		}
 		// The end need not be a multiple of the system's pages: the driver registers the pages
@@ -123,9 +125,11 @@ func mapShared(name string, bytes int64) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := syscall.Mmap(int(file.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	b, err := syscall.Mmap(int(file.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%d bytes of shared memory: %w", bytes, err), file.Close())
+		return nil, nil, errors.Join(fmt.Errorf("%d bytes of shared memory: %w", bytes, err),
+			file.Close())
 	}
 	return file, b, nil
 }
@@ -197,7 +201,8 @@ func (p *pool) pinPiece(s *session, i int) error {
 	if refused != nil && !known {
 		return refused
 	}
-	if err := s.do(fnMemHostGetDevicePointer, on, address(&s.out.number[0]), address(&memory[0]), 0); err != nil {
+	if err := s.do(fnMemHostGetDevicePointer, on, address(&s.out.number[0]), address(&memory[0]),
+		0); err != nil {
 		return errors.Join(refused, err)
 	}
 	if known {
@@ -213,7 +218,8 @@ func (p *pool) pinPiece(s *session, i int) error {
 // whose device addresses do not follow one another: a copy would end the context.
 func (p *pool) registeredWhole(s *session, memory []byte, on string) error {
 	last := len(memory) - 1
-	if err := s.do(fnMemHostGetDevicePointer, on+", last byte", address(&s.out.number[1]), address(&memory[last]), 0); err != nil {
+	if err := s.do(fnMemHostGetDevicePointer, on+", last byte", address(&s.out.number[1]),
+		address(&memory[last]), 0); err != nil {
 		return err
 	}
 	if s.out.number[1] != s.out.number[0]+uint64(last) {
@@ -252,7 +258,8 @@ func (h *hostMemory) free(s *session) error {
 	var problems []error
 	for i := range h.pieces {
 		if p := &h.pieces[i]; p.registered {
-			problems = append(problems, s.do(fnMemHostUnregister, "host memory", address(&h.bytes[int64(i)*h.piece])))
+			problems = append(problems, s.do(fnMemHostUnregister, "host memory",
+				address(&h.bytes[int64(i)*h.piece])))
 			p.registered = false
 		}
 	}

@@ -90,7 +90,8 @@ func (h *host) capture(stream uintptr) {
 // of nodes of its graph.
 func (h *host) captured(stream uintptr) int {
 	h.t.Helper()
-	require.Equal(h.t, success, h.call("cuStreamEndCapture", stream, address(&h.answer[0])), "the capture is whole")
+	require.Equal(h.t, success, h.call("cuStreamEndCapture", stream, address(&h.answer[0])),
+		"the capture is whole")
 	graph := uintptr(h.answer[0])
 	h.answer[1] = 0
 	require.Equal(h.t, success, h.call("cuGraphGetNodes", graph, 0, address(&h.answer[1])))
@@ -137,7 +138,8 @@ func TestHost(t *testing.T) {
 func (h *host) rig(t *testing.T) *rig {
 	r := &rig{Device: h.d, t: t}
 	var err error
-	r.pool, err = h.d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16, MaxDevicePages: 64})
+	r.pool, err = h.d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16,
+		HostPages: 16, MaxDevicePages: 64})
 	require.NoError(t, err)
 	r.a, err = h.d.NewStream("a")
 	require.NoError(t, err)
@@ -268,7 +270,8 @@ func eventOfCapture(t *testing.T, h *host) {
 // shrinkBehindCopies shrinks a pool while copies are queued to the pages that go:
 // their memory stays until the copies have passed, and the device is not lost.
 func shrinkBehindCopies(t *testing.T, h *host) {
-	p, err := h.d.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 1 << 20, DevicePages: 40, HostPages: 40})
+	p, err := h.d.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 1 << 20, DevicePages: 40,
+		HostPages: 40})
 	require.NoError(t, err)
 	s, err := h.d.NewStream("s")
 	require.NoError(t, err)
@@ -276,7 +279,9 @@ func shrinkBehindCopies(t *testing.T, h *host) {
 		require.NoError(t, h.d.Resize(p, 40))
 		b := &gpu.Batch{}
 		for page := messages.PageID(1); page < 40; page += 2 {
-			b.Copies = append(b.Copies, gpu.Copy{Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page}, Dst: gpu.Slot{Pool: p, Page: page}, Bytes: 1 << 20})
+			b.Copies = append(b.Copies,
+				gpu.Copy{Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page},
+					Dst: gpu.Slot{Pool: p, Page: page}, Bytes: 1 << 20})
 		}
 		ticket, err := h.d.Submit(s, b)
 		require.NoError(t, err)
@@ -352,7 +357,8 @@ func externalEvents(t *testing.T, h *host) {
 	require.NoError(t, err)
 	assert.Equal(t, one.Stream, two.Stream)
 	out := &gpu.Batch{Waits: []gpu.Ticket{two}, Copies: []gpu.Copy{{
-		Src: gpu.Slot{Pool: r.pool, Page: 5}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 9}, Bytes: 4096}}}
+		Src: gpu.Slot{Pool: r.pool, Page: 5}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary,
+			Page: 9}, Bytes: 4096}}}
 	require.NoError(t, h.d.Sync(context.Background(), r.submit(r.b, out)))
 	assert.EqualValues(t, 6, r.HostBytes(r.pool, 9)[7])
 	require.NoError(t, h.d.Sync(context.Background(), two))

@@ -41,7 +41,8 @@ const (
 // kernelText is the module as the driver takes it.
 func kernelText() string {
 	entry := func(name string, pieces int) string {
-		return strings.NewReplacer("NAME(", name+"(", "BYTES]", fmt.Sprint(kernelListHead+pieces*pieceSize, "]")).Replace(kernelBody)
+		return strings.NewReplacer("NAME(", name+"(", "BYTES]",
+			fmt.Sprint(kernelListHead+pieces*pieceSize, "]")).Replace(kernelBody)
 	}
 	return kernelHead + entry(shortEntry, shortPieces) + entry(longEntry, longPieces)
 }
@@ -74,8 +75,9 @@ type kernel struct {
 	short, long uintptr                // functions
 	processors  int                    // of the device
 	below       [gpu.Directions]uint64 // pieces of so many bytes or more are not for the kernel
-	fewest      int                    // pieces that a batch must have: fewestPieces; a test of times sets 1
-	refusals    int                    // in a row
+	// pieces that a batch must have: fewestPieces; a test of times sets 1
+	fewest   int
+	refusals int // in a row
 
 	memory []byte // of the launch's parameters, outside of Go's heap
 	params *[1]uintptr
@@ -131,7 +133,8 @@ func (k *kernel) load(s *session, linkBelow int64) {
 // function finds an entry of the module; 0: there is none.
 func (k *kernel) function(s *session, name string) uintptr {
 	copy(s.out.text[:], name+"\x00")
-	if s.do(fnModuleGetFunction, name, address(&s.out.number[0]), k.module, address(&s.out.text[0])) != nil {
+	if s.do(fnModuleGetFunction, name, address(&s.out.number[0]), k.module,
+		address(&s.out.text[0])) != nil {
 		return 0
 	}
 	return uintptr(s.out.number[0])
@@ -185,7 +188,8 @@ func (k *kernel) launch(s *session, st *stream) result {
 	if k.pieces > shortPieces {
 		entry = k.long
 	}
-	return s.call(fnLaunchKernel, entry, uintptr(blocks), 1, 1, kernelThreads, 1, 1, 0, st.handle, address(&k.params[0]), 0)
+	return s.call(fnLaunchKernel, entry, uintptr(blocks), 1, 1, kernelThreads, 1, 1, 0, st.handle,
+		address(&k.params[0]), 0)
 }
 
 // grid is how many blocks move the list, and the logarithm of the parts that each piece has.

@@ -33,9 +33,11 @@ func kernelBeside(t *testing.T, d *Device) {
 	}
 }
 
-// checkMoves moves random parts of random pages of one pool, in three batches that follow one another.
+// checkMoves moves random parts of random pages of one pool, in three batches that follow one
+// another.
 func checkMoves(t *testing.T, d *Device, rng *rand.Rand, page int64, pages int) {
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: pages, HostPages: pages})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: pages,
+		HostPages: pages})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
@@ -71,7 +73,8 @@ func checkMoves(t *testing.T, d *Device, rng *rand.Rand, page int64, pages int) 
 		bytes := map[messages.Tier][][]byte{messages.Primary: device, messages.Secondary: host}
 		for i := range n {
 			so, do, length := part()
-			b.Copies = append(b.Copies, gpu.Copy{Src: slot(from, sources[i]), Dst: slot(to, targets[i]), SrcOffset: so, DstOffset: do, Bytes: length})
+			b.Copies = append(b.Copies, gpu.Copy{Src: slot(from, sources[i]), Dst: slot(to, targets[i]),
+				SrcOffset: so, DstOffset: do, Bytes: length})
 			copy(bytes[to][targets[i]][do:do+length], bytes[from][sources[i]][so:])
 		}
 		last, err = d.Submit(s, b)
@@ -87,13 +90,15 @@ func checkMoves(t *testing.T, d *Device, rng *rand.Rand, page int64, pages int) 
 	}
 	out := &gpu.Batch{}
 	for i := range pages {
-		out.Copies = append(out.Copies, gpu.Copy{Src: slot(messages.Primary, i), Dst: slot(messages.Secondary, pages-1-i), Bytes: page})
+		out.Copies = append(out.Copies, gpu.Copy{Src: slot(messages.Primary, i),
+			Dst: slot(messages.Secondary, pages-1-i), Bytes: page})
 	}
 	last, err = d.Submit(s, out)
 	require.NoError(t, err)
 	require.NoError(t, d.Sync(context.Background(), last))
 	for i := range pages {
-		require.Equal(t, device[i], d.HostBytes(p, messages.PageID(pages-1-i)), "device page %d of %d bytes", i, page)
+		require.Equal(t, device[i], d.HostBytes(p, messages.PageID(pages-1-i)),
+			"device page %d of %d bytes", i, page)
 	}
 	require.NoError(t, d.DestroyStream(s))
 	require.NoError(t, d.DestroyPool(p))
@@ -105,7 +110,8 @@ func TestKernelBesideCopies(t *testing.T) {
 			d, k := openWith(t, linkKernel, 1, without...)
 			kernelBeside(t, d)
 			assert.NotZero(t, k.calls[fnLaunchKernel])
-			assert.NotZero(t, k.calls[fnMemcpyBatchAsync]+k.calls[fnMemcpyAsync], "large pieces go another way")
+			assert.NotZero(t, k.calls[fnMemcpyBatchAsync]+k.calls[fnMemcpyAsync],
+				"large pieces go another way")
 		})
 	}
 }
@@ -162,11 +168,13 @@ func TestPiecesOfTheKernel(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, k := openWith(t, c.o, 1)
-			p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: c.page, DevicePages: 4 * c.copies, HostPages: 4 * c.copies})
+			p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: c.page, DevicePages: 4 * c.copies,
+				HostPages: 4 * c.copies})
 			require.NoError(t, err)
 			s, err := d.NewStream("s")
 			require.NoError(t, err)
-			ticket, err := d.Submit(s, &gpu.Batch{Copies: scattered(p, c.way, c.copies, c.page-c.offset, c.offset)})
+			ticket, err := d.Submit(s,
+				&gpu.Batch{Copies: scattered(p, c.way, c.copies, c.page-c.offset, c.offset)})
 			require.NoError(t, err)
 			require.NoError(t, d.Sync(context.Background(), ticket))
 			assert.Equal(t, c.launches, k.calls[fnLaunchKernel])
@@ -177,7 +185,8 @@ func TestPiecesOfTheKernel(t *testing.T) {
 // scattered are copies of pages that do not adjoin.
 func scattered(p gpu.Pool, way gpu.Direction, n int, bytes, offset int64) (list []gpu.Copy) {
 	for i := range n {
-		c := gpu.Copy{Src: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(4*n - 1 - 2*i)},
+		c := gpu.Copy{Src: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)},
+			Dst:       gpu.Slot{Pool: p, Page: messages.PageID(4*n - 1 - 2*i)},
 			SrcOffset: offset, DstOffset: offset, Bytes: bytes}
 		switch way {
 		case gpu.Offload:
@@ -197,8 +206,11 @@ func TestKindsOfPiecesInABatch(t *testing.T) {
 	b := &gpu.Batch{}
 	for i := range 4 { // within the device, and to host memory
 		b.Copies = append(b.Copies,
-			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)}, Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(15 - i)}, Bytes: 4096},
-			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)}, Bytes: 4096})
+			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)},
+				Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(15 - i)}, Bytes: 4096},
+			gpu.Copy{Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(i)},
+				Dst:   gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)},
+				Bytes: 4096})
 	}
 	b.Copies = append(b.Copies, r.onboard(8, 7, 6).Copies...) // neighbours, too long for the kernel
 	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, b)))
@@ -257,8 +269,9 @@ func refusedLaunches(t *testing.T, code result, tries int) {
 	assert.Empty(t, r.Info().Local)
 	out := &gpu.Batch{}
 	for i := range 5 {
-		out.Copies = append(out.Copies, gpu.Copy{Bytes: 4096, Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(2*i + 1)},
-			Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(10 + i)}})
+		out.Copies = append(out.Copies,
+			gpu.Copy{Bytes: 4096, Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(2*i + 1)},
+				Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(10 + i)}})
 	}
 	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, out)))
 	for i := range 5 {
@@ -270,9 +283,11 @@ func refusedLaunches(t *testing.T, code result, tries int) {
 // when the caller is told that they are not made.
 func TestRefusedCopyBehindALaunch(t *testing.T) {
 	r := newRigWith(t, linkKernel, fnMemcpyBatchAsync)
-	large, err := r.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 128 << 10, DevicePages: 2, HostPages: 2})
+	large, err := r.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 128 << 10, DevicePages: 2,
+		HostPages: 2})
 	require.NoError(t, err)
-	b := &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: large}, Dst: gpu.Slot{Pool: large, Tier: messages.Secondary}, Bytes: 128 << 10}}}
+	b := &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: large},
+		Dst: gpu.Slot{Pool: large, Tier: messages.Secondary}, Bytes: 128 << 10}}}
 	b.Copies = append(b.Copies, r.onboard(1, 3, 5, 7).Copies...)
 	r.fake.failCopy[gpu.Offload], r.fake.lazy = 2, true
 	_, err = r.Submit(r.a, b)
@@ -290,7 +305,8 @@ func TestRefusedCopyBehindALaunch(t *testing.T) {
 // Of two launches the second is refused because of a capture: the ticket covers the first.
 func TestSecondLaunchRefused(t *testing.T) {
 	r := newRig(t)
-	p, err := r.CreatePool(gpu.PoolSpec{Name: "many", PageBytes: 256, DevicePages: 4 * (longPieces + 1)})
+	p, err := r.CreatePool(gpu.PoolSpec{Name: "many", PageBytes: 256,
+		DevicePages: 4 * (longPieces + 1)})
 	require.NoError(t, err)
 	r.fake.fail[fnLaunchKernel], r.fake.failAfter[fnLaunchKernel], r.fake.lazy = firstCapture, 1, true
 	ticket, err := r.Submit(r.a, &gpu.Batch{Copies: scattered(p, gpu.Local, longPieces+1, 256, 0)})
@@ -336,7 +352,8 @@ func TestOccupyingWriteIsCovered(t *testing.T) {
 	writes := r.fake.calls[fnStreamWriteValue64]
 	ticket, err := r.Submit(s, r.onboard(1, 3))
 	require.ErrorIs(t, err, gpu.ErrCopyFailed)
-	require.Equal(t, writes+2, r.fake.calls[fnStreamWriteValue64], "streams of the host are occupied, too")
+	require.Equal(t, writes+2, r.fake.calls[fnStreamWriteValue64],
+		"streams of the host are occupied, too")
 	require.ErrorIs(t, r.DestroyStream(s), gpu.ErrInUse)
 	require.NoError(t, r.Sync(context.Background(), ticket))
 	require.NoError(t, r.DestroyStream(s))
@@ -389,7 +406,8 @@ func TestPiecesWithinTheDeviceAreNotMerged(t *testing.T) {
 	b := &gpu.Batch{}
 	for i := range 4 {
 		b.Copies = append(b.Copies, gpu.Copy{Bytes: 4096,
-			Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(3 - i)}, Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(11 - i)}})
+			Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(3 - i)},
+			Dst: gpu.Slot{Pool: r.pool, Page: messages.PageID(11 - i)}})
 	}
 	r.fake.lazy = true
 	ticket := r.submit(r.a, b)
@@ -415,7 +433,9 @@ func TestZerosAreWrittenOnce(t *testing.T) {
 	}
 	r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: page, Dst: page, Bytes: 4096, Zero: true}}})
 	r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: host(1), Dst: page, Bytes: 4096}}})
-	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: page, Dst: host(2), Bytes: 4096}}})))
+	require.NoError(t,
+		r.Sync(context.Background(),
+			r.submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: page, Dst: host(2), Bytes: 4096}}})))
 	assert.EqualValues(t, 9, r.HostBytes(r.pool, 2)[77])
 }
 

@@ -78,7 +78,8 @@ func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 // mapMemory maps anonymous memory outside of Go's heap.
 // It begins at a page of the system and is zero.
 func mapMemory(bytes int64) ([]byte, error) {
-	b, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	b, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %d bytes of host memory: %w", bytes, err)
 	}

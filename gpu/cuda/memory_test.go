@@ -20,7 +20,8 @@ import (
 // pool has got one after the other, as one descriptor of a batch call.
 func overChunks(t *testing.T, d *Device) {
 	const page, pages = 1 << 20, 200
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "grown", PageBytes: page, DevicePages: 3, HostPages: 2 * pages, MaxDevicePages: pages})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "grown", PageBytes: page, DevicePages: 3,
+		HostPages: 2 * pages, MaxDevicePages: pages})
 	require.NoError(t, err)
 	for _, n := range []int{40, 41, 130, pages} {
 		require.NoError(t, d.Resize(p, n))
@@ -38,8 +39,11 @@ func overChunks(t *testing.T, d *Device) {
 	// Two descriptors: a single one would not be a batch.
 	move := func(in bool, host int) gpu.Batch {
 		b := gpu.Batch{}
-		for _, part := range []struct{ device, host, n int }{{0, host, pages - 7}, {pages - 6, host + pages - 6, 6}} {
-			c := gpu.Copy{Src: run(messages.Secondary, part.host, part.n), Dst: run(messages.Primary, part.device, part.n), Pages: int32(part.n), Bytes: int64(part.n) * page}
+		for _, part := range []struct{ device, host, n int }{{0, host, pages - 7},
+			{pages - 6, host + pages - 6, 6}} {
+			c := gpu.Copy{Src: run(messages.Secondary, part.host, part.n),
+				Dst: run(messages.Primary, part.device, part.n), Pages: int32(part.n),
+				Bytes: int64(part.n) * page}
 			if !in {
 				c.Src, c.Dst = c.Dst, c.Src
 			}
@@ -67,7 +71,8 @@ func overChunks(t *testing.T, d *Device) {
 // whoever sees the counter of a stream must see the bytes of the copies before it.
 func bytesBeforeCounters(t *testing.T, d *Device) {
 	const page, pages = 16 << 10, 4
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 2 * pages, HostPages: 2*pages + pages})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 2 * pages,
+		HostPages: 2*pages + pages})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
@@ -75,7 +80,8 @@ func bytesBeforeCounters(t *testing.T, d *Device) {
 	for i := range 2 * pages {
 		fill(d.HostBytes(p, messages.PageID(i)), byte(i+1))
 		load.Copies = append(load.Copies, gpu.Copy{Bytes: page,
-			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(i)}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(i)}})
+			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(i)},
+			Dst: gpu.Slot{Pool: p, Page: messages.PageID(i)}})
 	}
 	ticket, err := d.Submit(s, load)
 	require.NoError(t, err)
@@ -89,8 +95,9 @@ func bytesBeforeCounters(t *testing.T, d *Device) {
 		b.Copies = b.Copies[:0]
 		for i := range pages { // backwards on one side, so that each is a descriptor
 			from := round%2*pages + i
-			b.Copies = append(b.Copies, gpu.Copy{Bytes: page, Src: gpu.Slot{Pool: p, Page: messages.PageID(from)},
-				Dst: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(3*pages - 1 - i)}})
+			b.Copies = append(b.Copies,
+				gpu.Copy{Bytes: page, Src: gpu.Slot{Pool: p, Page: messages.PageID(from)},
+					Dst: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(3*pages - 1 - i)}})
 		}
 		ticket, err := d.Submit(s, b)
 		require.NoError(t, err)
@@ -99,7 +106,8 @@ func bytesBeforeCounters(t *testing.T, d *Device) {
 		for i := range pages {
 			got, want := d.HostBytes(p, messages.PageID(3*pages-1-i)), byte(round%2*pages+i+1)
 			if got[0] != want || got[page/2] != want || got[page-1] != want {
-				require.Failf(t, "bytes are late", "round %d, page %d: %d %d %d, not %d", round, i, got[0], got[page/2], got[page-1], want)
+				require.Failf(t, "bytes are late", "round %d, page %d: %d %d %d, not %d", round, i, got[0],
+					got[page/2], got[page-1], want)
 			}
 		}
 	}
@@ -109,7 +117,8 @@ func bytesBeforeCounters(t *testing.T, d *Device) {
 // timesOfPools says how long memory of pools takes: 16 budgets on the device, 4 of the host.
 func timesOfPools(t *testing.T, d *Device, budget int64) {
 	const page = 2 << 20
-	spec := gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: int(16 * budget / page), HostPages: int(4 * budget / page)}
+	spec := gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: int(16 * budget / page),
+		HostPages: int(4 * budget / page)}
 	free, err := d.Memory()
 	require.NoError(t, err)
 	if spec.DevicePages == 0 || free.Free < 20*budget {
@@ -150,7 +159,8 @@ func timesOfBatches(t *testing.T) {
 				line := fmt.Sprintf("%-8s %6d bytes x %3d:", way, page, n)
 				for _, kernel := range []bool{false, true} {
 					done, submit := timeOfBatch(t, kernel, way, page, n, rounds)
-					line += fmt.Sprintf("  %s %7.1f us, submit %6.1f us", map[bool]string{false: "engines", true: "kernel"}[kernel], done, submit)
+					line += fmt.Sprintf("  %s %7.1f us, submit %6.1f us",
+						map[bool]string{false: "engines", true: "kernel"}[kernel], done, submit)
 				}
 				t.Log(line)
 			}
@@ -159,12 +169,15 @@ func timesOfBatches(t *testing.T) {
 }
 
 // timeOfBatch answers medians in microseconds.
-func timeOfBatch(t *testing.T, kernel bool, way gpu.Direction, page int64, n, rounds int) (done, submit float64) {
+func timeOfBatch(
+	t *testing.T, kernel bool, way gpu.Direction, page int64, n, rounds int,
+) (done, submit float64) {
 	opened, err := Open(Options{NoKernel: !kernel, KernelBelow: 1 << 30})
 	require.NoError(t, err)
 	d := opened.(*Device)
 	d.copies.kernel.fewest = 1
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 4 * n, HostPages: 4 * n})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 4 * n,
+		HostPages: 4 * n})
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)

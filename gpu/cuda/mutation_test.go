@@ -28,57 +28,78 @@ type mutation struct {
 // against NVIDIA's headers, put back, and others that were planted.
 var mutations = []mutation{
 	{"1 streams are not asked for a capture", []edit{
-		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing", "	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
+		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing",
+			"	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
 	{"1 single copies after a capture error", []edit{
-		{"copies.go", "		if r.sticky() || r.capture() {\n			return begun, q.failed(b, at,", "		if r.sticky() {\n			return begun, q.failed(b, at,"}}},
+		{"copies.go", "		if r.sticky() || r.capture() {\n			return begun, q.failed(b, at,",
+			"		if r.sticky() {\n			return begun, q.failed(b, at,"}}},
 	{"1 single copies after a launch that a capture refuses", []edit{
-		{"copies.go", "	if r.sticky() || r.capture() {\n		return launched, q.failed(b, 0,", "	if r.sticky() {\n		return launched, q.failed(b, 0,"}}},
+		{"copies.go", "	if r.sticky() || r.capture() {\n		return launched, q.failed(b, 0,",
+			"	if r.sticky() {\n		return launched, q.failed(b, 0,"}}},
 	{"2 capture mode of the thread", []edit{
-		{"session.go", "s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success", "s.relaxed = false"}}},
+		{"session.go",
+			"s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success",
+			"s.relaxed = false"}}},
 	{"3 context is left current", []edit{
-		{"session.go", "if r := s.call(fnCtxPopCurrent, address(&s.out.popped)); r != success {", "if r := success; r != success {"}}},
+		{"session.go", "if r := s.call(fnCtxPopCurrent, address(&s.out.popped)); r != success {",
+			"if r := success; r != success {"}}},
 	{"4 pinning under the lock", []edit{
-		{"pool.go", "	if err := p.create(s); err != nil {", "	d.mu.Lock()\n	err = p.create(s)\n	d.mu.Unlock()\n	if err != nil {"}}},
+		{"pool.go", "	if err := p.create(s); err != nil {",
+			"	d.mu.Lock()\n	err = p.create(s)\n	d.mu.Unlock()\n	if err != nil {"}}},
 	{"4 draining under the lock", []edit{
-		{"pool.go", "	events, err := p.d.quiesce(s)\n	p.d.mu.Unlock()\n", "	events, err := p.d.quiesce(s)\n	_ = s.await(events)\n	p.d.mu.Unlock()\n"}}},
+		{"pool.go", "	events, err := p.d.quiesce(s)\n	p.d.mu.Unlock()\n",
+			"	events, err := p.d.quiesce(s)\n	_ = s.await(events)\n	p.d.mu.Unlock()\n"}}},
 	{"5 memory bound to a node", []edit{
 		{"host.go", "const preferred, maxNode = 1, 64", "const preferred, maxNode = 2, 64"}}},
 	{"6 host addresses taken for the device's", []edit{
-		{"host.go", "h.pieces[i].device, h.pieces[i].region = s.out.number[0],", "h.pieces[i].device, h.pieces[i].region = uint64(address(&memory[0])),"}}},
+		{"host.go", "h.pieces[i].device, h.pieces[i].region = s.out.number[0],",
+			"h.pieces[i].device, h.pieces[i].region = uint64(address(&memory[0])),"}}},
 	{"7 errors that end a context", []edit{
 		{"errors.go", "		214, 220, 226,\n", "		214, 708,\n"}}},
 	{"8 streams of the host destroyed", []edit{
-		{"stream.go", "	if !st.external {\n		_ = s.do(fnStreamDestroy", "	if st.handle != 0 {\n		_ = s.do(fnStreamDestroy"}}},
+		{"stream.go", "	if !st.external {\n		_ = s.do(fnStreamDestroy",
+			"	if st.handle != 0 {\n		_ = s.do(fnStreamDestroy"}}},
 	{"9 default streams", []edit{
 		{"stream.go", "if handle <= perThreadStream {", "if handle > 1<<62 {"}}},
 	{"10 a ticket whose event was not recorded", []edit{
 		{"ticket.go", "	seq := st.last + 1\n", "	st.last++\n	seq := st.last\n"},
-		{"ticket.go", "		return d.waitInstead(s, st, s.failure(fnEventRecord, r, st.String()))", "		return gpu.Ticket{}, s.failure(fnEventRecord, r, st.String())"}}},
+		{"ticket.go", "		return d.waitInstead(s, st, s.failure(fnEventRecord, r, st.String()))",
+			"		return gpu.Ticket{}, s.failure(fnEventRecord, r, st.String())"}}},
 	{"11 sticky errors swallowed", []edit{
-		{"ticket.go", "				_ = s.failure(fnEventQuery, r, st.String()) // notes a lost device\n", "				_ = r\n"}}},
+		{"ticket.go", "				_ = s.failure(fnEventQuery, r, st.String()) // notes a lost device\n",
+			"				_ = r\n"}}},
 	{"12 refused copies left under way", []edit{
-		{"copies.go", "if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {", "if r := success; r != success {"}}},
+		{"copies.go", "if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {",
+			"if r := success; r != success {"}}},
 	{"13 pages of 4096 bytes assumed", []edit{
-		{"host.go", "unit := p.spec.PageBytes / gcd(p.spec.PageBytes, p.d.systemPage) * p.d.systemPage", "unit := p.spec.PageBytes / gcd(p.spec.PageBytes, 4096) * 4096"}}},
+		{"host.go", "unit := p.spec.PageBytes / gcd(p.spec.PageBytes, p.d.systemPage) * p.d.systemPage",
+			"unit := p.spec.PageBytes / gcd(p.spec.PageBytes, 4096) * 4096"}}},
 	{"14 a lasting refusal tried again", []edit{
 		{"copies.go", "if r == notSupported || c.refusals >= maxRefusals {", "if c.refusals < 0 {"}}},
 	{"planted: event of the wrong copy", []edit{
 		{"ticket.go", "	return st.events[seq%ring]\n", "	return st.events[(seq+ring-1)%ring]\n"}}},
 	{"planted: counter before the copies", []edit{
-		{"submit.go", "	queued, failed := d.copies.submit(s, st, d.pools, b)\n", "	ticket, err := d.ticket(s, st)\n	queued, failed := d.copies.submit(s, st, d.pools, b)\n"},
-		{"submit.go", "	ticket, err := d.ticket(s, st)\n	if failed != nil {\n		return ticket", "	if failed != nil {\n		return ticket"}}},
+		{"submit.go", "	queued, failed := d.copies.submit(s, st, d.pools, b)\n",
+			"	ticket, err := d.ticket(s, st)\n	queued, failed := d.copies.submit(s, st, d.pools, b)\n"},
+		{"submit.go", "	ticket, err := d.ticket(s, st)\n	if failed != nil {\n		return ticket",
+			"	if failed != nil {\n		return ticket"}}},
 	{"planted: shrink without drain", []edit{
-		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n", "	p.d.mu.Unlock()\n	_ = events\n"}}},
+		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n",
+			"	p.d.mu.Unlock()\n	_ = events\n"}}},
 	{"planted: the next number to occupy a stream", []edit{
-		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)", "progress.counter(st.place), uintptr(st.last+1), 0)"}}},
+		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)",
+			"progress.counter(st.place), uintptr(st.last+1), 0)"}}},
 	{"planted: a number of long ago to occupy a stream", []edit{
-		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)", "progress.counter(st.place), 0, 0)"}}},
+		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)",
+			"progress.counter(st.place), 0, 0)"}}},
 	{"planted: a write that no ticket covers", []edit{
-		{"copies.go", "	begun := launched || q.occupy(s, st)\n", "	q.occupy(s, st)\n	begun := launched\n"}}},
+		{"copies.go", "	begun := launched || q.occupy(s, st)\n",
+			"	q.occupy(s, st)\n	begun := launched\n"}}},
 	{"planted: close does not wait for streams of the host", []edit{
 		{"device.go", "				_ = s.await([]uintptr{st.event(st.last)})\n", ""}}},
 	{"planted: an event of a capture is asked for", []edit{
-		{"stream.go", "	if err := s.notCaptured(event, on); err != nil {\n", "	if r := s.call(fnEventQuery, event); r != success && r != notReady {\n		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)\n	}\n	if err := s.d.ending(); err != nil {\n"}}},
+		{"stream.go", "	if err := s.notCaptured(event, on); err != nil {\n",
+			"	if r := s.call(fnEventQuery, event); r != success && r != notReady {\n		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)\n	}\n	if err := s.d.ending(); err != nil {\n"}}},
 	{"planted: a list that is not emptied", []edit{
 		{"kernel.go", "	defer k.clear()\n", ""}}},
 	{"planted: host memory of the driver's refused", []edit{
@@ -97,7 +118,8 @@ func (m mutation) apply(t *testing.T) map[string]string {
 			require.NoError(t, err)
 			files[e.file] = string(text)
 		}
-		require.Equal(t, 1, strings.Count(files[e.file], e.old), "%s: the text to replace in %s", m.name, e.file)
+		require.Equal(t, 1, strings.Count(files[e.file], e.old), "%s: the text to replace in %s", m.name,
+			e.file)
 		files[e.file] = strings.Replace(files[e.file], e.old, e.new, 1)
 	}
 	return files
@@ -117,7 +139,8 @@ func TestMutations(t *testing.T) {
 				return
 			}
 			flags := "-overlay=" + overlay(t, files)
-			inGo := caught(t, flags, "go", "test", "-short", "-count=1", "-timeout=60s", "-skip=TestMutations", ".")
+			inGo := caught(t, flags, "go", "test", "-short", "-count=1", "-timeout=60s",
+				"-skip=TestMutations", ".")
 			inC := caught(t, flags, "ctest/run.sh")
 			t.Logf("| %s | %s | %s |", m.name, inGo, inC)
 			assert.NotEmpty(t, inGo+inC, "no imitation has caught it")

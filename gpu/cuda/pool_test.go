@@ -16,7 +16,8 @@ import (
 )
 
 func TestPoolFailuresLeaveNothing(t *testing.T) {
-	for _, at := range []fn{fnMemGetAllocationGranularity, fnMemAddressReserve, fnMemCreate, fnMemMap, fnMemSetAccess, fnMemsetD8Async, fnMemHostRegister} {
+	for _, at := range []fn{fnMemGetAllocationGranularity, fnMemAddressReserve, fnMemCreate, fnMemMap,
+		fnMemSetAccess, fnMemsetD8Async, fnMemHostRegister} {
 		d, k := openFake(t)
 		k.fail[at] = invalidValue
 		_, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16})
@@ -33,7 +34,8 @@ func TestPoolFailuresLeaveNothing(t *testing.T) {
 func TestPoolsGrowAndShrinkByChunks(t *testing.T) {
 	d, k := openFake(t)
 	const page = 4 << 20
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 1, MaxDevicePages: 15})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 1,
+		MaxDevicePages: 15})
 	require.NoError(t, err)
 	assert.EqualValues(t, 32<<20, k.used)
 	require.NoError(t, d.Resize(p, 8))
@@ -59,9 +61,11 @@ func TestPoolsGrowAndShrinkByChunks(t *testing.T) {
 func TestPoolsExchangeChunks(t *testing.T) {
 	d, k := openFake(t)
 	const page = 4 << 20
-	a, err := d.CreatePool(gpu.PoolSpec{Name: "a", PageBytes: page, DevicePages: 8, MaxDevicePages: 16})
+	a, err := d.CreatePool(gpu.PoolSpec{Name: "a", PageBytes: page, DevicePages: 8,
+		MaxDevicePages: 16})
 	require.NoError(t, err)
-	b, err := d.CreatePool(gpu.PoolSpec{Name: "b", PageBytes: page, DevicePages: 8, MaxDevicePages: 16})
+	b, err := d.CreatePool(gpu.PoolSpec{Name: "b", PageBytes: page, DevicePages: 8,
+		MaxDevicePages: 16})
 	require.NoError(t, err)
 	made, held := k.calls[fnMemCreate], maps.Clone(k.chunks)
 	require.NoError(t, d.Resize(a, 0))
@@ -70,7 +74,8 @@ func TestPoolsExchangeChunks(t *testing.T) {
 	assert.Equal(t, made, k.calls[fnMemCreate])
 	assert.Equal(t, held, k.chunks)
 	require.NoError(t, d.Resize(b, 8))
-	_, err = d.CreatePool(gpu.PoolSpec{Name: "small", PageBytes: 1 << 20, DevicePages: 16}) // has chunks of its own size
+	// has chunks of its own size
+	_, err = d.CreatePool(gpu.PoolSpec{Name: "small", PageBytes: 1 << 20, DevicePages: 16})
 	require.NoError(t, err)
 	assert.EqualValues(t, 48<<20, k.used)
 }
@@ -79,7 +84,8 @@ func TestPoolsExchangeChunks(t *testing.T) {
 // inherit no file of an export.
 func TestSharedPools(t *testing.T) {
 	d, k := openFake(t)
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, HostPages: 2, MaxDevicePages: 1, Shared: true})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, HostPages: 2, MaxDevicePages: 1,
+		Shared: true})
 	require.NoError(t, err)
 	e, err := d.Export(p)
 	require.NoError(t, err)
@@ -97,7 +103,8 @@ func TestNewPagesHoldPoison(t *testing.T) {
 	r := newRig(t)
 	assert.EqualValues(t, poisonNew, r.HostBytes(r.pool, 3)[17])
 	out := &gpu.Batch{Copies: []gpu.Copy{{
-		Src: gpu.Slot{Pool: r.pool, Page: 15}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary}, Bytes: 4096}}}
+		Src: gpu.Slot{Pool: r.pool, Page: 15}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary},
+		Bytes: 4096}}}
 	r.HostBytes(r.pool, 0)[0] = 1
 	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, out)))
 	assert.EqualValues(t, poisonNew, r.HostBytes(r.pool, 0)[0])
@@ -107,7 +114,8 @@ func TestNewPagesHoldPoison(t *testing.T) {
 func TestBaseStaysWhileThePoolGrows(t *testing.T) {
 	d, _ := openFake(t)
 	const page = 1 << 20
-	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 2, MaxDevicePages: 64})
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 2,
+		MaxDevicePages: 64})
 	require.NoError(t, err)
 	base, err := d.Base(p)
 	require.NoError(t, err)

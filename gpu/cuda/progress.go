@@ -41,10 +41,12 @@ func (p *progress) reserve() error {
 // completion is found out by events.
 // The host's flag for it is Info().Completion.
 func (p *progress) register(s *session) {
-	if s.call(fnMemHostRegister, address(&p.memory[0]), uintptr(len(p.memory)), portableMapped) != success {
+	if s.call(fnMemHostRegister, address(&p.memory[0]), uintptr(len(p.memory)),
+		portableMapped) != success {
 		return
 	}
-	if s.call(fnMemHostGetDevicePointer, address(&s.out.number[0]), address(&p.memory[0]), 0) != success {
+	if s.call(fnMemHostGetDevicePointer, address(&s.out.number[0]), address(&p.memory[0]),
+		0) != success {
 		s.call(fnMemHostUnregister, address(&p.memory[0]))
 		return
 	}
@@ -77,7 +79,9 @@ func (p *progress) begin(place int, id gpu.Stream) {
 func (p *progress) end(place int) { p.tracks[place].id.Store(0) }
 
 // has tells whether a place belongs to a stream.
-func (p *progress) has(place int, id gpu.Stream) bool { return p.tracks[place].id.Load() == uint32(id) }
+func (p *progress) has(place int, id gpu.Stream) bool {
+	return p.tracks[place].id.Load() == uint32(id)
+}
 
 // note notes that a ticket of a stream has passed. The device's lock is held, so that the
 // number only rises.

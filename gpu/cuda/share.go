@@ -70,7 +70,8 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 		return nil, fmt.Errorf("pool %s: export: %w", p.spec.Name, ErrNotShared)
 	}
 	e = &Export{
-		Pool: p.spec.Name, UUID: d.UUID(), PageBytes: p.spec.PageBytes, ChunkBytes: p.chunk, SpaceBytes: p.reserved,
+		Pool: p.spec.Name, UUID: d.UUID(), PageBytes: p.spec.PageBytes, ChunkBytes: p.chunk,
+		SpaceBytes:  p.reserved,
 		DevicePages: p.spec.DevicePages, HostPages: p.spec.HostPages,
 	}
 	for n, handle := range p.chunks {
@@ -87,7 +88,8 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	if p.host.file != nil {
 		// A duplicate, since the pool needs its own file until it is destroyed.
 		if e.Host, err = memfd.Duplicate(p.host.file); err != nil {
-			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, err), e.Close())
+			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, err),
+				e.Close())
 		}
 	}
 	return e, nil
@@ -144,7 +146,8 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	}
 	defer p.endChange(s)
 	// An export of another pool has pages elsewhere, though its numbers may fit.
-	if p.gone || !p.imported || p.spec.Name != e.Pool || p.chunk != e.ChunkBytes || p.spec.PageBytes != e.PageBytes {
+	if p.gone || !p.imported || p.spec.Name != e.Pool || p.chunk != e.ChunkBytes ||
+		p.spec.PageBytes != e.PageBytes {
 		return fmt.Errorf("cuda: pool %d was not imported from pool %s", id, e.Pool)
 	}
 	// First what goes, so that the owner can be told soon.
@@ -190,7 +193,8 @@ func (p *pool) importHost(s *session, e *Export) error {
 		return nil
 	}
 	bytes := roundUp(int64(e.HostPages)*e.PageBytes, p.d.systemPage)
-	b, err := syscall.Mmap(int(e.Host.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	b, err := syscall.Mmap(int(e.Host.Fd()), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("cuda: pool %s: host memory: %w", e.Pool, err)
 	}

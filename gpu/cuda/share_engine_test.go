@@ -67,13 +67,15 @@ type server struct {
 }
 
 func (s *server) open() {
-	model := kvactor.Model{Layers: 32, KVHeads: []int{8}, HeadDim: 128, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{Layers: 32, KVHeads: []int{8}, HeadDim: 128, DType: kvactor.Float16,
+		MaxSeqLen: 4096}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 32
 	var err error
 	s.engine, err = kvactor.Open(kvactor.Config{
 		Model: model, Cache: cache, Device: s.d,
-		Pages: []kvactor.PageCounts{{Primary: 8, Secondary: 2}}, Memory: []kvactor.PoolMemory{{Shared: true}},
+		Pages:  []kvactor.PageCounts{{Primary: 8, Secondary: 2}},
+		Memory: []kvactor.PoolMemory{{Shared: true}},
 	})
 	require.NoError(s.t, err)
 	s.pool = s.engine.DevicePools()[0]

@@ -75,7 +75,8 @@ type owner struct {
 
 func (o *owner) open() {
 	var err error
-	o.pool, err = o.d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: sharedPage, DevicePages: 8, HostPages: 2, MaxDevicePages: 24, Shared: true})
+	o.pool, err = o.d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: sharedPage, DevicePages: 8,
+		HostPages: 2, MaxDevicePages: 24, Shared: true})
 	require.NoError(o.t, err)
 	o.stream, err = o.d.NewStream("onboard")
 	require.NoError(o.t, err)
@@ -88,7 +89,8 @@ func (o *owner) open() {
 func (o *owner) announce(n notice) {
 	fill(o.d.HostBytes(o.pool, 1), n.Byte)
 	_, err := o.d.Submit(o.stream, &gpu.Batch{Label: "announced", Copies: []gpu.Copy{{
-		Src: gpu.Slot{Pool: o.pool, Tier: messages.Secondary, Page: 1}, Dst: gpu.Slot{Pool: o.pool, Page: messages.PageID(n.Page)}, Bytes: sharedPage}}})
+		Src: gpu.Slot{Pool: o.pool, Tier: messages.Secondary, Page: 1},
+		Dst: gpu.Slot{Pool: o.pool, Page: messages.PageID(n.Page)}, Bytes: sharedPage}}})
 	require.NoError(o.t, err)
 	require.NoError(o.t, o.event.Record(o.stream))
 	n.Event, n.Host = o.event.Handle, true
@@ -236,7 +238,8 @@ func (r *reader) read(n notice) {
 	ready, err := event.Ticket()
 	require.NoError(r.t, err)
 	done, err := r.d.Submit(r.stream, &gpu.Batch{Waits: []gpu.Ticket{ready}, Copies: []gpu.Copy{{
-		Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(n.Page)}, Dst: gpu.Slot{Pool: r.own, Tier: messages.Secondary}, Bytes: sharedPage}}})
+		Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(n.Page)},
+		Dst: gpu.Slot{Pool: r.own, Tier: messages.Secondary}, Bytes: sharedPage}}})
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.d.Sync(context.Background(), done))
 	want := bytes.Repeat([]byte{n.Byte}, sharedPage)
@@ -252,7 +255,8 @@ func TestExportsOverASocket(t *testing.T) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	a, b := connOf(t, pair[0]), connOf(t, pair[1])
-	sent := &Export{Pool: "kv", UUID: "GPU-1", PageBytes: 4096, ChunkBytes: 8192, SpaceBytes: 1 << 20, DevicePages: 5, HostPages: 1}
+	sent := &Export{Pool: "kv", UUID: "GPU-1", PageBytes: 4096, ChunkBytes: 8192, SpaceBytes: 1 << 20,
+		DevicePages: 5, HostPages: 1}
 	for i := range 2*filesInMessage + 7 {
 		f, memory, err := mapShared("chunk", 4096)
 		require.NoError(t, err)
@@ -284,7 +288,8 @@ func TestExportsOverASocket(t *testing.T) {
 
 // A description whose numbers of files cannot be right is refused before any file is read.
 func TestReadExportRefusesCounts(t *testing.T) {
-	for _, text := range []string{`{"Files":-1,"Tier":true}`, `{"Files":-5}`, `{"Files":4611686018427387904}`} {
+	for _, text := range []string{`{"Files":-1,"Tier":true}`, `{"Files":-5}`,
+		`{"Files":4611686018427387904}`} {
 		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 		require.NoError(t, err)
 		a, b := connOf(t, pair[0]), connOf(t, pair[1])

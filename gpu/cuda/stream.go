@@ -69,7 +69,8 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 
 // newStream is NewStream under the lock.
 func (d *Device) newStream(s *session, name string) (gpu.Stream, error) {
-	if err := s.do(fnStreamCreate, "stream "+name, address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
+	if err := s.do(fnStreamCreate, "stream "+name, address(&s.out.number[0]), streamNonBlocking,
+		0); err != nil {
 		return 0, err
 	}
 	return d.addStream(s, &stream{name: name, handle: uintptr(s.out.number[0])})
@@ -93,8 +94,10 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 	defer s.unlock()
 	// Handles are addresses, so no stream that was created has one of these.
 	if handle <= perThreadStream {
-		which := [...]string{nullStream: "the NULL stream", legacyStream: "CU_STREAM_LEGACY", perThreadStream: "CU_STREAM_PER_THREAD"}
-		return 0, fmt.Errorf("stream %s: %s is %w; pass a stream that was created", name, which[handle], ErrDefaultStream)
+		which := [...]string{nullStream: "the NULL stream", legacyStream: "CU_STREAM_LEGACY",
+			perThreadStream: "CU_STREAM_PER_THREAD"}
+		return 0, fmt.Errorf("stream %s: %s is %w; pass a stream that was created", name, which[handle],
+			ErrDefaultStream)
 	}
 	st := &stream{name: name, handle: handle, external: true}
 	if err := s.do(fnStreamGetCtx, st.String(), handle, address(&s.out.number[0])); err != nil {
@@ -102,7 +105,8 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 	}
 	// A stream of another context may be one of another device.
 	if uintptr(s.out.number[0]) != d.context {
-		return 0, fmt.Errorf("cuda: stream %s belongs to another context than the device's primary one", name)
+		return 0, fmt.Errorf("cuda: stream %s belongs to another context than the device's primary one",
+			name)
 	}
 	if err := s.notCapturing(st); err != nil {
 		return 0, err
@@ -219,7 +223,8 @@ func (d *Device) newEvent(s *session, st *stream) (uintptr, error) {
 		d.events = d.events[:n-1]
 		return e, nil
 	}
-	err := s.do(fnEventCreate, st.String(), address(&s.out.number[0]), eventBlockingSync|eventDisableTiming)
+	err := s.do(fnEventCreate, st.String(), address(&s.out.number[0]),
+		eventBlockingSync|eventDisableTiming)
 	return uintptr(s.out.number[0]), err
 }
 
@@ -232,7 +237,8 @@ func (d *Device) DestroyStream(id gpu.Stream) error {
 	}
 	defer s.unlock()
 	if !d.passed(s, gpu.Ticket{Stream: id, Seq: st.last}) {
-		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", st.name, st.last, gpu.ErrInUse)
+		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", st.name, st.last,
+			gpu.ErrInUse)
 	}
 	if st.dirty && !st.external {
 		// Work behind the last ticket has no event to look at.

@@ -170,7 +170,8 @@ func (d *Device) waitFor(s *session, st *stream, tickets []gpu.Ticket) error {
 			continue
 		}
 		if r := s.call(fnStreamWaitEvent, st.handle, from.event(t.Seq), 0); r != success {
-			return s.failure(fnStreamWaitEvent, r, fmt.Sprintf("%s for ticket %d of %s", st, t.Seq, from.name))
+			return s.failure(fnStreamWaitEvent, r, fmt.Sprintf("%s for ticket %d of %s", st, t.Seq,
+				from.name))
 		}
 		st.dirty = true
 	}

@@ -48,7 +48,8 @@ func (r *rig) fence(s gpu.Stream) {
 
 // A batch is told of when it has ended, with the time of its copies.
 func TestCopiesAreMeasured(t *testing.T) {
-	for name, without := range map[string][]fn{"counters": nil, "events": {fnStreamWriteValue64}, "loop": {fnMemcpyBatchAsync}} {
+	for name, without := range map[string][]fn{"counters": nil, "events": {fnStreamWriteValue64},
+		"loop": {fnMemcpyBatchAsync}} {
 		t.Run(name, func(t *testing.T) {
 			r, told := newTraced(t, without...)
 			r.fake.held = make(chan struct{})
@@ -59,9 +60,11 @@ func TestCopiesAreMeasured(t *testing.T) {
 			r.fake.release()
 			r.fence(r.b)
 			require.Len(t, *told, 2)
-			assert.Equal(t, gpu.Transfer{Stream: "a", Label: "in", Copies: 3, Bytes: 3 * 4096, End: 3 * time.Millisecond}, (*told)[0])
+			assert.Equal(t, gpu.Transfer{Stream: "a", Label: "in", Copies: 3, Bytes: 3 * 4096,
+				End: 3 * time.Millisecond}, (*told)[0])
 			assert.Equal(t, gpu.Transfer{
-				Stream: "a", Label: "in", Copies: 1, Bytes: 4096, Start: 3 * time.Millisecond, End: 4 * time.Millisecond,
+				Stream: "a", Label: "in", Copies: 1, Bytes: 4096, Start: 3 * time.Millisecond,
+				End: 4 * time.Millisecond,
 			}, (*told)[1])
 			for range 100 {
 				r.fence(r.a)
@@ -86,7 +89,8 @@ func TestWaitsAreNotMeasured(t *testing.T) {
 	r.fake.release()
 	r.fence(r.a)
 	require.Len(t, *told, 2)
-	assert.Equal(t, gpu.Transfer{Stream: "b", Label: "in", Copies: 2, Bytes: 2 * 4096, Start: 4 * time.Millisecond, End: 6 * time.Millisecond}, (*told)[1])
+	assert.Equal(t, gpu.Transfer{Stream: "b", Label: "in", Copies: 2, Bytes: 2 * 4096,
+		Start: 4 * time.Millisecond, End: 6 * time.Millisecond}, (*told)[1])
 }
 
 // A stream that is slow does not hold up the others, and Close tells of what is left.
@@ -112,8 +116,10 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	for _, c := range []struct {
 		at    fn
 		spare int
-	}{{fnEventCreate, 0}, {fnEventCreate, 1}, {fnEventRecord, 0}, {fnEventRecord, 1}, {fnEventElapsedTime, 0}, {fnEventElapsedTime, 3}} {
-		t.Run(fmt.Sprintf("%s %d", c.at, c.spare), func(t *testing.T) { cannotBeMeasured(t, c.at, c.spare) })
+	}{{fnEventCreate, 0}, {fnEventCreate, 1}, {fnEventRecord, 0}, {fnEventRecord, 1},
+		{fnEventElapsedTime, 0}, {fnEventElapsedTime, 3}} {
+		t.Run(fmt.Sprintf("%s %d", c.at, c.spare),
+			func(t *testing.T) { cannotBeMeasured(t, c.at, c.spare) })
 	}
 	t.Run("refused", func(t *testing.T) {
 		r, told := newTraced(t)
@@ -141,7 +147,8 @@ func cannotBeMeasured(t *testing.T, at fn, spare int) {
 	assert.Len(t, *told, before)
 	delete(r.fake.fail, at)
 	out := r.onboard(1)
-	out.Copies[0].Src, out.Copies[0].Dst = out.Copies[0].Dst, gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 9}
+	out.Copies[0].Src, out.Copies[0].Dst = out.Copies[0].Dst,
+		gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 9}
 	require.NoError(t, r.Sync(t.Context(), r.submit(r.a, out)))
 	assert.EqualValues(t, 42, r.HostBytes(r.pool, 9)[0])
 	r.fence(r.a)

@@ -11,7 +11,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-var small = gpu.PoolSpec{Name: "small", PageBytes: 4096, DevicePages: 8, HostPages: 8, MaxDevicePages: 32}
+var small = gpu.PoolSpec{Name: "small", PageBytes: 4096, DevicePages: 8, HostPages: 8,
+	MaxDevicePages: 32}
 
 // roundTrips moves ranges host → device → device → host and looks at what came
 // back and at the bytes beside it.
@@ -40,7 +41,8 @@ func roundTrips(t *testing.T, dev gpu.Device) {
 						want = pattern(byte(n)^of(rank), i-int(back)+int(at))
 					}
 					if got[i] != want {
-						require.Failf(t, "wrong bytes", "%d bytes at %d: byte %d of rank %d is %#x, want %#x", n, at, i, rank, got[i], want)
+						require.Failf(t, "wrong bytes", "%d bytes at %d: byte %d of rank %d is %#x, want %#x", n, at,
+							i, rank, got[i], want)
 					}
 				}
 			}
@@ -69,7 +71,8 @@ func scatteredBatch(t *testing.T, dev gpu.Device) {
 func zeros(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	zero := func(page int, at, n int64) gpu.Copy {
-		return gpu.Copy{Src: r.device(page), Dst: r.device(page), SrcOffset: at, DstOffset: at, Bytes: n, Zero: true}
+		return gpu.Copy{Src: r.device(page), Dst: r.device(page), SrcOffset: at, DstOffset: at, Bytes: n,
+			Zero: true}
 	}
 	r.write(0, 1)
 	var in []gpu.Copy
@@ -80,7 +83,8 @@ func zeros(t *testing.T, dev gpu.Device) {
 	run := zero(1, 0, 2*small.PageBytes)
 	run.Pages = 2
 	filled := r.submit(r.s[1], on(first), zero(0, 64, 128), r.whole(r.device(3), r.device(4)), run)
-	r.sync(r.submit(r.s[2], on(filled), r.whole(r.device(0), r.host(1)), r.whole(r.device(1), r.host(2)),
+	r.sync(r.submit(r.s[2], on(filled), r.whole(r.device(0), r.host(1)),
+		r.whole(r.device(1), r.host(2)),
 		r.whole(r.device(2), r.host(3)), r.whole(r.device(4), r.host(4))))
 	for page, clear := range []span{{64, 192}, {0, small.PageBytes}, {0, small.PageBytes}, {0, 0}} {
 		for rank, got := range r.read(page + 1) {
@@ -112,8 +116,10 @@ func mixedBatch(t *testing.T, dev gpu.Device) {
 	r.write(1, 2)
 	first := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
 	mixed := r.submit(r.s[0], on(first),
-		r.whole(r.host(1), r.device(1)), r.whole(r.device(0), r.host(2)), r.whole(r.device(0), r.device(2)))
-	r.sync(r.submit(r.s[1], on(mixed), r.whole(r.device(1), r.host(3)), r.whole(r.device(2), r.host(4))))
+		r.whole(r.host(1), r.device(1)), r.whole(r.device(0), r.host(2)),
+		r.whole(r.device(0), r.device(2)))
+	r.sync(r.submit(r.s[1], on(mixed), r.whole(r.device(1), r.host(3)),
+		r.whole(r.device(2), r.host(4))))
 	r.want(2, 1)
 	r.want(3, 2)
 	r.want(4, 1)
@@ -205,7 +211,8 @@ func resizeKeepsPages(t *testing.T, dev gpu.Device) {
 	r.sync(in)
 	require.NoError(t, dev.Resize(r.pool, 32))
 	far := r.submit(r.s[0], nil, r.whole(r.host(2), r.device(31)))
-	out := r.submit(r.s[1], on(far), r.whole(r.device(0), r.host(4)), r.whole(r.device(7), r.host(5)), r.whole(r.device(31), r.host(6)))
+	out := r.submit(r.s[1], on(far), r.whole(r.device(0), r.host(4)), r.whole(r.device(7), r.host(5)),
+		r.whole(r.device(31), r.host(6)))
 	r.sync(out)
 	r.want(4, 1)
 	r.want(5, 2)
@@ -223,7 +230,8 @@ func resizeKeepsPages(t *testing.T, dev gpu.Device) {
 func memoryAccounts(t *testing.T, dev gpu.Device) {
 	before, err := dev.Memory()
 	require.NoError(t, err)
-	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 1 << 20, DevicePages: 4, HostPages: 1, MaxDevicePages: 8})
+	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 1 << 20, DevicePages: 4, HostPages: 1,
+		MaxDevicePages: 8})
 	with, err := dev.Memory()
 	require.NoError(t, err)
 	assert.Equal(t, before.Total, with.Total)
@@ -236,7 +244,8 @@ func memoryAccounts(t *testing.T, dev gpu.Device) {
 	after, err := dev.Memory()
 	require.NoError(t, err)
 	assert.Greater(t, after.Free, grown.Free)
-	_, err = dev.CreatePool(gpu.PoolSpec{Name: "huge", PageBytes: 1 << 20, DevicePages: int(before.Total>>20) + 1})
+	_, err = dev.CreatePool(gpu.PoolSpec{Name: "huge", PageBytes: 1 << 20,
+		DevicePages: int(before.Total>>20) + 1})
 	assert.ErrorIs(t, err, gpu.ErrOutOfMemory)
 }
 
@@ -254,16 +263,22 @@ func refusals(t *testing.T, dev gpu.Device) {
 		{"no page", []gpu.Copy{r.whole(r.host(0), r.device(int(messages.NoPage)))}},
 		{"no such pool", []gpu.Copy{{Src: gpu.Slot{Pool: r.pool + 99}, Dst: r.device(0), Bytes: 1}}},
 		{"nothing", []gpu.Copy{{Src: r.host(0), Dst: r.device(0)}}},
-		{"past the source's end", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: 1, Bytes: one}}},
-		{"past the destination's end", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), DstOffset: 1, Bytes: one}}},
+		{"past the source's end",
+			[]gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: 1, Bytes: one}}},
+		{"past the destination's end",
+			[]gpu.Copy{{Src: r.host(0), Dst: r.device(0), DstOffset: 1, Bytes: one}}},
 		{"before the beginning", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: -1, Bytes: 1}}},
 		{"two to one page", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(0))}},
 		{"a run past the device's end", []gpu.Copy{r.run(r.host(0), r.device(5), 4)}},
 		{"a run past the host's end", []gpu.Copy{r.run(r.host(5), r.device(0), 4)}},
 		{"a run of parts", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), Pages: 2, Bytes: one}}},
-		{"a run that is uneven", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), Pages: 2, Bytes: 2*one - 1}}},
-		{"a run that begins inside", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: one / 2, DstOffset: one / 2, Pages: 2, Bytes: 2 * one}}},
-		{"a run and one of its pages", []gpu.Copy{r.run(r.host(0), r.device(0), 4), r.whole(r.host(5), r.device(2))}},
+		{"a run that is uneven",
+			[]gpu.Copy{{Src: r.host(0), Dst: r.device(0), Pages: 2, Bytes: 2*one - 1}}},
+		{"a run that begins inside",
+			[]gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: one / 2, DstOffset: one / 2, Pages: 2,
+				Bytes: 2 * one}}},
+		{"a run and one of its pages", []gpu.Copy{r.run(r.host(0), r.device(0), 4),
+			r.whole(r.host(5), r.device(2))}},
 		{"a run into itself", []gpu.Copy{r.run(r.device(0), r.device(2), 4)}},
 		{"chained", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.device(0), r.device(1))}},
 	}
@@ -318,7 +333,8 @@ func (r *rig) secondRefused(copies ...gpu.Copy) (gpu.Ticket, *gpu.CopyError) {
 // and the ticket covers those that are.
 func failureInBatch(t *testing.T, dev gpu.Device) {
 	r := failing(t, dev)
-	r.sync(r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(1)), r.whole(r.host(2), r.device(2))))
+	r.sync(r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(1)),
+		r.whole(r.host(2), r.device(2))))
 	ticket, failed := r.secondRefused(
 		r.whole(r.host(7), r.device(3)), r.whole(r.device(0), r.host(4)), r.whole(r.device(1), r.host(5)))
 	assert.Equal(t, r.device(0), failed.Copy.Src)
@@ -352,7 +368,8 @@ func runsOfPages(t *testing.T, dev gpu.Device) {
 func failureInRun(t *testing.T, dev gpu.Device) {
 	r := failing(t, dev)
 	r.sync(r.submit(r.s[0], nil, r.run(r.host(0), r.device(0), 4)))
-	ticket, failed := r.secondRefused(r.whole(r.host(7), r.device(5)), r.run(r.device(1), r.host(4), 3))
+	ticket, failed := r.secondRefused(r.whole(r.host(7), r.device(5)),
+		r.run(r.device(1), r.host(4), 3))
 	require.ErrorContains(t, failed, "copy 1, pages [1, 4) to pages [4, 7)")
 	r.sync(ticket)
 	for i := 4; i < 8; i++ {

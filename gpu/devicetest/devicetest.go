@@ -152,7 +152,8 @@ func (r *rig) want(page int, seed byte) {
 	for rank, share := range r.read(page) {
 		for i, v := range share {
 			if want := pattern(seed^of(rank), i); v != want {
-				require.Failf(r.t, "wrong bytes", "rank %d, host page %d, byte %d: %#x, want %#x of pattern %d", rank, page, i, v, want, seed)
+				require.Failf(r.t, "wrong bytes", "rank %d, host page %d, byte %d: %#x, want %#x of pattern %d",
+					rank, page, i, v, want, seed)
 			}
 		}
 	}

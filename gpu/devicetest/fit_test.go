@@ -23,7 +23,8 @@ func TestMeasuredProfilesFitTheirRows(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &rows))
 		named, err := sim.NamedProfile(device + "-measured")
 		require.NoError(t, err)
-		fitted := sim.Profile{Name: named.Name, SetupNanos: named.SetupNanos, DenseTFLOPS: named.DenseTFLOPS}
+		fitted := sim.Profile{Name: named.Name, SetupNanos: named.SetupNanos,
+			DenseTFLOPS: named.DenseTFLOPS}
 		fitProfile(&fitted, rows)
 		want, got := numbers(fitted), numbers(named)
 		for i := range want {
@@ -32,7 +33,8 @@ func TestMeasuredProfilesFitTheirRows(t *testing.T) {
 		compared := 0
 		for _, r := range rows {
 			if r.Copies > 1 && r.InFlight == 1 && (r.Direction == "onboard" || r.Direction == "offload") {
-				assert.InEpsilon(t, float64(r.Bytes)/r.GBps, batchNanos(named, r), 0.1, "%s, %s of %d bytes", device, r.Direction, r.Bytes)
+				assert.InEpsilon(t, float64(r.Bytes)/r.GBps, batchNanos(named, r), 0.1, "%s, %s of %d bytes",
+					device, r.Direction, r.Bytes)
 				compared++
 			}
 		}
@@ -73,7 +75,8 @@ func TestFit(t *testing.T) {
 			if i == 0 {
 				nanos *= wrong
 			}
-			rows = append(rows, Row{Direction: "onboard", Bytes: bytes, Copies: 100, InFlight: 1, GBps: float64(bytes) / nanos})
+			rows = append(rows, Row{Direction: "onboard", Bytes: bytes, Copies: 100, InFlight: 1,
+				GBps: float64(bytes) / nanos})
 		}
 		return rows
 	}
@@ -85,13 +88,15 @@ func TestFit(t *testing.T) {
 	for _, wrong := range []float64{0.97, 0.93, 0.9} {
 		got := regime(rows(truth, wrong), "onboard", submit, smallSizes, math.Inf(1))
 		for _, bytes := range smallSizes[1:] {
-			assert.InEpsilon(t, submit+truth.Nanos+float64(bytes)/truth.GBps, submit+got.Nanos+float64(bytes)/got.GBps, 0.08, "%v, %d bytes", wrong, bytes)
+			assert.InEpsilon(t, submit+truth.Nanos+float64(bytes)/truth.GBps,
+				submit+got.Nanos+float64(bytes)/got.GBps, 0.08, "%v, %d bytes", wrong, bytes)
 		}
 	}
 	bounded := regime(exact, "onboard", submit, largeSizes, 1/60.0)
 	assert.InEpsilon(t, 60, bounded.GBps, 1e-9, "a byte takes no longer than the bound")
 	assert.Greater(t, bounded.Nanos, truth.Nanos)
-	free := regime(rows(sim.Regime{Nanos: -50, GBps: 55}, 1), "onboard", submit, largeSizes, math.Inf(1))
+	free := regime(rows(sim.Regime{Nanos: -50, GBps: 55}, 1), "onboard", submit, largeSizes,
+		math.Inf(1))
 	assert.InDelta(t, 1, free.Nanos, 1e-9, "a descriptor is not less than nothing")
 	assert.InEpsilon(t, 55, free.GBps, 0.2)
 	none := regime(nil, "onboard", submit, smallSizes, math.Inf(1))

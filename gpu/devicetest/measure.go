@@ -33,7 +33,8 @@ type Measured struct {
 
 // sizes are the pages that are measured: those of caches, and three to fit each regime of a
 // lane.
-var sizes = []int64{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
+var sizes = []int64{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10,
+	1 << 20, 2 << 20, 4 << 20}
 
 // smallBelow is where the two regimes of a lane meet: the boundary of NVIDIA's copy engines.
 const smallBelow = 28 << 10
@@ -91,7 +92,8 @@ func fitProfile(p *sim.Profile, rows []Row) {
 	first, last := rows[0], rows[1]
 	p.CallNanos = first.SubmitNs
 	p.DescriptorNanos = max(0, (last.SubmitNs-first.SubmitNs)/float64(max(1, last.Copies-1)))
-	p.Offload, p.Onboard = fit(rows, "offload", p.DescriptorNanos), fit(rows, "onboard", p.DescriptorNanos)
+	p.Offload, p.Onboard = fit(rows, "offload", p.DescriptorNanos),
+		fit(rows, "onboard", p.DescriptorNanos)
 	p.BothGBps = min(fastest(rows, "both"), p.Offload.GBps+p.Onboard.GBps)
 	p.HBMGBps = 2 * fastest(rows, "copy") // a local copy reads and writes
 }
@@ -127,7 +129,8 @@ type lanes struct {
 // openLanes makes streams and a pool in which n pages can go each way at once;
 // done releases them.
 func openLanes(d gpu.Device, size int64, n int) (l lanes, done func(), err error) {
-	l.pool, err = d.CreatePool(gpu.PoolSpec{Name: "measure", PageBytes: size, DevicePages: 2 * n, HostPages: 2 * n})
+	l.pool, err = d.CreatePool(gpu.PoolSpec{Name: "measure", PageBytes: size, DevicePages: 2 * n,
+		HostPages: 2 * n})
 	if err != nil {
 		return l, nil, err
 	}
@@ -138,7 +141,8 @@ func openLanes(d gpu.Device, size int64, n int) (l lanes, done func(), err error
 		}
 		_ = d.DestroyPool(l.pool)
 	}
-	for name, s := range map[string]*gpu.Stream{"offload": &l.out, "onboard": &l.in, "copy": &l.between} {
+	for name, s := range map[string]*gpu.Stream{"offload": &l.out, "onboard": &l.in,
+		"copy": &l.between} {
 		if *s, err = d.NewStream(name); err != nil {
 			done()
 			return l, nil, err
@@ -158,7 +162,8 @@ func measureSize(d gpu.Device, m Measurement, size int64) ([]Row, error) {
 	}
 	defer done()
 	var rows []Row
-	for _, batch := range []Row{{Copies: 1, InFlight: 1}, {Copies: n, InFlight: 1}, {Copies: n, InFlight: 2}} {
+	for _, batch := range []Row{{Copies: 1, InFlight: 1}, {Copies: n, InFlight: 1},
+		{Copies: n, InFlight: 2}} {
 		for _, direction := range directions {
 			batch.Direction, batch.Bytes = direction, size
 			row, err := l.measure(d, m, batch)
@@ -232,7 +237,8 @@ func (l lanes) submit(d gpu.Device, row Row) (tickets []gpu.Ticket, err error) {
 		if lane.direction != row.Direction && (row.Direction != "both" || lane.direction == "copy") {
 			continue
 		}
-		t, err := d.Submit(lane.stream, &gpu.Batch{Label: "measure", Copies: l.copies(lane.direction, row)})
+		t, err := d.Submit(lane.stream, &gpu.Batch{Label: "measure",
+			Copies: l.copies(lane.direction, row)})
 		if err != nil {
 			return tickets, err
 		}
@@ -258,7 +264,8 @@ func (l lanes) copies(direction string, row Row) []gpu.Copy {
 	var list []gpu.Copy
 	for i := range row.Copies {
 		low, high := messages.PageID(i), messages.PageID(2*row.Copies-1-i)
-		c := gpu.Copy{Bytes: row.Bytes, Src: gpu.Slot{Pool: l.pool, Page: low}, Dst: gpu.Slot{Pool: l.pool, Page: high}}
+		c := gpu.Copy{Bytes: row.Bytes, Src: gpu.Slot{Pool: l.pool, Page: low},
+			Dst: gpu.Slot{Pool: l.pool, Page: high}}
 		switch direction {
 		case "offload":
 			c.Dst.Tier, c.Dst.Page = messages.Secondary, messages.PageID(row.Copies-1-i)
@@ -285,7 +292,9 @@ func fit(rows []Row, direction string, submit float64) sim.Lane {
 // squares of the relative errors is least. A byte takes slowest nanoseconds at most; where the
 // fit says more, or a descriptor of less than a nanosecond, the bound is taken instead and the
 // other number is fitted alone.
-func regime(rows []Row, direction string, submit float64, sizes []int64, slowest float64) sim.Regime {
+func regime(
+	rows []Row, direction string, submit float64, sizes []int64, slowest float64,
+) sim.Regime {
 	var n, x, y, xx, xy float64 // sums, weighted by the square of the time
 	for _, bytes := range sizes {
 		found := nanosOf(rows, direction, bytes)
@@ -303,7 +312,8 @@ func regime(rows []Row, direction string, submit float64, sizes []int64, slowest
 	perByte = min(perByte, slowest)
 	nanos := (y - perByte*x) / max(n, math.SmallestNonzeroFloat64)
 	if nanos < least {
-		nanos, perByte = least, min(max(fastest, (xy-least*x)/max(xx, math.SmallestNonzeroFloat64)), slowest)
+		nanos, perByte = least, min(max(fastest, (xy-least*x)/max(xx, math.SmallestNonzeroFloat64)),
+			slowest)
 	}
 	return sim.Regime{Nanos: nanos, GBps: 1 / perByte}
 }

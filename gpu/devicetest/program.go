@@ -78,7 +78,9 @@ func Generate(s Shape) *Program {
 }
 
 // slot names a page of the program's pool, whose number is set when it runs.
-func slot(t messages.Tier, page int) gpu.Slot { return gpu.Slot{Tier: t, Page: messages.PageID(page)} }
+func slot(t messages.Tier, page int) gpu.Slot {
+	return gpu.Slot{Tier: t, Page: messages.PageID(page)}
+}
 
 // fillPattern writes what a host page holds at the beginning.
 func fillPattern(b []byte, page int) {
@@ -118,7 +120,8 @@ func (p *Program) add(s step) {
 	var moved [][]byte
 	pages := singly(s.copies)
 	for _, c := range pages {
-		moved = append(moved, bytes.Clone(p.model[c.Src.Tier][c.Src.Page][c.SrcOffset:c.SrcOffset+c.Bytes]))
+		moved = append(moved,
+			bytes.Clone(p.model[c.Src.Tier][c.Src.Page][c.SrcOffset:c.SrcOffset+c.Bytes]))
 	}
 	for i, c := range pages {
 		copy(p.model[c.Dst.Tier][c.Dst.Page][c.DstOffset:], moved[i])
@@ -163,10 +166,14 @@ func conflicts(a, b *step) bool {
 }
 
 // src is the read of a copy.
-func src(c gpu.Copy) gpu.Access { return gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes} }
+func src(c gpu.Copy) gpu.Access {
+	return gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes}
+}
 
 // dst is the write of a copy.
-func dst(c gpu.Copy) gpu.Access { return gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes} }
+func dst(c gpu.Copy) gpu.Access {
+	return gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes}
+}
 
 // meets tells whether two accesses share bytes.
 func meets(a, b gpu.Access) bool {

@@ -62,7 +62,8 @@ func TestCopiesRefusedOnTwoRanks(t *testing.T) {
 	l.sims[1].Fail(gpu.Offload, 1) // copy 2
 	l.sims[2].Fail(gpu.Onboard, 1) // copy 1
 	ticket, err := l.Submit(l.b, &gpu.Batch{Copies: []gpu.Copy{
-		{Src: l.slot(messages.Primary, 3), Dst: l.slot(messages.Primary, 4), Bytes: pageBytes}, l.in(0, 5), l.out(2, 6)}})
+		{Src: l.slot(messages.Primary, 3), Dst: l.slot(messages.Primary, 4), Bytes: pageBytes},
+		l.in(0, 5), l.out(2, 6)}})
 	var failed *gpu.CopyError
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, 1, failed.Index)
@@ -144,7 +145,8 @@ func TestRankLostDuringSync(t *testing.T) {
 	l := newLanes(t, 3)
 	lost, err := l.StreamOf(1, l.a)
 	require.NoError(t, err)
-	_, err = l.sims[1].Launch(lost, gpu.Kernel{Nanos: 10, Run: func(gpu.PageBytes) { l.sims[1].Lose() }})
+	_, err = l.sims[1].Launch(lost,
+		gpu.Kernel{Nanos: 10, Run: func(gpu.PageBytes) { l.sims[1].Lose() }})
 	require.NoError(t, err)
 	out := l.submit(l.a, []gpu.Ticket{l.fill(l.a, 0)}, l.out(0, 0))
 	err = l.Sync(context.Background(), out)
@@ -227,7 +229,8 @@ func newRefusing(t *testing.T) (*lanes, *refusing) {
 	var err error
 	l.Device, err = group.New(l.checks[0], l.checks[1], last)
 	require.NoError(t, err)
-	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: pageBytes, DevicePages: pages, HostPages: pages, MaxDevicePages: 2 * pages})
+	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: pageBytes, DevicePages: pages,
+		HostPages: pages, MaxDevicePages: 2 * pages})
 	require.NoError(t, err)
 	l.a, err = l.NewStream("a")
 	require.NoError(t, err)
@@ -391,7 +394,8 @@ func TestMemoryOfTheHost(t *testing.T) {
 	for i := range memory {
 		memory[i] = byte(i)
 	}
-	spec := gpu.PoolSpec{Name: "given", PageBytes: 64, DevicePages: 2, HostPages: 3, HostMemory: memory}
+	spec := gpu.PoolSpec{Name: "given", PageBytes: 64, DevicePages: 2, HostPages: 3,
+		HostMemory: memory}
 	p, err := l.CreatePool(spec)
 	require.NoError(t, err)
 	assert.Equal(t, memory[2*64:3*64], l.HostShare(0, p, 2))

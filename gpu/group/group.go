@@ -97,7 +97,8 @@ func (d *Device) validate(rank int, m gpu.Device) error {
 		return fmt.Errorf("group: rank %d (%s) is itself a group of %d", rank, info.Name, info.Ranks)
 	// Tickets and streams of two backends keep different promises about what may block.
 	case info.Backend != first.Backend:
-		return fmt.Errorf("group: rank %d (%s) is of backend %s, rank 0 of %s", rank, info.Name, info.Backend, first.Backend)
+		return fmt.Errorf("group: rank %d (%s) is of backend %s, rank 0 of %s", rank, info.Name,
+			info.Backend, first.Backend)
 	}
 	return nil
 }
@@ -168,7 +169,8 @@ func (d *Device) Memory() (gpu.Memory, error) {
 			least = memory
 		}
 		least = gpu.Memory{
-			Free: min(least.Free, memory.Free), Total: min(least.Total, memory.Total), HostFree: min(least.HostFree, memory.HostFree),
+			Free: min(least.Free, memory.Free), Total: min(least.Total, memory.Total),
+			HostFree: min(least.HostFree, memory.HostFree),
 		}
 	}
 	return least, nil
@@ -217,7 +219,8 @@ func (d *Device) refused(rank int, err error) error {
 
 // named is an error of a rank.
 func (d *Device) named(rank int, err error) error {
-	return fmt.Errorf("group: rank %d of %d (%s): %w", rank, len(d.members), d.members[rank].Info().Name, err)
+	return fmt.Errorf("group: rank %d of %d (%s): %w", rank, len(d.members),
+		d.members[rank].Info().Name, err)
 }
 
 // fail ends the group because of a rank, unless it has ended before. The result is why

@@ -33,7 +33,8 @@ func newFixture(t testing.TB, ranks int, seed int64) *fixture {
 	f := &fixture{}
 	var members []gpu.Device
 	for r := range ranks {
-		s, err := sim.New(sim.Config{MemoryBytes: 16 << 20, Profile: profiles[r%len(profiles)], Seed: seed * int64(r+1)})
+		s, err := sim.New(sim.Config{MemoryBytes: 16 << 20, Profile: profiles[r%len(profiles)],
+			Seed: seed * int64(r+1)})
 		require.NoError(t, err)
 		c := check.Wrap(s, check.Options{})
 		f.sims, f.checks, members = append(f.sims, s), append(f.checks, c), append(members, c)
@@ -139,7 +140,8 @@ func newLanes(t testing.TB, ranks int) *lanes {
 	t.Helper()
 	l := &lanes{fixture: newFixture(t, ranks, 0), t: t}
 	var err error
-	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: pageBytes, DevicePages: pages, HostPages: pages, MaxDevicePages: 2 * pages})
+	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: pageBytes, DevicePages: pages,
+		HostPages: pages, MaxDevicePages: 2 * pages})
 	require.NoError(t, err)
 	l.a, err = l.NewStream("a")
 	require.NoError(t, err)
@@ -154,11 +156,13 @@ func (l *lanes) slot(tier messages.Tier, page int) gpu.Slot {
 
 // out and in copy a whole page to host memory and back.
 func (l *lanes) out(page, host int) gpu.Copy {
-	return gpu.Copy{Src: l.slot(messages.Primary, page), Dst: l.slot(messages.Secondary, host), Bytes: pageBytes}
+	return gpu.Copy{Src: l.slot(messages.Primary, page), Dst: l.slot(messages.Secondary, host),
+		Bytes: pageBytes}
 }
 
 func (l *lanes) in(host, page int) gpu.Copy {
-	return gpu.Copy{Src: l.slot(messages.Secondary, host), Dst: l.slot(messages.Primary, page), Bytes: pageBytes}
+	return gpu.Copy{Src: l.slot(messages.Secondary, host), Dst: l.slot(messages.Primary, page),
+		Bytes: pageBytes}
 }
 
 // submit queues copies.
@@ -306,7 +310,8 @@ func TestSubmitAllocatesNothing(t *testing.T) {
 	require.NoError(t, err)
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
-	b := &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: pool}, Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary}, Bytes: 64}}}
+	b := &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: pool},
+		Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary}, Bytes: 64}}}
 	waits := make([]gpu.Ticket, 1)
 	step := func() {
 		b.Waits = waits
@@ -332,7 +337,9 @@ type counting struct {
 	seq uint64
 }
 
-func (c *counting) Info() gpu.Info                            { return gpu.Info{Backend: "counting"} }
+func (c *counting) Info() gpu.Info {
+	return gpu.Info{Backend: "counting"}
+}
 func (c *counting) NewStream(string) (gpu.Stream, error)      { return 1, nil }
 func (c *counting) CreatePool(gpu.PoolSpec) (gpu.Pool, error) { return 0, nil }
 func (c *counting) Done(gpu.Ticket) bool                      { return true }
@@ -360,10 +367,13 @@ func TestDevicesThatCannotBeCompared(t *testing.T) {
 	two, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Profile: "h100-pcie5"})
 	require.NoError(t, err)
 	for name, members := range map[string][]gpu.Device{
-		"structs with slices":            {labelled{Device: one, labels: []string{"left"}}, labelled{Device: two, labels: []string{"right"}}},
-		"beside one that can be":         {labelled{Device: one}, boxed{Device: two}},
-		"by what an interface holds":     {boxed{Device: one, label: []string{"left"}}, boxed{Device: two, label: []string{"right"}}},
-		"only the second by what it has": {boxed{Device: one, label: "left"}, boxed{Device: two, label: []string{"right"}}},
+		"structs with slices": {labelled{Device: one, labels: []string{"left"}},
+			labelled{Device: two, labels: []string{"right"}}},
+		"beside one that can be": {labelled{Device: one}, boxed{Device: two}},
+		"by what an interface holds": {boxed{Device: one, label: []string{"left"}},
+			boxed{Device: two, label: []string{"right"}}},
+		"only the second by what it has": {boxed{Device: one, label: "left"},
+			boxed{Device: two, label: []string{"right"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := group.New(members...)
@@ -386,18 +396,22 @@ func TestNew(t *testing.T) {
 	pair, err := group.New(one, two)
 	require.NoError(t, err)
 	for want, members := range map[string][]gpu.Device{
-		"group: 0 devices, there may be 1 to 64":                                                {},
-		"group: rank 1 is no device":                                                            {one, nil},
-		"group: rank 1 is the same device as rank 0":                                            {one, one},
+		"group: 0 devices, there may be 1 to 64": {},
+		"group: rank 1 is no device": {one,
+			nil},
+		"group: rank 1 is the same device as rank 0": {one,
+			one},
 		"group: rank 0 (2 × simulated h100-pcie5, simulated a100-pcie4) is itself a group of 2": {pair},
-		"group: rank 1 () is of backend counting, rank 0 of sim":                                {one, &counting{}},
+		"group: rank 1 () is of backend counting, rank 0 of sim": {one,
+			&counting{}},
 	} {
 		_, err := group.New(members...)
 		assert.EqualError(t, err, want)
 	}
 	info := pair.Info()
 	assert.Equal(t, gpu.Info{
-		Name: "2 × simulated h100-pcie5, simulated a100-pcie4", Backend: "sim", Link: "h100-pcie5, a100-pcie4",
+		Name: "2 × simulated h100-pcie5, simulated a100-pcie4", Backend: "sim",
+		Link:   "h100-pcie5, a100-pcie4",
 		Copies: "simulated", Completion: "simulated", Ranks: 2,
 	}, info)
 	memory, err := pair.Memory()
@@ -440,7 +454,8 @@ func TestInfoOfUnequalRanks(t *testing.T) {
 			want = slow
 		}
 		got := d.Info()
-		assert.Equal(t, want, gpu.Info{Backend: got.Backend, Copies: got.Copies, Local: got.Local, Completion: got.Completion})
+		assert.Equal(t, want, gpu.Info{Backend: got.Backend, Copies: got.Copies, Local: got.Local,
+			Completion: got.Completion})
 		require.NoError(t, d.Close())
 	}
 }

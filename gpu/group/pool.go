@@ -65,7 +65,8 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 	}
 	for i, t := range spec.Tensors {
 		if t.Rank < 0 || t.Rank >= ranks {
-			return nil, fmt.Errorf("group: pool %s: tensor %d is of rank %d, there are %d", spec.Name, i, t.Rank, ranks)
+			return nil, fmt.Errorf("group: pool %s: tensor %d is of rank %d, there are %d", spec.Name, i,
+				t.Rank, ranks)
 		}
 		own := t
 		own.Rank = 0 // the rank has no ranks
@@ -81,8 +82,9 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 	if spec.HostMemory != nil {
 		part := len(spec.HostMemory) / ranks
 		if int64(part) < int64(spec.HostPages)*spec.PageBytes {
-			return nil, fmt.Errorf("group: pool %s: host memory of %d bytes for %d pages of %d on each of %d ranks",
-				spec.Name, len(spec.HostMemory), spec.HostPages, spec.PageBytes, ranks)
+			return nil,
+				fmt.Errorf("group: pool %s: host memory of %d bytes for %d pages of %d on each of %d ranks",
+					spec.Name, len(spec.HostMemory), spec.HostPages, spec.PageBytes, ranks)
 		}
 		for r := range specs {
 			// The capacity ends with the part, so that no rank can reach that of the next one.

@@ -126,7 +126,8 @@ func (d *Device) unused(st *stream) error {
 		// The ranks would ask the same of themselves, one after the other, and the first would
 		// have destroyed its stream when a later one refuses.
 		if !m.Done(last) {
-			return d.named(r, fmt.Errorf("stream %s: destroyed while ticket %d is under way: %w", st.name, last.Seq, gpu.ErrInUse))
+			return d.named(r, fmt.Errorf("stream %s: destroyed while ticket %d is under way: %w", st.name,
+				last.Seq, gpu.ErrInUse))
 		}
 	}
 	return nil

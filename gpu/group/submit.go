@@ -152,8 +152,8 @@ func (d *Device) kernelOf(st *stream, rank int, k *gpu.Kernel) gpu.Kernel {
 
 // accesses are those of a kernel with the pool numbers of a rank.
 func (d *Device) accesses(rank int, list []gpu.Access) []gpu.Access {
-	// A copy, because the caller's list keeps the numbers of the group: those of the next rank are made
-	// of them.
+	// A copy, because the caller's list keeps the numbers of the group: those of the next rank are
+	// made of them.
 	own := slices.Clone(list)
 	for i := range own {
 		own[i].Slot = d.slotOn(rank, own[i].Slot)

@@ -108,7 +108,8 @@ func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
 	case err != nil:
 		return gpu.Ticket{}, fmt.Errorf("group: ticket %d: %w", t.Seq, err)
 	case t.Seq >= st.tickets.next:
-		return gpu.Ticket{}, fmt.Errorf("group: ticket %d of stream %s, whose last is %d", t.Seq, st.name, st.tickets.next-1)
+		return gpu.Ticket{}, fmt.Errorf("group: ticket %d of stream %s, whose last is %d", t.Seq, st.name,
+			st.tickets.next-1)
 	// Only tickets that have passed on all ranks are forgotten.
 	case t.Seq < st.tickets.first:
 		return gpu.Ticket{}, nil

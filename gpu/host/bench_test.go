@@ -24,7 +24,8 @@ func BenchmarkBatch(b *testing.B) {
 				gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: n, HostPages: n})
 			batch := gpu.Batch{}
 			for i := range n {
-				batch.Copies = append(batch.Copies, gpu.Copy{Src: r.slot(0, i*37%n), Dst: r.slot(1, i*91%n), Bytes: page})
+				batch.Copies = append(batch.Copies, gpu.Copy{Src: r.slot(0, i*37%n), Dst: r.slot(1, i*91%n),
+					Bytes: page})
 			}
 			b.SetBytes(benchBytes)
 			for b.Loop() {
@@ -40,7 +41,8 @@ func BenchmarkBatch(b *testing.B) {
 func BenchmarkMemmove(b *testing.B) {
 	for _, page := range []int{16 << 10, 128 << 10, 2 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", page>>10), func(b *testing.B) {
-			r := newRig(b, host.Config{Poison: true}, gpu.PoolSpec{Name: "kv", PageBytes: benchBytes, HostPages: 2})
+			r := newRig(b, host.Config{Poison: true}, gpu.PoolSpec{Name: "kv", PageBytes: benchBytes,
+				HostPages: 2})
 			src, dst := r.HostBytes(r.pool, 0), r.HostBytes(r.pool, 1)
 			n, workers := benchBytes/page, runtime.GOMAXPROCS(0)
 			b.SetBytes(benchBytes)
@@ -62,7 +64,8 @@ func BenchmarkMemmove(b *testing.B) {
 // BenchmarkSmallBatch is the time from Submit to a passed ticket of one page of 4 KiB.
 func BenchmarkSmallBatch(b *testing.B) {
 	r := newRig(b, host.Config{}, spec)
-	batch := gpu.Batch{Copies: []gpu.Copy{{Src: r.slot(0, 0), Dst: r.slot(1, 0), Bytes: spec.PageBytes}}}
+	batch := gpu.Batch{Copies: []gpu.Copy{{Src: r.slot(0, 0), Dst: r.slot(1, 0),
+		Bytes: spec.PageBytes}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		done, err := r.Submit(r.a, &batch)

@@ -129,7 +129,8 @@ func (d *Device) Memory() (gpu.Memory, error) {
 	if d.streams.Err != nil {
 		return gpu.Memory{}, d.streams.Err
 	}
-	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes, HostFree: hostmemory.Free()}, nil
+	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes,
+		HostFree: hostmemory.Free()}, nil
 }
 
 // Now is the time since the device was made: the clock of Config.Trace.

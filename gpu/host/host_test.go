@@ -47,11 +47,13 @@ func TestConformance(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device { return open(t, host.Config{Workers: workers}) })
 	}
 	t.Run("shared", func(t *testing.T) {
-		devicetest.Run(t, func(t *testing.T) gpu.Device { return shared{open(t, host.Config{Poison: true})} })
+		devicetest.Run(t,
+			func(t *testing.T) gpu.Device { return shared{open(t, host.Config{Poison: true})} })
 	})
 	t.Run("checked", func(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device {
-			return check.Wrap(open(t, host.Config{}), check.Options{OnProblem: func(p string) { t.Error(p) }})
+			return check.Wrap(open(t, host.Config{}),
+				check.Options{OnProblem: func(p string) { t.Error(p) }})
 		})
 	})
 	t.Run("by name", func(t *testing.T) {
@@ -86,7 +88,8 @@ type rig struct {
 	a, b gpu.Stream
 }
 
-var spec = gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8, MaxDevicePages: 64}
+var spec = gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8,
+	MaxDevicePages: 64}
 
 func newRig(t testing.TB, c host.Config, s gpu.PoolSpec) *rig {
 	t.Helper()
@@ -119,7 +122,8 @@ func (r *rig) offload(page int, waits ...gpu.Ticket) gpu.Ticket {
 
 func (r *rig) submit(s gpu.Stream, waits []gpu.Ticket, src, dst gpu.Slot) gpu.Ticket {
 	r.t.Helper()
-	ticket, err := r.Submit(s, &gpu.Batch{Label: "test", Waits: waits, Copies: []gpu.Copy{{Src: src, Dst: dst, Bytes: spec.PageBytes}}})
+	ticket, err := r.Submit(s, &gpu.Batch{Label: "test", Waits: waits,
+		Copies: []gpu.Copy{{Src: src, Dst: dst, Bytes: spec.PageBytes}}})
 	require.NoError(r.t, err)
 	return ticket
 }
@@ -192,7 +196,10 @@ func TestFailedTickets(t *testing.T) {
 
 // Close does not wait for tickets that nobody completes, and ends every Sync.
 func TestCloseDoesNotHang(t *testing.T) {
-	for name, end := range map[string]func(*host.Device){"closed": func(d *host.Device) { _ = d.Close() }, "lost": (*host.Device).Lose} {
+	for name, end := range map[string]func(*host.Device){"closed": func(
+		d *host.Device) {
+		_ = d.Close()
+	}, "lost": (*host.Device).Lose} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, host.Config{}, spec)
 			never, err := r.NewTicket(r.a, "never")
@@ -243,7 +250,9 @@ func TestFull(t *testing.T) {
 	held, err := r.NewTicket(r.a, "hold")
 	require.NoError(t, err)
 	r.onboard(0)
-	_, err = r.Submit(r.a, &gpu.Batch{Copies: []gpu.Copy{{Src: r.slot(messages.Secondary, 1), Dst: r.slot(messages.Primary, 1), Bytes: 1}}})
+	_, err = r.Submit(r.a,
+		&gpu.Batch{Copies: []gpu.Copy{{Src: r.slot(messages.Secondary, 1),
+			Dst: r.slot(messages.Primary, 1), Bytes: 1}}})
 	require.ErrorIs(t, err, host.ErrFull)
 	require.NoError(t, r.Complete(held, nil))
 	fence, err := r.Fence(r.a)
@@ -258,7 +267,8 @@ func TestResizeGivesNewPages(t *testing.T) {
 		poison, shared bool
 		pageBytes      int64
 	}{
-		"zero": {}, "poison": {poison: true}, "shared": {shared: true}, "small": {pageBytes: 600}, "large": {pageBytes: 3 << 20},
+		"zero": {}, "poison": {poison: true}, "shared": {shared: true}, "small": {pageBytes: 600},
+		"large": {pageBytes: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := spec
@@ -268,7 +278,8 @@ func TestResizeGivesNewPages(t *testing.T) {
 			}
 			r := newRig(t, host.Config{Poison: c.poison}, s)
 			look := func(page int) (memory []byte) {
-				done, err := r.Launch(r.a, gpu.Kernel{Run: func(b gpu.PageBytes) { memory = b(r.slot(messages.Primary, page)) }})
+				done, err := r.Launch(r.a,
+					gpu.Kernel{Run: func(b gpu.PageBytes) { memory = b(r.slot(messages.Primary, page)) }})
 				require.NoError(t, err)
 				require.NoError(t, r.Sync(t.Context(), done))
 				return memory
@@ -301,13 +312,15 @@ func TestResizeGivesNewPages(t *testing.T) {
 func TestGivenMemory(t *testing.T) {
 	s := gpu.PoolSpec{Name: "kv", PageBytes: 1024, DevicePages: 4, HostPages: 4}
 	k, v, back := make([]byte, 4*2048), make([]byte, 4*256), make([]byte, 4*1024)
-	s.Tensors = []gpu.Tensor{{Address: address(k), PageBytes: 768, Stride: 2048}, {Address: address(v), PageBytes: 256, Stride: 256}}
+	s.Tensors = []gpu.Tensor{{Address: address(k), PageBytes: 768, Stride: 2048},
+		{Address: address(v), PageBytes: 256, Stride: 256}}
 	s.HostMemory = back
 	for i := range back {
 		back[i] = byte(i % 251)
 	}
 	r := newRig(t, host.Config{Poison: true}, s)
-	copies := []gpu.Copy{{Src: r.slot(messages.Secondary, 0), Dst: r.slot(messages.Primary, 0), Pages: 4, Bytes: 4096}}
+	copies := []gpu.Copy{{Src: r.slot(messages.Secondary, 0), Dst: r.slot(messages.Primary, 0),
+		Pages: 4, Bytes: 4096}}
 	in, err := r.Submit(r.a, &gpu.Batch{Copies: copies})
 	require.NoError(t, err)
 	require.NoError(t, r.Sync(t.Context(), in))
@@ -358,7 +371,8 @@ func TestSubmitAllocatesNothingOnceWarm(t *testing.T) {
 func TestTrace(t *testing.T) {
 	var mu sync.Mutex
 	var told []gpu.Transfer
-	r := newRig(t, host.Config{Trace: func(x gpu.Transfer) { mu.Lock(); told = append(told, x); mu.Unlock() }}, spec)
+	r := newRig(t,
+		host.Config{Trace: func(x gpu.Transfer) { mu.Lock(); told = append(told, x); mu.Unlock() }}, spec)
 	require.NoError(t, r.Sync(t.Context(), r.onboard(0)))
 	mu.Lock()
 	defer mu.Unlock()
@@ -371,7 +385,8 @@ func TestTrace(t *testing.T) {
 
 // Many goroutines use one device, and a large batch is shared by the workers.
 func TestConcurrentUse(t *testing.T) {
-	r := newRig(t, host.Config{Workers: 3}, gpu.PoolSpec{Name: "kv", PageBytes: 1 << 20, DevicePages: 16, HostPages: 16})
+	r := newRig(t, host.Config{Workers: 3}, gpu.PoolSpec{Name: "kv", PageBytes: 1 << 20,
+		DevicePages: 16, HostPages: 16})
 	var group sync.WaitGroup
 	for g := range 4 {
 		group.Go(func() {
@@ -386,7 +401,8 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				way := []gpu.Slot{r.slot(messages.Secondary, 4*g), r.slot(messages.Primary, 4*g)}
 				for range 2 {
-					done, err := r.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: way[0], Dst: way[1], Pages: 4, Bytes: 4 << 20}}})
+					done, err := r.Submit(s,
+						&gpu.Batch{Copies: []gpu.Copy{{Src: way[0], Dst: way[1], Pages: 4, Bytes: 4 << 20}}})
 					assert.NoError(t, err)
 					assert.NoError(t, r.Sync(context.Background(), done))
 					way[0], way[1] = way[1], way[0]

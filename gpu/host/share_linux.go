@@ -132,7 +132,8 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 		return fmt.Errorf("host: pool %d was not imported from pool %s", id, e.Pool)
 	}
 	if n := e.DevicePages; n < 0 || n > p.spec.MaxDevicePages {
-		return fmt.Errorf("host: pool %s: %d device pages, there is space for %d", e.Pool, n, p.spec.MaxDevicePages)
+		return fmt.Errorf("host: pool %s: %d device pages, there is space for %d", e.Pool, n,
+			p.spec.MaxDevicePages)
 	}
 	going := inprocess.Touching{Pool: id, Tier: messages.Primary, From: messages.PageID(e.DevicePages)}
 	if err := d.streams.Idle(going); err != nil {

@@ -19,7 +19,8 @@ import (
 )
 
 // sharedSpec has pages in both tiers that another process maps.
-var sharedSpec = gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8, MaxDevicePages: 64, Shared: true}
+var sharedSpec = gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 8, HostPages: 8,
+	MaxDevicePages: 64, Shared: true}
 
 // Another process writes a page, this one copies it when the other has told, and the other
 // reads what came back. Each line that the child writes is a step.
@@ -74,7 +75,8 @@ func TestChild(t *testing.T) {
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
 	page := gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 3}
-	kernel, err := d.Launch(s, gpu.Kernel{Writes: []gpu.Access{{Slot: page}}, Run: func(b gpu.PageBytes) { copy(b(page), "by the child") }})
+	kernel, err := d.Launch(s, gpu.Kernel{Writes: []gpu.Access{{Slot: page}},
+		Run: func(b gpu.PageBytes) { copy(b(page), "by the child") }})
 	require.NoError(t, err)
 	require.NoError(t, d.Sync(context.Background(), kernel))
 	_, _ = os.Stdout.Write([]byte("w"))
@@ -104,7 +106,8 @@ func TestImport(t *testing.T) {
 	s, err := reader.NewStream("s")
 	require.NoError(t, err)
 	read := &gpu.Batch{Copies: []gpu.Copy{{
-		Src: gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 63}, Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary}, Bytes: 4096,
+		Src: gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 63},
+		Dst: gpu.Slot{Pool: pool, Tier: messages.Secondary}, Bytes: 4096,
 	}}}
 	_, err = reader.Submit(s, read)
 	require.ErrorContains(t, err, "no primary page 63")

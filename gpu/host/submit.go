@@ -53,7 +53,9 @@ func (o *op) String() string {
 }
 
 // Uses finds a page that the operation uses.
-func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) { return t.Find(o.copies, o.reads, o.writes) }
+func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) {
+	return t.Find(o.copies, o.reads, o.writes)
+}
 
 // Submit queues a batch. A batch that breaks a rule is refused as a whole; of an injected
 // fault, a *gpu.CopyError, the copies before it are queued, and the ticket is theirs. The
@@ -156,7 +158,8 @@ func (d *Device) checkKernel(st *stream, k *gpu.Kernel) error {
 	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
 		for i := range set {
 			if !d.pools[set[i].Slot.Pool].whole(set[i].Slot.Tier) {
-				return fmt.Errorf("kernel %q on stream %s: %s lies in several tensors: a kernel needs one piece",
+				return fmt.Errorf(
+					"kernel %q on stream %s: %s lies in several tensors: a kernel needs one piece",
 					k.Label, st.Name, set[i].Slot)
 			}
 		}

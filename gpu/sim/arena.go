@@ -46,7 +46,8 @@ func newArena(pageBytes int64, pages int, poison bool) arena {
 func overMemory(pageBytes int64, pages int, memory []byte) arena {
 	// One piece: the memory is the host's, in one place, and the arena must not add to it. A
 	// host tier is never resized.
-	a := arena{pageBytes: pageBytes, perPiece: max(1, pages), pages: pages, pieces: [][]byte{memory}, touched: make([]bool, pages)}
+	a := arena{pageBytes: pageBytes, perPiece: max(1, pages), pages: pages, pieces: [][]byte{memory},
+		touched: make([]bool, pages)}
 	for i := range a.touched {
 		a.touched[i] = true
 	}

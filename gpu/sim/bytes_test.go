@@ -130,7 +130,8 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 	l := newLab(t, sim.Config{})
 	l.move(l.a, l.host(0), l.dev(7))
 	err := l.Resize(l.pool, 7)
-	assert.ErrorContains(t, err, `copy "move", operation 1 of stream a, is under way on primary page 7`)
+	assert.ErrorContains(t, err,
+		`copy "move", operation 1 of stream a, is under way on primary page 7`)
 	assert.NoError(t, l.Resize(l.pool, 8))
 	assert.ErrorContains(t, l.DestroyPool(l.pool), "under way")
 	l.Drain()
@@ -151,10 +152,14 @@ func TestMemoryOfTheHost(t *testing.T) {
 	assert.EqualValues(t, 9, d.HostBytes(p, 2)[1])
 	s, err := d.NewStream("s")
 	require.NoError(t, err)
-	host := func(page messages.PageID) gpu.Slot { return gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page} }
-	_, err = d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: host(2), Dst: gpu.Slot{Pool: p, Page: 1}, Bytes: 64}}})
+	host := func(page messages.PageID) gpu.Slot {
+		return gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page}
+	}
+	_, err = d.Submit(s,
+		&gpu.Batch{Copies: []gpu.Copy{{Src: host(2), Dst: gpu.Slot{Pool: p, Page: 1}, Bytes: 64}}})
 	require.NoError(t, err)
-	_, err = d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: p, Page: 1}, Dst: host(3), Bytes: 64}}})
+	_, err = d.Submit(s,
+		&gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: p, Page: 1}, Dst: host(3), Bytes: 64}}})
 	require.NoError(t, err)
 	d.Drain()
 	assert.EqualValues(t, 9, memory[3*64+1])
@@ -220,7 +225,8 @@ func TestFaults(t *testing.T) {
 func TestFaultsInRuns(t *testing.T) {
 	l := newLab(t, sim.Config{})
 	l.Fail(gpu.Onboard, 1)
-	run := &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(0), Dst: l.dev(0), Pages: 3, Bytes: 3 * pageBytes}}}
+	run := &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(0), Dst: l.dev(0), Pages: 3,
+		Bytes: 3 * pageBytes}}}
 	one := &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(1), Dst: l.dev(1), Bytes: pageBytes}}}
 	for _, b := range []*gpu.Batch{run, run, one} {
 		_, err := l.Submit(l.a, b)
@@ -231,9 +237,12 @@ func TestFaultsInRuns(t *testing.T) {
 		require.NoError(t, err)
 	}
 	l.Drain()
-	assert.Equal(t, sim.Traffic{Calls: 2, Copies: 4, Descriptors: 2, Bytes: 4 * pageBytes, Busy: l.Counters().Directions[gpu.Onboard].Busy}, l.Counters().Directions[gpu.Onboard])
+	assert.Equal(t, sim.Traffic{Calls: 2, Copies: 4, Descriptors: 2, Bytes: 4 * pageBytes,
+		Busy: l.Counters().Directions[gpu.Onboard].Busy}, l.Counters().Directions[gpu.Onboard])
 
-	_, err := l.Submit(l.a, &gpu.Batch{Label: "move", Copies: []gpu.Copy{{Src: l.host(2), Dst: l.dev(5), Pages: 3, Bytes: 3 * pageBytes}}})
+	_, err := l.Submit(l.a,
+		&gpu.Batch{Label: "move",
+			Copies: []gpu.Copy{{Src: l.host(2), Dst: l.dev(5), Pages: 3, Bytes: 3 * pageBytes}}})
 	require.NoError(t, err)
 	assert.ErrorContains(t, l.Resize(l.pool, 7), "is under way on primary page 7", "the end of a run")
 }
@@ -284,8 +293,10 @@ func TestConcurrentUse(t *testing.T) {
 			}
 			l.fill(g, byte(g+1))
 			for range 20 {
-				in, err1 := l.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(g), Dst: l.dev(g), Bytes: pageBytes}}})
-				out, err2 := l.Submit(s, &gpu.Batch{Waits: []gpu.Ticket{in}, Copies: []gpu.Copy{{Src: l.dev(g), Dst: l.host(g), Bytes: pageBytes}}})
+				in, err1 := l.Submit(s,
+					&gpu.Batch{Copies: []gpu.Copy{{Src: l.host(g), Dst: l.dev(g), Bytes: pageBytes}}})
+				out, err2 := l.Submit(s, &gpu.Batch{Waits: []gpu.Ticket{in},
+					Copies: []gpu.Copy{{Src: l.dev(g), Dst: l.host(g), Bytes: pageBytes}}})
 				if !assert.NoError(t, errors.Join(err1, err2, l.Sync(context.Background(), out))) {
 					return
 				}
@@ -303,14 +314,17 @@ func TestConcurrentUse(t *testing.T) {
 // served meanwhile. The race detector looks on.
 func TestTheEndWaitsForBytes(t *testing.T) {
 	const large, pages = 1 << 20, 8
-	for _, end := range []func(*sim.Device) error{(*sim.Device).Close, func(d *sim.Device) error { d.Lose(); return nil }} {
+	for _, end := range []func(*sim.Device) error{(*sim.Device).Close,
+		func(d *sim.Device) error { d.Lose(); return nil }} {
 		memory := make([]byte, pages*large)
 		d := open(t, sim.Config{Poison: sim.PoisonOff})
-		p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: large, DevicePages: pages, HostPages: pages, HostMemory: memory})
+		p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: large, DevicePages: pages,
+			HostPages: pages, HostMemory: memory})
 		require.NoError(t, err)
 		s, err := d.NewStream("s")
 		require.NoError(t, err)
-		down := gpu.Copy{Src: gpu.Slot{Pool: p}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary}, Bytes: pages * large, Pages: pages}
+		down := gpu.Copy{Src: gpu.Slot{Pool: p}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary},
+			Bytes: pages * large, Pages: pages}
 		first, err := d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{down}})
 		require.NoError(t, err)
 		last, err := d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{down}})
@@ -337,7 +351,8 @@ func TestTheEndWaitsForBytes(t *testing.T) {
 
 func TestTrace(t *testing.T) {
 	var seen []sim.Operation
-	l := newLab(t, sim.Config{Measured: flat(), Trace: func(o sim.Operation) { seen = append(seen, o) }})
+	l := newLab(t,
+		sim.Config{Measured: flat(), Trace: func(o sim.Operation) { seen = append(seen, o) }})
 	l.move(l.a, l.host(0), l.dev(0))
 	l.Drain()
 	assert.Equal(t, []sim.Operation{{Stream: "a", Label: "move", Kind: "copy", Direction: gpu.Onboard,

@@ -49,10 +49,14 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 			spec.Name, spec.DevicePages, spec.HostPages, spec.PageBytes)
 	}
 	if len(spec.Tensors) > 0 {
-		return 0, fmt.Errorf("sim: pool %s: tensors of the host: a simulated device has memory of its own only", spec.Name)
+		return 0,
+			fmt.Errorf("sim: pool %s: tensors of the host: a simulated device has memory of its own only",
+				spec.Name)
 	}
-	if given := spec.HostMemory; given != nil && int64(len(given)) < int64(spec.HostPages)*spec.PageBytes {
-		return 0, fmt.Errorf("sim: pool %s: host memory of %d bytes for %d pages of %d", spec.Name, len(given), spec.HostPages, spec.PageBytes)
+	if given := spec.HostMemory; given != nil &&
+		int64(len(given)) < int64(spec.HostPages)*spec.PageBytes {
+		return 0, fmt.Errorf("sim: pool %s: host memory of %d bytes for %d pages of %d", spec.Name,
+			len(given), spec.HostPages, spec.PageBytes)
 	}
 	// 0 means that the pool does not grow beyond its first size.
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
@@ -169,7 +173,8 @@ func (m *memory) page(s gpu.Slot) []byte { return m.pools[s.Pool].tiers[s.Tier].
 
 // pageSizes are those of the two pools of a copy that was checked before.
 func (m *memory) pageSizes(c *gpu.Copy) gpu.PageSizes {
-	return gpu.PageSizes{Src: m.pools[c.Src.Pool].spec.PageBytes, Dst: m.pools[c.Dst.Pool].spec.PageBytes}
+	return gpu.PageSizes{Src: m.pools[c.Src.Pool].spec.PageBytes,
+		Dst: m.pools[c.Dst.Pool].spec.PageBytes}
 }
 
 // checkRange refuses bytes that are not in a page of a pool as it is now.
@@ -179,5 +184,6 @@ func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 		return err
 	}
 	pages := [2]int{p.tiers[messages.Primary].pages, p.tiers[messages.Secondary].pages}
-	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}.Within(s, offset, bytes)
+	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}.Within(s,
+		offset, bytes)
 }

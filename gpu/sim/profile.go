@@ -57,22 +57,32 @@ const smallBelow = 28 << 10
 // device (docs/gpu.md). The rest are estimates; a profile that was measured elsewhere can be
 // read with ReadProfile.
 var profiles = []Profile{
-	pcie("a100-pcie4", link{one: 25, both: 40, small: Regime{600, 6}, large: Regime{200, 26}}, chip{2040, 312}),
-	pcie("h100-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}}, chip{3350, 989}),
-	pcie("h200-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}}, chip{4800, 989}),
-	pcie("b200-pcie5", link{one: 45, both: 75, small: Regime{570, 8.2}, large: Regime{170, 46}}, chip{7700, 2250}),
+	pcie("a100-pcie4", link{one: 25, both: 40, small: Regime{600, 6}, large: Regime{200, 26}},
+		chip{2040, 312}),
+	pcie("h100-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}},
+		chip{3350, 989}),
+	pcie("h200-pcie5", link{one: 52, both: 83, small: Regime{570, 8.2}, large: Regime{170, 55}},
+		chip{4800, 989}),
+	pcie("b200-pcie5", link{one: 45, both: 75, small: Regime{570, 8.2}, large: Regime{170, 46}},
+		chip{7700, 2250}),
 	coherent("gh200-c2c"),
 	{
-		Name:     "h100-measured",
-		Onboard:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{110, 58.1}, Large: Regime{477, 67.9}},
-		Offload:  Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{95.4, 58.3}, Large: Regime{453, 69.8}},
-		BothGBps: 94.6, CallNanos: 8550, DescriptorNanos: 621, SetupNanos: 2000, HBMGBps: 2675, DenseTFLOPS: 989,
+		Name: "h100-measured",
+		Onboard: Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{110, 58.1},
+			Large: Regime{477, 67.9}},
+		Offload: Lane{GBps: 54.9, SmallBelow: smallBelow, Small: Regime{95.4, 58.3},
+			Large: Regime{453, 69.8}},
+		BothGBps: 94.6, CallNanos: 8550, DescriptorNanos: 621, SetupNanos: 2000, HBMGBps: 2675,
+		DenseTFLOPS: 989,
 	},
 	{
-		Name:     "h200-measured",
-		Onboard:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{162.5, 75.9}, Large: Regime{215.6, 55.1}},
-		Offload:  Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{65.9, 55.2}, Large: Regime{174.8, 55.1}},
-		BothGBps: 100.9, CallNanos: 7160, DescriptorNanos: 530.6, SetupNanos: 2000, HBMGBps: 3594, DenseTFLOPS: 989,
+		Name: "h200-measured",
+		Onboard: Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{162.5, 75.9},
+			Large: Regime{215.6, 55.1}},
+		Offload: Lane{GBps: 55.1, SmallBelow: smallBelow, Small: Regime{65.9, 55.2},
+			Large: Regime{174.8, 55.1}},
+		BothGBps: 100.9, CallNanos: 7160, DescriptorNanos: 530.6, SetupNanos: 2000, HBMGBps: 3594,
+		DenseTFLOPS: 989,
 	},
 }
 
@@ -162,7 +172,9 @@ func (p Profile) Write(w io.Writer) error {
 // Rates are divisors in the timing model, so each that is in use must be above 0.
 func (p Profile) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sim: profile: "+format, args...)) }
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("sim: profile: "+format, args...))
+	}
 	if p.Name == "" {
 		wrong("it has no name")
 	}

@@ -287,7 +287,8 @@ func (d *Device) retire(o *op) {
 	// From here on the ticket has passed: the bytes are in place.
 	s.Done = o.seq
 	d.pending -= 1 + len(o.copies)
-	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started), End: time.Duration(d.now)}
+	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started),
+		End: time.Duration(d.now)}
 	if s.past == nil {
 		// Made when the first operation has ended: a stream that is never used needs none.
 		s.past = make([]Timing, remembered)

@@ -54,7 +54,8 @@ func init() {
 		if s.Trace != nil {
 			c.Trace = func(o Operation) {
 				if o.Kind == copies.String() {
-					s.Trace(gpu.Transfer{Stream: o.Stream, Label: o.Label, Copies: o.Copies, Bytes: o.Bytes, Submit: o.Submit, Start: o.Start, End: o.End})
+					s.Trace(gpu.Transfer{Stream: o.Stream, Label: o.Label, Copies: o.Copies, Bytes: o.Bytes,
+						Submit: o.Submit, Start: o.Start, End: o.End})
 				}
 			}
 		}
@@ -123,7 +124,8 @@ func New(c Config) (*Device, error) {
 
 // Info describes the device.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "simulated " + d.profile.Name, Backend: "sim", Link: d.profile.Name, Copies: "simulated", Completion: "simulated"}
+	return gpu.Info{Name: "simulated " + d.profile.Name, Backend: "sim", Link: d.profile.Name,
+		Copies: "simulated", Completion: "simulated"}
 }
 
 // Profile is the timing in use.
@@ -162,7 +164,8 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 		if !d.step(forever) {
 			// Waits name tickets that exist already, so they form no cycle, and every operation
 			// ends.
-			panic(fmt.Sprintf("sim: ticket %d of stream %d cannot pass, though nothing is left to run", t.Seq, t.Stream))
+			panic(fmt.Sprintf("sim: ticket %d of stream %d cannot pass, though nothing is left to run",
+				t.Seq, t.Stream))
 		}
 	}
 	return nil

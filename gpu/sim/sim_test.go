@@ -29,7 +29,8 @@ func TestConformance(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device { return open(t, sim.Config{Seed: seed}) })
 	}
 	t.Run("no poison", func(t *testing.T) {
-		devicetest.Run(t, func(t *testing.T) gpu.Device { return open(t, sim.Config{Poison: sim.PoisonOff}) })
+		devicetest.Run(t,
+			func(t *testing.T) gpu.Device { return open(t, sim.Config{Poison: sim.PoisonOff}) })
 	})
 }
 
@@ -61,7 +62,8 @@ func TestCopiesAreTold(t *testing.T) {
 func TestOpenByName(t *testing.T) {
 	d, err := gpu.Open("sim", gpu.Spec{Profile: "b200-pcie5"})
 	require.NoError(t, err)
-	require.Equal(t, gpu.Info{Name: "simulated b200-pcie5", Backend: "sim", Link: "b200-pcie5", Copies: "simulated", Completion: "simulated"}, d.Info())
+	require.Equal(t, gpu.Info{Name: "simulated b200-pcie5", Backend: "sim", Link: "b200-pcie5",
+		Copies: "simulated", Completion: "simulated"}, d.Info())
 	_, err = gpu.Open("sim", gpu.Spec{Profile: "abacus"})
 	require.ErrorContains(t, err, "abacus")
 	_, err = sim.New(sim.Config{MemoryBytes: 1, Measured: &sim.Profile{}})

@@ -67,7 +67,9 @@ type op struct {
 func (o *op) String() string { return fmt.Sprintf("%s %q, operation %d", o.kind, o.label, o.seq) }
 
 // Uses finds a page that the operation uses.
-func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) { return t.Find(o.copies, o.reads, o.writes) }
+func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) {
+	return t.Find(o.copies, o.reads, o.writes)
+}
 
 // run is a stretch of a batch that goes one way.
 // An operation is on one engine, so a batch of several directions is several operations.
@@ -140,7 +142,8 @@ func (d *Device) makeRoom(copies int) {
 	}
 	d.mu.Lock()
 	defer d.stopTime()
-	for d.streams.Err == nil && d.pending > 0 && d.pending+copies > d.config.MaxPending && d.step(forever) {
+	for d.streams.Err == nil && d.pending > 0 && d.pending+copies > d.config.MaxPending &&
+		d.step(forever) {
 	}
 }
 

@@ -34,7 +34,8 @@ func newLab(t testing.TB, c sim.Config) *lab {
 	t.Helper()
 	l := &lab{Device: open(t, c), t: t}
 	var err error
-	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: pageBytes, DevicePages: 8, HostPages: 8})
+	l.pool, err = l.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: pageBytes, DevicePages: 8,
+		HostPages: 8})
 	require.NoError(t, err)
 	l.a, err = l.NewStream("a")
 	require.NoError(t, err)
@@ -53,7 +54,8 @@ func (l *lab) host(i int) gpu.Slot {
 
 func (l *lab) move(s gpu.Stream, src, dst gpu.Slot, waits ...gpu.Ticket) gpu.Ticket {
 	l.t.Helper()
-	t, err := l.Submit(s, &gpu.Batch{Label: "move", Waits: waits, Copies: []gpu.Copy{{Src: src, Dst: dst, Bytes: pageBytes}}})
+	t, err := l.Submit(s, &gpu.Batch{Label: "move", Waits: waits,
+		Copies: []gpu.Copy{{Src: src, Dst: dst, Bytes: pageBytes}}})
 	require.NoError(l.t, err)
 	return t
 }
@@ -100,7 +102,8 @@ func TestTiming(t *testing.T) {
 		{"and the rest goes at full speed when one is done", func(l *lab) gpu.Ticket {
 			l.move(l.a, l.host(0), l.dev(0)) // ends at 166.667 µs: then 1 of b's 2 MB is left
 			t, err := l.Submit(l.b, &gpu.Batch{Copies: []gpu.Copy{
-				{Src: l.dev(1), Dst: l.host(1), Bytes: pageBytes}, {Src: l.dev(2), Dst: l.host(2), Bytes: pageBytes}}})
+				{Src: l.dev(1), Dst: l.host(1), Bytes: pageBytes}, {Src: l.dev(2), Dst: l.host(2),
+					Bytes: pageBytes}}})
 			require.NoError(l.t, err)
 			return t
 		}, sim.Timing{Seq: 1, End: 266667}},
@@ -147,7 +150,8 @@ func TestTiming(t *testing.T) {
 func TestCallsAndDescriptorsCost(t *testing.T) {
 	p := flat()
 	p.CallNanos, p.SetupNanos, p.DescriptorNanos = 5000, 2000, 100
-	p.Onboard.Large.Nanos, p.Onboard.SmallBelow, p.Onboard.Small = 300, 1000, sim.Regime{Nanos: 600, GBps: 1}
+	p.Onboard.Large.Nanos, p.Onboard.SmallBelow, p.Onboard.Small = 300, 1000,
+		sim.Regime{Nanos: 600, GBps: 1}
 	submit := func(copies ...gpu.Copy) sim.Timing {
 		l := newLab(t, sim.Config{Measured: p})
 		for i := range copies {
@@ -158,7 +162,9 @@ func TestCallsAndDescriptorsCost(t *testing.T) {
 		l.Drain()
 		return l.timing(ticket)
 	}
-	at := func(offset, n int64) gpu.Copy { return gpu.Copy{SrcOffset: offset, DstOffset: offset, Bytes: n} }
+	at := func(offset, n int64) gpu.Copy {
+		return gpu.Copy{SrcOffset: offset, DstOffset: offset, Bytes: n}
+	}
 	one := submit(at(0, 10_000))
 	assert.Equal(t, sim.Timing{Seq: 1, Start: 5100, End: 5100 + 2000 + 300 + 1000}, one)
 	small := submit(at(0, 500))
@@ -166,7 +172,8 @@ func TestCallsAndDescriptorsCost(t *testing.T) {
 	apart := submit(at(0, 500), at(600, 500))
 	assert.Equal(t, sim.Timing{Seq: 1, Start: 5200, End: 5200 + 2000 + 2*(600+500)}, apart)
 	merged := submit(at(0, 500), at(500, 500))
-	assert.Equal(t, sim.Timing{Seq: 1, Start: 5100, End: 5100 + 2000 + 300 + 100}, merged, "neighbours are one descriptor")
+	assert.Equal(t, sim.Timing{Seq: 1, Start: 5100, End: 5100 + 2000 + 300 + 100}, merged,
+		"neighbours are one descriptor")
 }
 
 // Two submissions at one virtual time keep the host busy one after the other.
@@ -192,8 +199,10 @@ func TestCountersAndBusy(t *testing.T) {
 	assert.InDelta(t, 0.5, l.Busy()[gpu.Onboard], 1e-9)
 	assert.InDelta(t, 0.1, l.Busy()[gpu.Local], 1e-9)
 	c := l.Counters()
-	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 100 * us}, c.Directions[gpu.Onboard])
-	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 20 * us}, c.Directions[gpu.Local])
+	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 100 * us},
+		c.Directions[gpu.Onboard])
+	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 20 * us},
+		c.Directions[gpu.Local])
 	assert.Zero(t, c.Directions[gpu.Offload])
 	assert.Zero(t, l.Pending())
 }

@@ -69,7 +69,8 @@ func Check(root fs.FS, module string) ([]string, error) {
 // skipped tells folders that hold no package of ours.
 func skipped(dir string) bool {
 	base := path.Base(dir)
-	return dir != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor")
+	return dir != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") ||
+		base == "testdata" || base == "vendor")
 }
 
 func parse(name, module string, text []byte, problems *[]string) (*source, error) {
@@ -80,9 +81,11 @@ func parse(name, module string, text []byte, problems *[]string) (*source, error
 	}
 	report := func(at token.Pos, format string, args ...any) {
 		p := set.Position(at)
-		*problems = append(*problems, fmt.Sprintf("%s:%d: %s", p.Filename, p.Line, fmt.Sprintf(format, args...)))
+		*problems = append(*problems, fmt.Sprintf("%s:%d: %s", p.Filename, p.Line,
+			fmt.Sprintf(format, args...)))
 	}
-	return &source{name: name, dir: path.Dir(name), module: module, file: file, set: set, report: report}, nil
+	return &source{name: name, dir: path.Dir(name), module: module, file: file, set: set,
+		report: report}, nil
 }
 
 func (s *source) isTest() bool { return strings.HasSuffix(s.name, "_test.go") }
@@ -151,7 +154,8 @@ func (s *source) inDefaultBuild() bool {
 				return true
 			}
 			return expr.Eval(func(tag string) bool {
-				return tag == runtime.GOOS || tag == runtime.GOARCH || tag == "unix" || tag == "gc" || strings.HasPrefix(tag, "go1.")
+				return tag == runtime.GOOS || tag == runtime.GOARCH || tag == "unix" || tag == "gc" ||
+					strings.HasPrefix(tag, "go1.")
 			})
 		}
 	}

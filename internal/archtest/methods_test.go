@@ -131,7 +131,8 @@ func (m *methodSets) of(owner string, seen map[string]bool) map[string]bool {
 
 // problems is a sentence for each type with more methods than are allowed.
 func (m *methodSets) problems() (problems []string) {
-	owners := slices.Concat(slices.Collect(maps.Keys(m.declared)), slices.Collect(maps.Keys(m.embedded)))
+	owners := slices.Concat(slices.Collect(maps.Keys(m.declared)),
+		slices.Collect(maps.Keys(m.embedded)))
 	slices.Sort(owners)
 	for _, owner := range slices.Compact(owners) {
 		if n := len(m.of(owner, map[string]bool{})); n > maxMethods {

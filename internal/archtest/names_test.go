@@ -54,7 +54,8 @@ func (e exported) count(dir string, names ...*ast.Ident) {
 func (e exported) problems() (problems []string) {
 	for _, dir := range slices.Sorted(maps.Keys(e)) {
 		if n := e[dir]; n > maxNames[dir] {
-			problems = append(problems, fmt.Sprintf("%s exports %d names, at most %d", dir, n, maxNames[dir]))
+			problems = append(problems, fmt.Sprintf("%s exports %d names, at most %d", dir, n,
+				maxNames[dir]))
 		}
 	}
 	return problems

@@ -38,27 +38,38 @@ var picture = []place{
 	{dir: "internal/protocol", own: []string{"messages"}, core: true},
 	{dir: "internal/refusals", own: []string{"messages"}, core: true},
 	{dir: "windows", own: []string{"messages", "internal/refusals", "internal/protocol"}, core: true},
-	{dir: "windows/kvconfig", own: []string{"messages", "internal/refusals", "windows"}, others: []string{yaml}},
+	{dir: "windows/kvconfig", own: []string{"messages", "internal/refusals", "windows"},
+		others: []string{yaml}},
 	{dir: "windows/hfconfig", own: []string{"messages", "internal/refusals", "windows"}},
-	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"}, others: []string{gguf}},
-	{dir: "windows/resources", own: []string{"messages", "messages/inspect", "internal/refusals", "windows", "gpu"}},
+	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"},
+		others: []string{gguf}},
+	{dir: "windows/resources", own: []string{"messages", "messages/inspect", "internal/refusals",
+		"windows", "gpu"}},
 
-	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "pool", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "pool/evict", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "offloader", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows",
+		"internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol",
+		"windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool/evict", own: []string{"messages", "internal/protocol", "windows", "internal/heap",
+		"internal/invariants", "internal/forecast"}, core: true},
+	{dir: "offloader", own: []string{"messages", "pool/evict", "internal/refusals",
+		"internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"},
+		core: true},
+	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows",
+		"internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
 	{dir: stores, own: []string{"messages"}, others: []string{"github.com/zeebo/xxh3"}},
 	{dir: stores + "/blob", own: []string{stores}, others: []string{"gocloud.dev"}},
-	{dir: stores + "/valkey", own: []string{stores}, others: []string{"github.com/valkey-io/valkey-go"}},
+	{dir: stores + "/valkey", own: []string{stores},
+		others: []string{"github.com/valkey-io/valkey-go"}},
 	{dir: stores + "/zstd", own: []string{stores}, others: []string{"github.com/klauspost/compress"}},
 
 	// Sockets and goroutines: what serves published events to other processes.
 	{dir: published, own: []string{"messages", "internal/refusals", "windows", "events"}, core: true},
 	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
 
-	{dir: "metrics", own: []string{"messages", "internal/refusals", "windows"}, others: []string{prometheus}},
+	{dir: "metrics", own: []string{"messages", "internal/refusals", "windows"},
+		others: []string{prometheus}},
 	{dir: "metrics/tracing", own: []string{"messages"}, others: []string{"go.opentelemetry.io/otel"}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
@@ -66,10 +77,13 @@ var picture = []place{
 	{dir: memory, own: []string{"messages", "internal/refusals", "gpu"}},
 	{dir: attention, own: []string{"messages", "internal/refusals", "windows"}},
 
-	{dir: "actors", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
-	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/invariants", "windows"}, core: true},
+	{dir: "actors", own: []string{"messages", "pool/evict", "internal/refusals", "internal/protocol",
+		"windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
+	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol",
+		"internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
-	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores}, others: []string{"github.com/zeebo/xxh3"}},
+	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores},
+		others: []string{"github.com/zeebo/xxh3"}},
 
 	{dir: "cmd", free: true},
 	{dir: "bench", free: true},
@@ -79,7 +93,8 @@ var picture = []place{
 	{dir: "internal/forecast", own: []string{"internal/protocol"}, core: true},
 	{dir: "internal/invariants", core: true},
 	// The module's folder itself, not what is below: what a host imports.
-	{dir: ".", own: []string{"messages", "internal/refusals", "windows", "gpu", "actors"}, others: []string{protoactor}},
+	{dir: ".", own: []string{"messages", "internal/refusals", "windows", "gpu", "actors"},
+		others: []string{protoactor}},
 }
 
 // testOnly are modules that only tests use: files ending in _test.go, and
@@ -96,7 +111,8 @@ var testOnly = []string{
 
 // addOns are folders that only hosts import: the engine works without them, and the
 // modules of others that they use are no concern of a host without them.
-var addOns = []string{attention, memory, stores + "/blob", stores + "/valkey", stores + "/zstd", published}
+var addOns = []string{attention, memory, stores + "/blob", stores + "/valkey", stores + "/zstd",
+	published}
 
 // usesForeignAddOn tells whether a package of one folder that imports another folder
 // imports an add-on that it is no part of.
@@ -141,7 +157,8 @@ func placeOf(dir string) (place, bool) {
 	var best place
 	found := false
 	for _, p := range picture {
-		if fits := p.dir == dir || p.dir != "." && within(dir, p.dir); fits && len(p.dir) >= len(best.dir) {
+		if fits := p.dir == dir || p.dir != "." && within(dir, p.dir); fits &&
+			len(p.dir) >= len(best.dir) {
 			best, found = p, true
 		}
 	}

@@ -23,7 +23,8 @@ type Cores struct {
 	// Submit carries a submission; nil queues it nowhere.
 	Submit func(*offloader.Submission) (messages.Ticket, int)
 	// CopyPages carries the pages of a hand-over; nil: they go nowhere.
-	CopyPages func(m *protocol.CopyPages, after []messages.Ticket) (ticket messages.Ticket, failed bool)
+	CopyPages func(m *protocol.CopyPages, after []messages.Ticket) (ticket messages.Ticket,
+		failed bool)
 	// Load puts contents of a store on a host page; nil: they go nowhere.
 	Load  func(pool messages.PoolID, page messages.PageID, contents []byte)
 	Clock func() time.Duration
@@ -105,7 +106,9 @@ func (e *Engine) Recover() { e.drain() }
 func (e *Engine) String() string { return e.core.String() }
 
 // lost tells whether a message does not reach its core.
-func (e *Engine) lost(to string, message any) bool { return e.Before != nil && !e.Before(to, message) }
+func (e *Engine) lost(to string, message any) bool {
+	return e.Before != nil && !e.Before(to, message)
+}
 
 // served counts the answer of a core.
 func (e *Engine) served(to string, message any) {
@@ -190,7 +193,8 @@ func resize(p *pool.Pool, m *protocol.ResizePool) {
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
+		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New),
+			Held: p.Holds(move.New)})
 	}
 }
 

@@ -15,8 +15,8 @@ func await(p *Policy, f Features) Features {
 	return p.Await(f)
 }
 
-// TestAwaitedPiecesRankFirst, those that the model expects least included, also while plain LRU decides, for as
-// many requests as a wait may last, also where the numbers of waits begin anew.
+// TestAwaitedPiecesRankFirst, those that the model expects least included, also while plain LRU
+// decides, for as many requests as a wait may last, also where the numbers of waits begin anew.
 func TestAwaitedPiecesRankFirst(t *testing.T) {
 	least := New(100, 1, 1).Supersede(with(Features{}, featureLast, 1), 0)
 	for _, begun := range []int64{0, 1, awaitedOrder - 1, awaitedOrder, 5*awaitedOrder + 5} {
@@ -31,9 +31,11 @@ func TestAwaitedPiecesRankFirst(t *testing.T) {
 			for _, ruling := range []int64{0, 1} {
 				p.guard.ruling = ruling
 				if waited < awaitedRequests {
-					require.Greater(t, p.Rank(f, 0, 0), p.Rank(Features{}, p.Now(), 0), "after %d waits and %d requests", begun, waited)
+					require.Greater(t, p.Rank(f, 0, 0), p.Rank(Features{}, p.Now(), 0),
+						"after %d waits and %d requests", begun, waited)
 				} else {
-					require.Equal(t, p.Rank(least, 0, 0), p.Rank(f, 0, 0), "after %d waits and %d requests", begun, waited)
+					require.Equal(t, p.Rank(least, 0, 0), p.Rank(f, 0, 0), "after %d waits and %d requests", begun,
+						waited)
 				}
 			}
 			p.Begin(&Request{})
@@ -55,7 +57,8 @@ func TestLaterWaitsRankFirst(t *testing.T) {
 			pieces = append(pieces, await(p, Features{}))
 			require.Equal(t, p.Rank(pieces[0], 0, 0), p.Rank(p.Supersede(pieces[0], 0), 0, 0))
 			for k := range pieces[1:] {
-				require.Greater(t, p.Rank(pieces[k+1], 0, 0), p.Rank(pieces[k], 0, 0), "%d of %d after %d", k, len(pieces), begun)
+				require.Greater(t, p.Rank(pieces[k+1], 0, 0), p.Rank(pieces[k], 0, 0), "%d of %d after %d", k,
+					len(pieces), begun)
 			}
 		}
 	}
@@ -65,7 +68,8 @@ func TestLaterWaitsRankFirst(t *testing.T) {
 func TestStillAwaited(t *testing.T) {
 	p := New(100, 1, 1)
 	request := func(arrived, released int) {
-		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Arrived: time.Duration(arrived) * time.Second}, Released: time.Duration(released) * time.Second})
+		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Arrived: time.Duration(
+			arrived) * time.Second}, Released: time.Duration(released) * time.Second})
 	}
 	for k := range 100 {
 		request(k, k+1)

@@ -52,8 +52,9 @@ func (g *guard) check() (errs []error) {
 		weights += g.lru.entries[at].value
 	}
 	if weights != g.weights || g.exceeded() {
-		errs = append(errs, fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d",
-			weights, g.weights, g.capacity))
+		errs = append(errs,
+			fmt.Errorf("guard: the blocks weigh %d, the guard says %d, the cache holds %d",
+				weights, g.weights, g.capacity))
 	}
 	return errs
 }

@@ -20,9 +20,11 @@ import (
 // occupied, times the blocks that a hit saves: those from the next shorter checkpoint to this
 // one, which would be computed again without it.
 type checkpoints struct {
-	used, reached [checkpointClasses][ageBins]float64 // observations by age: uses, and checkpoints that got so old
-	table         [checkpointClasses][ageBins]float64 // ln of the value of one block at the start of each bin
-	observed      int
+	// observations by age: uses, and checkpoints that got so old
+	used, reached [checkpointClasses][ageBins]float64
+	// ln of the value of one block at the start of each bin
+	table    [checkpointClasses][ageBins]float64
+	observed int
 }
 
 const (
@@ -39,8 +41,9 @@ const (
 	hazardPrior = 4.0
 	hazardStart = 0.05
 
-	refreshEvery    = 64           // observations
-	checkpointDecay = 1 - 1.0/1024 // of what was observed, at each refresh: some 65,000 observations count
+	refreshEvery = 64 // observations
+	// of what was observed, at each refresh: some 65,000 observations count
+	checkpointDecay = 1 - 1.0/1024
 )
 
 // NewCheckpoints makes a policy for pages that are checkpoints of recurrent states each. It is

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// learned is a policy that has seen checkpoints used after a minute, and those with a longer one behind them never.
+// learned is a policy that has seen checkpoints used after a minute, and those with a longer one
+// behind them never.
 func learned(t *testing.T) *Policy {
 	p := NewCheckpoints()
 	for range 2000 {
@@ -22,8 +23,8 @@ func learned(t *testing.T) *Policy {
 	return p
 }
 
-// TestCheckpointsAreWorthTheirUses: the value of a checkpoint rises until the use that is expected and falls behind it; one that was
-// never used is worth less.
+// TestCheckpointsAreWorthTheirUses: the value of a checkpoint rises until the use that is expected
+// and falls behind it; one that was never used is worth less.
 func TestCheckpointsAreWorthTheirUses(t *testing.T) {
 	p := learned(t)
 	value := func(goesOn bool, age time.Duration) float64 {
@@ -42,12 +43,13 @@ func TestCheckpointsAreWorthWhatTheySave(t *testing.T) {
 		g := Features{Saved: blocks, GoesOn: true}
 		assert.Equal(t, classOf(&f), classOf(&g))
 		want := math.Log(float64(blocks) / 3)
-		assert.InDelta(t, want, float64(p.Rank(g, p.Now(), 0)-p.Rank(f, p.Now(), 0))/unit, 0.001, "%d blocks", blocks)
+		assert.InDelta(t, want, float64(p.Rank(g, p.Now(), 0)-p.Rank(f, p.Now(), 0))/unit, 0.001,
+			"%d blocks", blocks)
 	}
 }
 
-// TestCheckpointsAwaited: a checkpoint that a request waits for is worth more than all others until it is used, or many
-// requests have ended.
+// TestCheckpointsAwaited: a checkpoint that a request waits for is worth more than all others until
+// it is used, or many requests have ended.
 func TestCheckpointsAwaited(t *testing.T) {
 	p := learned(t)
 	p.BeginWait()

@@ -15,9 +15,12 @@ func (p *Policy) String() string {
 	}
 	var b strings.Builder
 	m := p.model
-	fmt.Fprintf(&b, "forecast: %d requests, expected gap e^%.2f s, %d of %d blocks watched, %d of %d session ends",
-		p.requests, m.base, len(p.watch.index), len(p.watch.ring), len(p.sessions.index), len(p.sessions.entries))
-	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, LRU leads by %.0f ± %.0f, LRU rules %d requests, next %d",
+	fmt.Fprintf(&b,
+		"forecast: %d requests, expected gap e^%.2f s, %d of %d blocks watched, %d of %d session ends",
+		p.requests, m.base, len(p.watch.index), len(p.watch.ring), len(p.sessions.index),
+		len(p.sessions.entries))
+	fmt.Fprintf(&b,
+		"\n  guard: %.0f look-ups, LRU leads by %.0f ± %.0f, LRU rules %d requests, next %d",
 		p.guard.lookups, p.guard.lead, math.Sqrt(p.guard.square), p.guard.ruling, p.guard.term)
 	b.WriteString("\n  hazard:")
 	for k := range m.bias {

@@ -16,15 +16,18 @@ type Features = protocol.Features
 // blocks of the prompt and the gap before a use were features once: the mean share of
 // docs/policies.md is 0.2 to 0.5 points better without each of them.
 const (
-	featureNew        = iota // blocks of the prompt beyond the session's last prompt, as a power of two
-	featureAnswer            // eighths of the answer's length in tokens, as a power of two
-	featureAdded             // tokens beyond the session's last prompt and its answer, as a power of two; 0: a first prompt
-	featureUses              // uses of the piece, 9 and more are one
-	featureFront             // uses of the piece in front, 9 and more are one
-	featurePace              // the session's pace in quarters, see session
-	featureSuperseded        // 1: another prompt has branched off in front of the piece
-	featureLast              // 1: the last block of a prompt
-	featureReply             // length of the answer, apart for the first requests of a session, see replyFeature
+	// blocks of the prompt beyond the session's last prompt, as a power of two
+	featureNew    = iota
+	featureAnswer // eighths of the answer's length in tokens, as a power of two
+	// tokens beyond the session's last prompt and its answer, as a power of two; 0: a first prompt
+	featureAdded
+	featureUses       // uses of the piece, 9 and more are one
+	featureFront      // uses of the piece in front, 9 and more are one
+	featurePace       // the session's pace in quarters, see session
+	featureSuperseded // 1: another prompt has branched off in front of the piece
+	featureLast       // 1: the last block of a prompt
+	// length of the answer, apart for the first requests of a session, see replyFeature
+	featureReply
 	featureCount
 )
 

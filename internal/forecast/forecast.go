@@ -39,7 +39,8 @@ type Policy struct {
 	clock    clock
 	waits    waits
 
-	checkpoints *checkpoints // in a pool of states, where beside it only the clock and the waits are used; else nil
+	// in a pool of states, where beside it only the clock and the waits are used; else nil
+	checkpoints *checkpoints
 
 	session session  // of the current request
 	current Features // that all pieces of the current request have
@@ -48,10 +49,11 @@ type Policy struct {
 // Lengths of the history: what a policy of n pages watches, and the sessions that it knows.
 // Small caches are limited by what is known of their requests.
 const (
-	leastWatched  = 2048
-	mostWatched   = 4096
-	watchShare    = 0.15     // of the pages, between leastWatched and mostWatched
-	settledShare  = 1.0 / 48 // of the pages, if that is more: large pools learn from one request in settledEvery
+	leastWatched = 2048
+	mostWatched  = 4096
+	watchShare   = 0.15 // of the pages, between leastWatched and mostWatched
+	// of the pages, if that is more: large pools learn from one request in settledEvery
+	settledShare  = 1.0 / 48
 	leastSessions = 2048
 	sessionShare  = 1.0 / 7 // of the pages
 )
@@ -176,7 +178,9 @@ func (p *Policy) End(r *Request, front, last Run) {
 const lastEvery = 4
 
 // signed tells whether a signature ends with a block.
-func (p *Policy) signed(block int) bool { return p.span.Signatures(block) < p.span.Signatures(block+1) }
+func (p *Policy) signed(block int) bool {
+	return p.span.Signatures(block) < p.span.Signatures(block+1)
+}
 
 // endSession notes the end of the prompt with the gap that is expected of the piece in
 // front of the last block.

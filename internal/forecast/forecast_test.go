@@ -32,7 +32,8 @@ func TestValueWaitsForTheExpectedUse(t *testing.T) {
 	assert.Less(t, overdue, fresh)
 	assert.Greater(t, value(m, prediction{f.scale, 1}, 1000), value(m, f, 1000))
 	assert.Greater(t, value(m, prediction{(math.Log(5)), 0}, 1000), value(m, f, 1000))
-	assert.InEpsilon(t, value(m, f, 0)/6, value(m, prediction{(math.Log(180)), 0}, 0), 0.3, "six times the gap occupies pages for six times the time")
+	assert.InEpsilon(t, value(m, f, 0)/6, value(m, prediction{(math.Log(180)), 0}, 0), 0.3,
+		"six times the gap occupies pages for six times the time")
 }
 
 // TestValueIsTheBestStoppingTime compares the table with a direct computation.
@@ -75,7 +76,8 @@ func TestModelLearnsOdds(t *testing.T) {
 	chance := func(f Features) float64 { return logistic(m.bias[15].value + m.predict(&f).score) }
 	assert.InDelta(t, 0.3, chance(often), 0.1)
 	assert.InDelta(t, 0.05, chance(rarely), 0.05)
-	assert.Equal(t, weightVariance, m.weight[featureUses][2].variance, "nothing was observed of two uses")
+	assert.Equal(t, weightVariance, m.weight[featureUses][2].variance,
+		"nothing was observed of two uses")
 }
 
 // TestLastBlocksTeachOnlyThemselves: whether last blocks are used changes no other weight.
@@ -109,7 +111,8 @@ func value(m *model, p prediction, ageMillis int64) float64 {
 	return math.Exp(m.logValue(p, ageMillis))
 }
 
-// end ends a request with these pieces on its path, after a block from block from on was drawn and put under watch.
+// end ends a request with these pieces on its path, after a block from block from on was drawn and
+// put under watch.
 func end(p *Policy, r *Request, from int, runs ...Run) (watched uint64) {
 	last := runs[len(runs)-1]
 	if block, ok := p.Draw(r, from); ok {
@@ -153,13 +156,14 @@ func TestPolicyLearnsGaps(t *testing.T) {
 	assert.Greater(t, p.model.predict(&fast).score, -3.0)
 }
 
-// TestAddedTokens: the tokens that a prompt adds are those beyond the session's last prompt and its answer. The
-// first prompt of a session has none, since nothing is known of what is new in it.
+// TestAddedTokens: the tokens that a prompt adds are those beyond the session's last prompt and its
+// answer. The first prompt of a session has none, since nothing is known of what is new in it.
 func TestAddedTokens(t *testing.T) {
 	p := New(1000, 1, 1)
 	blocks := []uint64{1, 3, 5, 7, 9, 11, 13, 15}
 	ask := func(prompt, tokens, answer int) Features {
-		r := Request{RequestFacts: protocol.RequestFacts{Signatures: blocks[:prompt], Blocks: prompt, Prompt: prompt, Tokens: tokens, Answer: answer}}
+		r := Request{RequestFacts: protocol.RequestFacts{Signatures: blocks[:prompt], Blocks: prompt,
+			Prompt: prompt, Tokens: tokens, Answer: answer}}
 		p.Begin(&r)
 		run := Run{Uses: 1, Front: 12}
 		end(p, &r, 0, run)
@@ -169,16 +173,21 @@ func TestAddedTokens(t *testing.T) {
 	assert.Zero(t, first.Values[featureAdded])
 	assert.EqualValues(t, 9, first.Values[featureFront])
 	assert.EqualValues(t, 3, ask(6, 70+40+3, 7).Values[featureAdded])
-	assert.EqualValues(t, 1, ask(8, 113, 7).Values[featureAdded], "shorter than the last prompt with its answer")
+	assert.EqualValues(t, 1, ask(8, 113, 7).Values[featureAdded],
+		"shorter than the last prompt with its answer")
 	require.NoError(t, p.Check())
 }
 
-// TestFoundBlocksAreNotNew: of a session's first prompt those blocks are new that neither the pool nor host memory had.
+// TestFoundBlocksAreNotNew: of a session's first prompt those blocks are new that neither the pool
+// nor host memory had.
 func TestFoundBlocksAreNotNew(t *testing.T) {
-	for _, c := range []struct{ cached, found, want int }{{2, 0, 6}, {2, 4, 4}, {4, 2, 4}, {0, 9, 0}, {0, 0, 8}} {
+	for _, c := range []struct{ cached, found, want int }{{2, 0, 6}, {2, 4, 4}, {4, 2, 4}, {0, 9, 0},
+		{0, 0, 8}} {
 		p := New(1000, 1, 1)
-		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13, 15}, Blocks: 8, Prompt: 8, Tokens: 8, Found: c.found}, Cached: c.cached})
-		assert.Equal(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).Values[featureNew], "%+v", c)
+		p.Begin(&Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{1, 3, 5, 7, 9, 11, 13,
+			15}, Blocks: 8, Prompt: 8, Tokens: 8, Found: c.found}, Cached: c.cached})
+		assert.Equal(t, logFeature(c.want, featureNew), p.Piece(Run{Uses: 1}).Values[featureNew],
+			"%+v", c)
 	}
 }
 
@@ -202,8 +211,10 @@ func TestModelOfHistory(t *testing.T) {
 		p := New(rapid.IntRange(0, 300).Draw(t, "capacity"), span, 1)
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
-			now += time.Duration(rapid.SampledFrom([]int{0, 0, 5, 4000}).Draw(t, "passes")) * time.Millisecond
-			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now}, Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
+			now += time.Duration(rapid.SampledFrom([]int{0, 0, 5, 4000}).Draw(t,
+				"passes")) * time.Millisecond
+			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now},
+				Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
 			session := rapid.Uint64Range(1, 5).Draw(t, "session")
 			r.Blocks = rapid.IntRange(0, 60).Draw(t, "blocks")
 			for i := range span.Signatures(r.Blocks) {
@@ -219,7 +230,8 @@ func TestModelOfHistory(t *testing.T) {
 			}
 			entry := end(p, &r, rapid.IntRange(0, r.Prompt).Draw(t, "from"), runs...)
 			if entry != 0 {
-				require.Contains(t, r.Signatures[:span.Signatures(r.Blocks-1)], entry, "the last block is not drawn")
+				require.Contains(t, r.Signatures[:span.Signatures(r.Blocks-1)], entry,
+					"the last block is not drawn")
 			}
 			require.GreaterOrEqual(t, p.Value(p.Supersede(f, entry), p.Now()), 0.0)
 			require.NoError(t, p.Check())
@@ -312,7 +324,8 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 	var front, last prediction
 	for i := range 2000 {
 		session, now := uint64(i%20), time.Duration(i)*time.Second
-		r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 4, Prompt: 4}, Released: now}
+		r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 4, Prompt: 4},
+			Released: now}
 		for k := range uint64(3) {
 			r.Signatures = append(r.Signatures, session<<24|k<<2|1)
 		}
@@ -336,7 +349,8 @@ func TestValueFollowsWhatIsLearned(t *testing.T) {
 	old := p.Piece(Run{Uses: 1})
 	before := p.model.predict(&old).score
 	for i := range 2000 { // prompts that never come again
-		r = Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Blocks: 2, Prompt: 2}}
+		r = Request{RequestFacts: protocol.RequestFacts{Signatures: []uint64{mixed(uint64(2 * i)),
+			mixed(uint64(2*i + 1))}, Blocks: 2, Prompt: 2}}
 		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
 		p.Begin(&r)
 		require.Equal(t, old, p.Piece(Run{Uses: 1}))
@@ -345,8 +359,8 @@ func TestValueFollowsWhatIsLearned(t *testing.T) {
 	assert.Less(t, p.model.predict(&old).score, before-1, "%s", p)
 }
 
-// TestSpans: a policy that has a signature for every fourth block finds the sessions of prompts that grow by
-// four blocks as one that has all signatures does, and watches as many blocks.
+// TestSpans: a policy that has a signature for every fourth block finds the sessions of prompts
+// that grow by four blocks as one that has all signatures does, and watches as many blocks.
 func TestSpans(t *testing.T) {
 	policies := map[protocol.Span]*Policy{1: New(1000, 1, 1), 4: New(1000, 4, 1)}
 	turns := map[protocol.Span]int{}
@@ -354,7 +368,8 @@ func TestSpans(t *testing.T) {
 		for i := range 200 {
 			session, turn := i%20, i/20
 			now := time.Duration(i) * time.Second
-			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 8 + 4*turn, Prompt: 8 + 4*turn}, Released: now, Cached: 4}
+			r := Request{RequestFacts: protocol.RequestFacts{Arrived: now, Blocks: 8 + 4*turn,
+				Prompt: 8 + 4*turn}, Released: now, Cached: 4}
 			for k := range span.Signatures(r.Blocks) {
 				r.Signatures = append(r.Signatures, mixed(uint64(session<<20|span.Block(k))))
 			}
@@ -369,8 +384,9 @@ func TestSpans(t *testing.T) {
 	assert.InDelta(t, len(policies[1].watch.index), len(policies[4].watch.index), 60)
 }
 
-// TestDeepBlocksSaveMoreWork: with CountWork a piece is worth more the deeper its next victim is, by the root of the work that it
-// saves; but not where waits or last uses decide, nor for checkpoints.
+// TestDeepBlocksSaveMoreWork: with CountWork a piece is worth more the deeper its next victim is,
+// by the root of the work that it saves; but not where waits or last uses decide, nor for
+// checkpoints.
 func TestDeepBlocksSaveMoreWork(t *testing.T) {
 	p := New(1000, 1, 1)
 	p.Advance(time.Minute)

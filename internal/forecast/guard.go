@@ -41,13 +41,15 @@ type guard struct {
 
 	capacity int // of the cache in blocks
 	blocks   tally
-	lru      *recent[int] // the sampled blocks that LRU would have cached, and the blocks that each stands for
-	weights  int          // the sum of these
-	drawn    []int        // indices of the sampled signatures of the current request
+	// the sampled blocks that LRU would have cached, and the blocks that each stands for
+	lru     *recent[int]
+	weights int   // the sum of these
+	drawn   []int // indices of the sampled signatures of the current request
 
-	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
-	ruling                int64   // requests for which LRU rules on
-	term                  int64   // how long the next rule of LRU lasts
+	// decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
+	lookups, lead, square float64
+	ruling                int64 // requests for which LRU rules on
+	term                  int64 // how long the next rule of LRU lasts
 }
 
 // A lead has to be clear of its noise: with 1.2 standard deviations, which would serve

@@ -13,15 +13,16 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
-// TestGuardIsLRU: the guard's list is that of the blocks in the order of their use, of one request the deepest first, also
-// of requests that are longer than the list.
+// TestGuardIsLRU: the guard's list is that of the blocks in the order of their use, of one request
+// the deepest first, also of requests that are longer than the list.
 func TestGuardIsLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGuard(1, 1)
 		size := g.capacity
 		var oracle []uint64 // the last used is the last
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
-			signatures := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 20), 0, size+3, rapid.ID).Draw(t, "blocks")
+			signatures := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 20), 0, size+3, rapid.ID).Draw(t,
+				"blocks")
 			useAll(&g, signatures)
 			oracle = slices.DeleteFunc(oracle, func(s uint64) bool { return slices.Contains(signatures, s) })
 			for _, s := range slices.Backward(signatures) {
@@ -45,7 +46,9 @@ func listed(g *guard) (signatures []uint64) {
 
 // useAll uses all blocks of a request in a guard.
 func useAll(g *guard, signatures []uint64) {
-	g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(signatures), Prompt: len(signatures)}})
+	g.request(
+		&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(signatures),
+			Prompt: len(signatures)}})
 }
 
 // TestGuardTakesBlocksTwice: two blocks of a request may have one tag.
@@ -59,8 +62,8 @@ func TestGuardTakesBlocksTwice(t *testing.T) {
 	})
 }
 
-// TestGuardHoldsWhatLRUHolds: the list reaches as far back as LRU's cache, whatever the hash of the blocks is: exactly on average, and with
-// long runs of new blocks nearly so with each hash.
+// TestGuardHoldsWhatLRUHolds: the list reaches as far back as LRU's cache, whatever the hash of the
+// blocks is: exactly on average, and with long runs of new blocks nearly so with each hash.
 func TestGuardHoldsWhatLRUHolds(t *testing.T) {
 	short := func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(10_000), 2) }
 	for name, c := range map[string]struct {
@@ -70,24 +73,46 @@ func TestGuardHoldsWhatLRUHolds(t *testing.T) {
 		request  func(r *rand.Rand, n int) []uint64
 		scatter  float64 // standard deviation of the ratio, at most
 	}{
-		"prompts that come once": {8192, 1, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.025},
-		"long sessions":          {8192, 1, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.04},
-		"short prompts":          {8192, 1, 12_000, short, 0.08},
+		"prompts that come once": {8192, 1, 100, func(_ *rand.Rand,
+			n int) []uint64 {
+			return prefix(n, 400)
+		}, 0.025},
+		"long sessions": {8192, 1, 1000, func(r *rand.Rand,
+			n int) []uint64 {
+			return prefix(r.IntN(60), 50+n/5+r.IntN(50))
+		}, 0.04},
+		"short prompts": {8192, 1, 12_000, short, 0.08},
 		"short behind a long prefix": {8192, 1, 8000, func(r *rand.Rand, _ int) []uint64 {
 			return append(prefix(0, 100), prefix(1+r.IntN(10_000), 3)...)
 		}, 0.08},
-		"short prompts of short blocks":  {8192, 16, 12_000, short, 0.08},
-		"prompts that end before a span": {8192, 16, 2000, func(r *rand.Rand, _ int) []uint64 { return prefix(r.IntN(1000), 25) }, 0.08},
-		"prompts of any lengths":         {8192, 16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.08},
-		"long sessions of short blocks":  {8192, 16, 1000, func(r *rand.Rand, n int) []uint64 { return prefix(r.IntN(60), 50+n/5+r.IntN(50)) }, 0.08},
-		"a small cache of short blocks":  {1000, 16, 3000, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 1+n*n%60) }, 0.12},
-		"long prompts of short blocks":   {8192, 4, 100, func(_ *rand.Rand, n int) []uint64 { return prefix(n, 400) }, 0.04},
+		"short prompts of short blocks": {8192, 16, 12_000, short, 0.08},
+		"prompts that end before a span": {8192, 16, 2000, func(r *rand.Rand,
+			_ int) []uint64 {
+			return prefix(r.IntN(1000), 25)
+		}, 0.08},
+		"prompts of any lengths": {8192, 16, 3000, func(_ *rand.Rand,
+			n int) []uint64 {
+			return prefix(n, 1+n*n%60)
+		}, 0.08},
+		"long sessions of short blocks": {8192, 16, 1000, func(r *rand.Rand,
+			n int) []uint64 {
+			return prefix(r.IntN(60), 50+n/5+r.IntN(50))
+		}, 0.08},
+		"a small cache of short blocks": {1000, 16, 3000, func(_ *rand.Rand,
+			n int) []uint64 {
+			return prefix(n, 1+n*n%60)
+		}, 0.12},
+		"long prompts of short blocks": {8192, 4, 100, func(_ *rand.Rand,
+			n int) []uint64 {
+			return prefix(n, 400)
+		}, 0.04},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const starts = 24
 			var sum, square float64
 			for start := range uint64(starts) {
-				ratio := float64(reach(t, start, c.capacity, c.span, c.requests, c.request)) / float64(c.capacity)
+				ratio := float64(reach(t, start, c.capacity, c.span, c.requests, c.request)) / float64(
+					c.capacity)
 				sum += ratio
 				square += (ratio - 1) * (ratio - 1)
 			}
@@ -104,10 +129,13 @@ func guardRequest(g *guard, document, blocks, prompt, cached int) {
 	for k := range g.span.Signatures(blocks) {
 		signatures = append(signatures, mixed(uint64(document)<<32+uint64(k)+1))
 	}
-	g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: blocks, Prompt: prompt}, Cached: cached})
+	g.request(
+		&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: blocks,
+			Prompt: prompt}, Cached: cached})
 }
 
-// TestGuardKnowsASystemPrompt: LRU hits a prefix that all prompts have, although nothing behind it has a signature.
+// TestGuardKnowsASystemPrompt: LRU hits a prefix that all prompts have, although nothing behind it
+// has a signature.
 func TestGuardKnowsASystemPrompt(t *testing.T) {
 	g := newGuard(2000, 16)
 	for range 6000 {
@@ -118,7 +146,8 @@ func TestGuardKnowsASystemPrompt(t *testing.T) {
 	assert.Empty(t, g.check())
 }
 
-// TestGuardCountsBlocks: of prompts that LRU has, those blocks up to a signature count, in blocks, and of answers none.
+// TestGuardCountsBlocks: of prompts that LRU has, those blocks up to a signature count, in blocks,
+// and of answers none.
 func TestGuardCountsBlocks(t *testing.T) {
 	for _, capacity := range []int{1500, 20_000} {
 		g := newGuard(capacity, 16)
@@ -135,7 +164,8 @@ func TestGuardCountsBlocks(t *testing.T) {
 			}
 		}
 		if capacity == 1500 {
-			// Signatures of 8 and 16 blocks stand for themselves, so what is counted hardly depends on the draw.
+			// Signatures of 8 and 16 blocks stand for themselves, so what is counted hardly depends on the
+			// draw.
 			assert.InEpsilon(t, 32, g.lookups*float64(g.every)/decayed(documents*rounds), 0.12)
 		}
 		assert.InEpsilon(t, 0.5, g.lead/g.lookups, 0.25, "of 32 blocks the policy has 16")
@@ -191,8 +221,12 @@ func prefix(document, n int) []uint64 {
 	return signatures
 }
 
-// reach is how many blocks were used since the oldest of the guard's list, and that one, after some requests.
-func reach(t *testing.T, start uint64, capacity int, span protocol.Span, requests int, request func(r *rand.Rand, n int) []uint64) int {
+// reach is how many blocks were used since the oldest of the guard's list, and that one, after some
+// requests.
+func reach(
+	t *testing.T, start uint64, capacity int, span protocol.Span, requests int,
+	request func(r *rand.Rand, n int) []uint64,
+) int {
 	g, r := newGuard(capacity, span), rand.New(rand.NewPCG(start, 7))
 	used := map[uint64]int{}
 	for n := range requests {
@@ -210,7 +244,9 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 		for k := range span.Signatures(len(blocks)) {
 			signatures = append(signatures, blocks[span.Block(k)])
 		}
-		g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(blocks), Prompt: (len(blocks) + cached) / 2}, Cached: cached})
+		g.request(
+			&Request{RequestFacts: protocol.RequestFacts{Signatures: signatures, Blocks: len(blocks),
+				Prompt: (len(blocks) + cached) / 2}, Cached: cached})
 		require.Empty(t, g.check())
 	}
 	n, oldest := 0, used[listed(&g)[0]]
@@ -222,7 +258,8 @@ func reach(t *testing.T, start uint64, capacity int, span protocol.Span, request
 	return n
 }
 
-// TestGuardInAnyOrder: the list is whole after requests of any lengths, also with blocks that come twice.
+// TestGuardInAnyOrder: the list is whole after requests of any lengths, also with blocks that come
+// twice.
 func TestGuardInAnyOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -240,7 +277,8 @@ func TestGuardInAnyOrder(t *testing.T) {
 				x = (x ^ x>>27) * 0x94d049bb133111eb
 				sig[k] = x ^ x>>31 | 1
 			}
-			g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: sig, Blocks: n, Prompt: n}, Cached: r.IntN(n + 1)})
+			g.request(&Request{RequestFacts: protocol.RequestFacts{Signatures: sig, Blocks: n, Prompt: n},
+				Cached: r.IntN(n + 1)})
 			require.Empty(t, g.check())
 		}
 	}

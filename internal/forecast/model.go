@@ -269,7 +269,8 @@ func (m *model) logValue(p prediction, ageMillis int64) float64 {
 	k, part := whole(z, bins)
 	row, rest := whole(s, scores-1)
 	lower, upper := &m.table[row], &m.table[row+1]
-	return between(between(lower[k], lower[k+1], part), between(upper[k], upper[k+1], part), rest) - p.scale
+	return between(between(lower[k], lower[k+1], part), between(upper[k], upper[k+1], part), rest) -
+		p.scale
 }
 
 // whole splits a place in a table of n steps into the step and how far in it the place is.

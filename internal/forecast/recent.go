@@ -21,7 +21,8 @@ const none int32 = -1
 
 func newRecent[V any](most int) *recent[V] {
 	r := &recent[V]{
-		index: make(map[uint64]int32, most), entries: make([]recentEntry[V], most), head: none, tail: none,
+		index: make(map[uint64]int32, most), entries: make([]recentEntry[V], most), head: none,
+		tail: none,
 	}
 	for i := range r.entries {
 		r.unused = append(r.unused, int32(i))

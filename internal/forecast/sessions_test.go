@@ -41,7 +41,8 @@ func TestRecentAgainstList(t *testing.T) {
 	})
 }
 
-// TestWatchedBlocks: a block that is watched is superseded by its signature, and is not replaced too early.
+// TestWatchedBlocks: a block that is watched is superseded by its signature, and is not replaced
+// too early.
 func TestWatchedBlocks(t *testing.T) {
 	const n = 10
 	w := newWatch(n)
@@ -60,8 +61,8 @@ func TestWatchedBlocks(t *testing.T) {
 	require.Zero(t, w.ring[0].features.Values[featureSuperseded], "it is another block by now")
 }
 
-// TestPaceFollowsGaps: a session whose gaps are all as expected keeps a pace of 0, and one that is always late or early
-// by more than clipError gets the most or the least pace.
+// TestPaceFollowsGaps: a session whose gaps are all as expected keeps a pace of 0, and one that is
+// always late or early by more than clipError gets the most or the least pace.
 func TestPaceFollowsGaps(t *testing.T) {
 	for _, c := range []struct {
 		gap   int64 // milliseconds
@@ -74,6 +75,7 @@ func TestPaceFollowsGaps(t *testing.T) {
 			s.end(77, session{scale: c.scale, pace: e.pace})
 			e, _ = s.continued([]uint64{77}, c.gap)
 		}
-		assert.Equal(t, c.pace, paceFeature(e.pace), "%d ms after an expected gap of e^%v s", c.gap, c.scale)
+		assert.Equal(t, c.pace, paceFeature(e.pace), "%d ms after an expected gap of e^%v s", c.gap,
+			c.scale)
 	}
 }

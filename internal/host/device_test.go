@@ -32,7 +32,8 @@ func newBench(t *testing.T, seed int64) *bench {
 	require.NoError(t, err)
 	b.copies, err = b.dev.NewStream("copies")
 	require.NoError(t, err)
-	b.pool, err = b.dev.CreatePool(gpu.PoolSpec{Name: small.Name, PageBytes: small.PageBytes(), DevicePages: 4, HostPages: 2})
+	b.pool, err = b.dev.CreatePool(gpu.PoolSpec{Name: small.Name, PageBytes: small.PageBytes(),
+		DevicePages: 4, HostPages: 2})
 	require.NoError(t, err)
 	b.writer = NewWriter(WriterConfig{
 		Launcher: b.dev, Stream: b.compute, Pools: []gpu.Pool{b.pool},
@@ -107,8 +108,10 @@ func (b *bench) scene(w waits) (sound bool) {
 func TestWritersOnTheSimulatedDevice(t *testing.T) {
 	for seed := range int64(10) {
 		assert.True(t, newBench(t, seed).scene(waits{forWrite: true, forCopy: true}), "seed %d", seed)
-		assert.False(t, newBench(t, seed).scene(waits{forCopy: true}), "seed %d: the copy does not wait for the kernel", seed)
-		assert.False(t, newBench(t, seed).scene(waits{forWrite: true}), "seed %d: the kernel does not wait for the copy", seed)
+		assert.False(t, newBench(t, seed).scene(waits{forCopy: true}),
+			"seed %d: the copy does not wait for the kernel", seed)
+		assert.False(t, newBench(t, seed).scene(waits{forWrite: true}),
+			"seed %d: the kernel does not wait for the copy", seed)
 	}
 }
 
@@ -117,5 +120,6 @@ func TestInspectorKnowsNoPageThatIsNotThere(t *testing.T) {
 	inspector := Inspector{Launcher: b.sim, Stream: b.compute, Drain: b.sim.Drain}
 	assert.Nil(t, inspector.Bytes(gpu.Slot{Pool: b.pool, Page: 4}))
 	assert.Len(t, inspector.Bytes(gpu.Slot{Pool: b.pool, Page: 3}), int(small.PageBytes()))
-	assert.Len(t, inspector.Bytes(gpu.Slot{Pool: b.pool, Tier: messages.Secondary, Page: 1}), int(small.PageBytes()))
+	assert.Len(t, inspector.Bytes(gpu.Slot{Pool: b.pool, Tier: messages.Secondary, Page: 1}),
+		int(small.PageBytes()))
 }

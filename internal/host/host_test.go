@@ -18,12 +18,14 @@ import (
 
 // small is a pool whose rows have a tail: 3 elements of 2 bytes.
 var small = windows.Pool{
-	Name: "wfullh2", KVHeads: 2, HeadDim: 3, DType: windows.Float16, Layers: []int{1, 4}, TokensPerBlock: 4,
+	Name: "wfullh2", KVHeads: 2, HeadDim: 3, DType: windows.Float16, Layers: []int{1, 4},
+	TokensPerBlock: 4,
 }
 
 // wide has rows of several words.
 var wide = windows.Pool{
-	ID: 1, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 13, DType: windows.Float32, Layers: []int{0}, TokensPerBlock: 4,
+	ID: 1, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 13, DType: windows.Float32, Layers: []int{0},
+	TokensPerBlock: 4,
 }
 
 func tokens(ids ...messages.Token) []messages.Token { return ids }
@@ -63,11 +65,13 @@ func TestChainsDifferWhereAnythingDiffers(t *testing.T) {
 
 // A name that means nothing without HasLoRA changes nothing.
 func TestRootPassesOverALoRAThatIsNotThere(t *testing.T) {
-	assert.Equal(t, Root(messages.Namespace{Salt: "s"}), Root(messages.Namespace{Salt: "s", LoRA: "left over"}))
+	assert.Equal(t, Root(messages.Namespace{Salt: "s"}),
+		Root(messages.Namespace{Salt: "s", LoRA: "left over"}))
 }
 
 func TestChainsAreOfPrefixesOnly(t *testing.T) {
-	long := Chains(messages.Prefix{Tokens: tokens(5, 6, 7, 8), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 2}}})
+	long := Chains(messages.Prefix{Tokens: tokens(5, 6, 7, 8),
+		Multimodal: []messages.MultimodalItem{{Start: 2, Length: 2}}})
 	short := Chains(messages.Prefix{Tokens: tokens(5, 6)})
 	assert.Equal(t, short, long[:2])
 	assert.NotEqual(t, Chains(messages.Prefix{Tokens: tokens(5, 6, 7)})[2], long[2])
@@ -225,17 +229,20 @@ func TestLaunchDeclaresOneRangeOfPagesWithManyRuns(t *testing.T) {
 	many := small
 	many.KVHeads = 33 // 2 layers × K, V × 33 heads
 	b := newBoard()
-	w := NewWriter(WriterConfig{Launcher: b, Stream: 1, Pools: []gpu.Pool{10}, Layouts: []Layout{NewLayout(many)}})
+	w := NewWriter(WriterConfig{Launcher: b, Stream: 1, Pools: []gpu.Pool{10},
+		Layouts: []Layout{NewLayout(many)}})
 	chains := Chains(messages.Prefix{Tokens: tokens(1, 2, 3)})
 	_, err := w.Launch(Step{Writes: []Span{{Chains: chains, From: 1, To: 3, Table: Table{{0}}}}})
 	require.NoError(t, err)
-	assert.Equal(t, []gpu.Access{{Slot: slot(10, 0), Offset: 6, Bytes: 131*24 + 12}}, b.kernels[0].Writes)
+	assert.Equal(t, []gpu.Access{{Slot: slot(10, 0), Offset: 6, Bytes: 131*24 + 12}},
+		b.kernels[0].Writes)
 }
 
 func TestLaunchOfNothingIsThePast(t *testing.T) {
 	b := newBoard()
 	chains := Chains(messages.Prefix{Tokens: tokens(1)})
-	ticket, err := b.writer().Launch(Step{Writes: []Span{{Chains: chains, From: 1, To: 1, Table: Table{{0}, {0}}}}})
+	ticket, err := b.writer().Launch(
+		Step{Writes: []Span{{Chains: chains, From: 1, To: 1, Table: Table{{0}, {0}}}}})
 	require.NoError(t, err)
 	assert.True(t, ticket.IsZero())
 	assert.Empty(t, b.kernels)
@@ -244,7 +251,8 @@ func TestLaunchOfNothingIsThePast(t *testing.T) {
 func TestLaunchRefusesTokensWithoutABlock(t *testing.T) {
 	b := newBoard()
 	chains := Chains(messages.Prefix{Tokens: tokens(1, 2, 3, 4, 5)})
-	_, err := b.writer().Launch(Step{Writes: []Span{{Chains: chains, To: 5, Table: Table{{0, 1}, {0}}}}})
+	_, err := b.writer().Launch(
+		Step{Writes: []Span{{Chains: chains, To: 5, Table: Table{{0, 1}, {0}}}}})
 	assert.ErrorIs(t, err, errNoPage)
 	assert.ErrorContains(t, err, "pool w8h1, block 1 of 1")
 }
@@ -278,7 +286,8 @@ func TestKernelsReportWhatTheyReadWrong(t *testing.T) {
 	w := b.writer()
 	chains := Chains(messages.Prefix{Tokens: tokens(1, 2, 3, 4, 5)})
 	table := Table{{0, 1}, {0, 1}}
-	step := Step{Reads: []Span{{Chains: chains, To: 4, Table: table}}, Writes: []Span{{Chains: chains, From: 4, To: 5, Table: table}}}
+	step := Step{Reads: []Span{{Chains: chains, To: 4, Table: table}},
+		Writes: []Span{{Chains: chains, From: 4, To: 5, Table: table}}}
 	_, err := w.Launch(step)
 	require.NoError(t, err)
 	b.runAll() // the prompt was never written
@@ -294,7 +303,8 @@ func TestKernelsReportWhatTheyReadWrong(t *testing.T) {
 func verified(t *testing.T) (*board, *Verifier, Claims) {
 	b := newBoard()
 	w := b.writer()
-	p := messages.Prefix{Namespace: messages.Namespace{Salt: "s"}, Tokens: tokens(1, 2, 3, 4, 5, 6), Multimodal: []messages.MultimodalItem{{Start: 1, Length: 3}}}
+	p := messages.Prefix{Namespace: messages.Namespace{Salt: "s"}, Tokens: tokens(1, 2, 3, 4, 5, 6),
+		Multimodal: []messages.MultimodalItem{{Start: 1, Length: 3}}}
 	chains := Chains(p)
 	tables := messages.Tables{{{0, 1}}, {{messages.NoPage, 1}}}
 	_, err := w.Launch(Step{Writes: []Span{{Chains: chains, To: 6, Table: Beam(tables, 0)}}})
@@ -308,8 +318,10 @@ func verified(t *testing.T) (*board, *Verifier, Claims) {
 	covers := coversOf(p)
 	return b, &Verifier{Layouts: []Layout{NewLayout(small), l}, Read: b.read}, Claims{
 		Blocks: []protocol.Content{
-			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4], Pages: []protocol.Location{protocol.OnDevice(0), protocol.OnHost(7)}},
-			{Parent: 0, Namespace: p.Namespace, Depth: 1, Tokens: p.Tokens[4:5], Pages: []protocol.Location{protocol.OnDevice(1), protocol.Nowhere}},
+			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4],
+				Pages: []protocol.Location{protocol.OnDevice(0), protocol.OnHost(7)}},
+			{Parent: 0, Namespace: p.Namespace, Depth: 1, Tokens: p.Tokens[4:5],
+				Pages: []protocol.Location{protocol.OnDevice(1), protocol.Nowhere}},
 		},
 		Sequences: []Held{{Name: "A", Computed: 6, Beams: [][]Chain{chains}, Tables: tables}},
 	}
@@ -372,10 +384,14 @@ func TestVerifierSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestVerifierBoundsItsReport(t *testing.T) {
-	v := &Verifier{Layouts: []Layout{NewLayout(small)}, Read: func(messages.PoolID, messages.Tier, messages.PageID) []byte { return nil }}
+	v := &Verifier{Layouts: []Layout{NewLayout(small)}, Read: func(messages.PoolID, messages.Tier,
+		messages.PageID) []byte {
+		return nil
+	}}
 	var claims Claims
 	for i := range maxProblems + 5 {
-		claims.Blocks = append(claims.Blocks, protocol.Content{Parent: -1, Tokens: tokens(1), Pages: []protocol.Location{protocol.OnDevice(messages.PageID(i))}})
+		claims.Blocks = append(claims.Blocks, protocol.Content{Parent: -1, Tokens: tokens(1),
+			Pages: []protocol.Location{protocol.OnDevice(messages.PageID(i))}})
 	}
 	pages, problems := v.Verify(claims)
 	assert.Equal(t, maxProblems+5, pages)
@@ -417,8 +433,10 @@ func TestStepsDoNotMatter(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	wide := windows.Pool{KVHeads: 8, HeadDim: 128, DType: windows.Float16, Layers: []int{0, 1, 2, 3}, TokensPerBlock: 32}
-	narrow := windows.Pool{KVHeads: 1, HeadDim: 2, DType: windows.FP8, Layers: []int{0}, TokensPerBlock: 64}
+	wide := windows.Pool{KVHeads: 8, HeadDim: 128, DType: windows.Float16, Layers: []int{0, 1, 2, 3},
+		TokensPerBlock: 32}
+	narrow := windows.Pool{KVHeads: 1, HeadDim: 2, DType: windows.FP8, Layers: []int{0},
+		TokensPerBlock: 64}
 	for _, c := range []struct {
 		name string
 		pool windows.Pool

@@ -38,7 +38,8 @@ func NewLayout(p windows.Pool) Layout {
 			layer := p.Layers[r.Layer+int(n/perLayer)]
 			key := uint64(layer)<<32 | uint64(i)<<20 | uint64(n%perLayer)
 			l.runs = append(l.runs, run{
-				at: int(r.Offset + n*r.TokenBytes*int64(p.TokensPerBlock)), row: int(r.TokenBytes), key: key ^ wordKey,
+				at: int(r.Offset + n*r.TokenBytes*int64(p.TokensPerBlock)), row: int(r.TokenBytes),
+				key: key ^ wordKey,
 			})
 		}
 	}
@@ -108,7 +109,8 @@ func (r *run) seed(c Chain) uint64 { return mix(uint64(c)^rowKey, r.key) }
 var parts = []struct {
 	part windows.Part
 	name string
-}{{windows.Keys, "K"}, {windows.Values, "V"}, {windows.KeyScales, "scales of K"}, {windows.ValueScales, "scales of V"}, {windows.Side, "side bytes"}}
+}{{windows.Keys, "K"}, {windows.Values, "V"}, {windows.KeyScales, "scales of K"},
+	{windows.ValueScales, "scales of V"}, {windows.Side, "side bytes"}}
 
 // differs names the row of a token in a run: the part of a layer and head that
 // begins there.
@@ -123,7 +125,8 @@ func (l *Layout) differs(r *run, token int) error {
 			}
 			for head := range heads {
 				if ok && v.Offset+int64(head)*v.HeadStride+int64(token)*v.TokenStride == at {
-					return fmt.Errorf("layer %d, %s, head %d, token %d of the block: wrong bytes", number, p.name, head, token)
+					return fmt.Errorf("layer %d, %s, head %d, token %d of the block: wrong bytes", number, p.name,
+						head, token)
 				}
 			}
 		}

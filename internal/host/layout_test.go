@@ -13,7 +13,8 @@ import (
 // the pool's regions give to it, and a wrong byte in any of them is seen and
 // named.
 func TestEveryShapeOfPages(t *testing.T) {
-	base := windows.Pool{Name: "p", KVHeads: 2, HeadDim: 32, DType: windows.Float16, Layers: []int{1, 4}, TokensPerBlock: 4}
+	base := windows.Pool{Name: "p", KVHeads: 2, HeadDim: 32, DType: windows.Float16,
+		Layers: []int{1, 4}, TokensPerBlock: 4}
 	shapes := map[string]func(*windows.Pool){
 		"latent":       func(p *windows.Pool) { p.KVFactor, p.KVHeads = 1, 1 },
 		"K and V":      func(p *windows.Pool) { p.ValueDim = 16 },
@@ -38,7 +39,8 @@ func TestEveryShapeOfPages(t *testing.T) {
 					err := l.Verify(page, token, Chain(token))
 					require.Error(t, err, "%s: byte %d", name, at)
 					assert.Contains(t, err.Error(), "layer ", "%s: byte %d", name, at)
-					assert.NoError(t, l.Verify(page, 1-min(1, token), Chain(1-min(1, token))), "%s: byte %d", name, at)
+					assert.NoError(t, l.Verify(page, 1-min(1, token), Chain(1-min(1, token))), "%s: byte %d", name,
+						at)
 					page[at] ^= 1
 				}
 			}

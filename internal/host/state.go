@@ -92,7 +92,8 @@ func (w *Writer) updateStates(rank int, bytes gpu.PageBytes, updates []StateUpda
 	for _, u := range updates {
 		layout, page := &w.ranks[rank][u.Pool], bytes(w.stateSlot(u))
 		if err := layout.VerifyState(page, u.From); err != nil {
-			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", layout.pool.Name, u.Page, w.on(rank), err))
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", layout.pool.Name, u.Page,
+				w.on(rank), err))
 		}
 		layout.WriteState(page, u.To)
 	}

@@ -109,7 +109,8 @@ func (v *Verifier) state(p place, s State, owner string) {
 	layout := &v.Layouts[p.pool]
 	bytes := v.Read(p.pool, p.tier, p.page)
 	if bytes == nil {
-		v.report("pool %s, %s page %d (state of %s): no such page", layout.pool.Name, p.tier, p.page, owner)
+		v.report("pool %s, %s page %d (state of %s): no such page", layout.pool.Name, p.tier, p.page,
+			owner)
 		return
 	}
 	if err := layout.VerifyState(bytes, s); err != nil {
@@ -131,7 +132,9 @@ func (v *Verifier) sequence(s *Held) {
 }
 
 // table checks the pages of one beam in one pool.
-func (v *Verifier) table(pool messages.PoolID, table []messages.PageID, chains []Chain, owner string) {
+func (v *Verifier) table(
+	pool messages.PoolID, table []messages.PageID, chains []Chain, owner string,
+) {
 	if layout := &v.Layouts[pool]; layout.HoldsStates() {
 		if len(table) != 1 || table[0] == messages.NoPage {
 			v.report("sequence %s: pool %s has no working page", owner, layout.pool.Name)
@@ -143,13 +146,15 @@ func (v *Verifier) table(pool messages.PoolID, table []messages.PageID, chains [
 	tpb := v.Layouts[pool].pool.TokensPerBlock
 	for block := 0; block*tpb < len(chains); block++ {
 		if block >= len(table) {
-			v.report("sequence %s: pool %s has %d pages for %d computed tokens", owner, v.Layouts[pool].pool.Name, len(table), len(chains))
+			v.report("sequence %s: pool %s has %d pages for %d computed tokens", owner,
+				v.Layouts[pool].pool.Name, len(table), len(chains))
 			return
 		}
 		if table[block] == messages.NoPage {
 			continue
 		}
-		v.page(place{pool, messages.Primary, table[block]}, chains[block*tpb:min(len(chains), (block+1)*tpb)], owner, block)
+		v.page(place{pool, messages.Primary, table[block]},
+			chains[block*tpb:min(len(chains), (block+1)*tpb)], owner, block)
 	}
 }
 
@@ -159,11 +164,13 @@ func (v *Verifier) page(p place, chains []Chain, owner string, block int) {
 	layout := &v.Layouts[p.pool]
 	bytes := v.Read(p.pool, p.tier, p.page)
 	if bytes == nil {
-		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.pool.Name, p.tier, p.page, block, owner)
+		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.pool.Name, p.tier, p.page,
+			block, owner)
 		return
 	}
 	if err := layout.Verify(bytes, 0, chains...); err != nil {
-		v.report("pool %s, %s page %d (block %d of %s): %v", layout.pool.Name, p.tier, p.page, block, owner, err)
+		v.report("pool %s, %s page %d (block %d of %s): %v", layout.pool.Name, p.tier, p.page, block,
+			owner, err)
 	}
 }
 

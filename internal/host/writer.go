@@ -133,7 +133,8 @@ func (w *Writer) Problems() []string {
 func (w *Writer) run(rank int, bytes gpu.PageBytes, reads, writes []piece) {
 	for _, r := range reads {
 		if err := w.ranks[rank][r.pool].Verify(bytes(r.slot), r.first, r.chains...); err != nil {
-			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", r.layout.pool.Name, r.slot.Page, w.on(rank), err))
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", r.layout.pool.Name, r.slot.Page,
+				w.on(rank), err))
 		}
 	}
 	for _, p := range writes {
@@ -176,7 +177,8 @@ func (w *Writer) pieces(spans []Span) ([]piece, error) {
 			for at := s.From; at < s.To; {
 				block, end := at/tpb, min(s.To, (at/tpb+1)*tpb)
 				if block >= len(table) {
-					return nil, fmt.Errorf("pool %s, block %d of %d: %w", layout.pool.Name, block, len(table), errNoPage)
+					return nil, fmt.Errorf("pool %s, block %d of %d: %w", layout.pool.Name, block, len(table),
+						errNoPage)
 				}
 				if page := table[block]; page != messages.NoPage {
 					out = append(out, piece{
@@ -226,7 +228,8 @@ func accesses(pieces []piece) []gpu.Access {
 			out = append(out, gpu.Access{Slot: p.slot, Offset: int64(from), Bytes: int64(to - from)})
 		default:
 			for _, r := range l.runs {
-				out = append(out, gpu.Access{Slot: p.slot, Offset: int64(r.at + p.first*r.row), Bytes: int64(n * r.row)})
+				out = append(out, gpu.Access{Slot: p.slot, Offset: int64(r.at + p.first*r.row),
+					Bytes: int64(n * r.row)})
 			}
 		}
 	}

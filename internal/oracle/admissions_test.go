@@ -79,7 +79,8 @@ func admittedOf(a messages.Admitted) any {
 		Attention   int
 		Checkpoints []int
 	}
-	return answer{a.ReusedTokens, a.MissReason, a.Reuse, a.AttentionTokens, slices.Clone(append([]int{}, a.Checkpoints...))}
+	return answer{a.ReusedTokens, a.MissReason, a.Reuse, a.AttentionTokens,
+		slices.Clone(append([]int{}, a.Checkpoints...))}
 }
 
 // take notes what was admitted and, unless the prefill is manual, commits the
@@ -95,7 +96,8 @@ func (r *run) take(t *rapid.T, qs []messages.AdmitRequest, a, b []messages.Admit
 		s := &sequence{
 			id:     [2]messages.SequenceID{a[i].Sequence, b[i].Sequence},
 			prefix: messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal},
-			prompt: len(q.Tokens), computed: a[i].ReusedTokens, chunk: q.ChunkTokens, width: max(1, q.BeamWidth),
+			prompt: len(q.Tokens), computed: a[i].ReusedTokens, chunk: q.ChunkTokens,
+			width:  max(1, q.BeamWidth),
 			manual: rapid.IntRange(0, 3).Draw(t, "manual") == 3, checkpoints: slices.Clone(a[i].Checkpoints),
 		}
 		r.running = append(r.running, s)
@@ -150,7 +152,8 @@ func (r *run) commit(t *rapid.T) {
 		continues := rapid.Bool().Draw(t, "continues")
 		chosen, goals = append(chosen, s), append(goals, goal)
 		for side := range steps {
-			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goal, SeparateRequest: !continues})
+			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goal,
+				SeparateRequest: !continues})
 		}
 	}
 	a, ea := r.a.Commit(r.ctx, steps[0])

@@ -67,7 +67,8 @@ func (r *run) sameSteps(t *rapid.T, what string, a, b stepAnswers) {
 	t.Helper()
 	r.same(t, what, a.err, b.err, len(a.results), len(b.results))
 	for i := range a.results {
-		r.same(t, what, a.results[i].Err, b.results[i].Err, pagesTaken(a.results[i]), pagesTaken(b.results[i]))
+		r.same(t, what, a.results[i].Err, b.results[i].Err, pagesTaken(a.results[i]),
+			pagesTaken(b.results[i]))
 	}
 	r.compareSaved(t)
 }
@@ -111,7 +112,8 @@ func (n tablePairs) compare(t *rapid.T, what string, a, b messages.Tables) {
 				fail()
 			}
 			for i := range x {
-				if (x[i] == messages.NoPage) != (y[i] == messages.NoPage) || x[i] != messages.NoPage && !n[pool].same(x[i], y[i]) {
+				if (x[i] == messages.NoPage) != (y[i] == messages.NoPage) ||
+					x[i] != messages.NoPage && !n[pool].same(x[i], y[i]) {
 					fail()
 				}
 			}
@@ -136,8 +138,10 @@ func (r *run) compareState(t *rapid.T) {
 	// and no device, and does not count steps.
 	a.Store, b.Store = nil, nil
 	for _, s := range []*inspect.Stats{&a, &b} {
-		s.Calls, s.RefusedSteps, s.AppendedTokens, s.AppendedPages = inspect.CallStats{}, inspect.StepRefusals{}, 0, 0
-		s.ThrashTokens, s.Forgets, s.Weights, s.Memory = 0, inspect.ForgetStats{}, "", inspect.MemoryStats{}
+		s.Calls, s.RefusedSteps, s.AppendedTokens, s.AppendedPages = inspect.CallStats{},
+			inspect.StepRefusals{}, 0, 0
+		s.ThrashTokens, s.Forgets, s.Weights, s.Memory = 0, inspect.ForgetStats{}, "",
+			inspect.MemoryStats{}
 	}
 	r.same(t, "stats", ea, eb, a, b)
 	r.compareContents(t)

@@ -26,7 +26,8 @@ import (
 // system is shared: one costs milliseconds.
 var system = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 })
 
@@ -91,13 +92,15 @@ func (m memories) open(t require.TestingT, c oracle.Config) (a, b Engine) {
 			WaitForCopies: true, BreakerFailures: -1,
 		}))
 	}
-	r.Engine, err = actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}, options...)
+	r.Engine, err = actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages,
+		Device: device}, options...)
 	require.NoError(t, err)
 	return NewModel(c), r
 }
 
 var savePolicies = map[oracle.SavePolicy]actors.SavePolicy{
-	oracle.SaveOnReuse: actors.SaveOnReuse, oracle.SaveOnCommit: actors.SaveOnCommit, oracle.SaveHostEvict: actors.SaveHostEvict,
+	oracle.SaveOnReuse: actors.SaveOnReuse, oracle.SaveOnCommit: actors.SaveOnCommit,
+	oracle.SaveHostEvict: actors.SaveHostEvict,
 }
 
 // TestMain draws the same cases each time, so that a failure is one of the

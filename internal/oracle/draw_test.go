@@ -27,7 +27,8 @@ func (r *run) drawPrompt(t *rapid.T) messages.Prefix {
 	rest := drawTokens(t, fewest, max(fewest, rapid.SampledFrom([]int{1, 3, room}).Draw(t, "most")))
 	q.Tokens = append(append([]messages.Token(nil), q.Tokens...), rest...)
 	if len(rest) > 0 && rarely(t, "item") {
-		item := messages.MultimodalItem{Start: start, Length: rapid.IntRange(1, len(rest)).Draw(t, "item length")}
+		item := messages.MultimodalItem{Start: start, Length: rapid.IntRange(1, len(rest)).Draw(t,
+			"item length")}
 		item.Hash[0] = byte(rapid.IntRange(1, 2).Draw(t, "item hash"))
 		q.Multimodal = append(append([]messages.MultimodalItem(nil), q.Multimodal...), item)
 	}
@@ -85,7 +86,8 @@ func drawPriority(t *rapid.T) messages.Priority {
 }
 
 func drawDuration(t *rapid.T) time.Duration {
-	return rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}).Draw(t, "duration")
+	return rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}).Draw(t,
+		"duration")
 }
 
 // drawRetention draws disjoint ranges, or now and then ones that are refused.

@@ -45,7 +45,8 @@ type event struct {
 
 func (r *run) sameEvents(t *rapid.T, a, b []event) {
 	for i := range max(len(a), len(b)) {
-		if i >= len(a) || i >= len(b) || a[i].text != b[i].text || len(a[i].names) != len(b[i].names) || !r.sameNames(a[i], b[i]) {
+		if i >= len(a) || i >= len(b) || a[i].text != b[i].text || len(a[i].names) != len(b[i].names) ||
+			!r.sameNames(a[i], b[i]) {
 			t.Fatalf("events differ at %d:\n a: %s\n b: %s", i, drawEvents(a), drawEvents(b))
 		}
 	}
@@ -121,7 +122,8 @@ func moved(all []kvevents.Event) (list []event) {
 		switch {
 		case e.Type == kvevents.EventUpdated && e.TierChanged:
 			if !removedAfter(all[i+1:], e) {
-				list = append(list, event{text: fmt.Sprintf("%v to %v", e.OldTier, e.NewTier), names: []kvevents.Hash{e.Hash}})
+				list = append(list, event{text: fmt.Sprintf("%v to %v", e.OldTier, e.NewTier),
+					names: []kvevents.Hash{e.Hash}})
 			}
 		case e.Type == kvevents.EventRemoved:
 			if n := len(list); n > 0 && list[n-1].loose {

@@ -14,7 +14,8 @@ import (
 
 // keep is a retention of one range over the whole prompt.
 func keep(p messages.Priority, d time.Duration) *messages.Retention {
-	return &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: p, Duration: d}}}
+	return &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt,
+		Priority: p, Duration: d}}}
 }
 
 // lodge visits with a retention.
@@ -142,7 +143,8 @@ func TestATakeoverFromHostMemoryFreesTheHostPage(t *testing.T) {
 	b.visit(count(1, 2))
 	b.visit(count(21, 12)) // offloads the partial block
 	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 4)})
-	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialTakeover, Onboarded: 1}}, a.Reuse)
+	require.Equal(t,
+		[]messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialTakeover, Onboarded: 1}}, a.Reuse)
 	require.Equal(t, inspect.TierPages{Total: 2, Cached: 1, Free: 1}, b.pool(0).Secondary)
 	require.EqualValues(t, 128, b.pool(0).BytesOnboarded)
 }

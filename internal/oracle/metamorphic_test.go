@@ -22,7 +22,8 @@ type variant struct {
 // replay admits, computes and releases prompts one after the other; it answers
 // what was reused of each.
 func replay(t *testing.T, v variant, prompts [][]messages.Token) []int {
-	model := windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 2, DType: windows.Float16, MaxSeqLen: 64}
+	model := windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 2, DType: windows.Float16,
+		MaxSeqLen: 64}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, v.windows
 	pools, err := windows.Pools(model, cache)
@@ -89,12 +90,15 @@ func TestLessRoomNeverMatchesMore(t *testing.T) {
 			for _, host := range []int{0, 700} {
 				all := replay(t, variant{shape, windows.PageCounts{Primary: 700, Secondary: host}}, prompts)
 				for i := range prompts {
-					require.Equal(t, longest(prompts, i), all[i], "seed %d, windows %v, host %d, prompt %d", seed, shape, host, i)
+					require.Equal(t, longest(prompts, i), all[i], "seed %d, windows %v, host %d, prompt %d", seed,
+						shape, host, i)
 				}
 				for _, primary := range []int{11, 23, 60} {
-					less := replay(t, variant{shape, windows.PageCounts{Primary: primary, Secondary: host / 20}}, prompts)
+					less := replay(t, variant{shape, windows.PageCounts{Primary: primary, Secondary: host / 20}},
+						prompts)
 					for i := range prompts {
-						require.LessOrEqual(t, less[i], all[i], "seed %d, windows %v, %d pages, prompt %d", seed, shape, primary, i)
+						require.LessOrEqual(t, less[i], all[i], "seed %d, windows %v, %d pages, prompt %d", seed,
+							shape, primary, i)
 					}
 				}
 			}

@@ -8,7 +8,9 @@ import (
 )
 
 // checkAppend refuses wrong values and names.
-func (st *steps) checkAppend(step messages.AppendStep, seen map[messages.SequenceID]bool) (*sequence, error) {
+func (st *steps) checkAppend(
+	step messages.AppendStep, seen map[messages.SequenceID]bool,
+) (*sequence, error) {
 	var tokens []messages.Token
 	tokens = append(tokens, step.Tokens...)
 	for _, b := range step.Beams {
@@ -45,9 +47,12 @@ func (st *steps) checkAppend(step messages.AppendStep, seen map[messages.Sequenc
 
 // extend adds the tokens of a step to a sequence, or refuses and leaves it as
 // it was.
-func (st *steps) extend(s *sequence, step messages.AppendStep, u use, result *messages.StepResult) error {
+func (st *steps) extend(
+	s *sequence, step messages.AppendStep, u use, result *messages.StepResult,
+) error {
 	if n := s.length() + max(len(step.Tokens), min(1, len(step.Beams))); n > st.cfg.MaxSeqLen {
-		return refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", n, st.cfg.MaxSeqLen)
+		return refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", n,
+			st.cfg.MaxSeqLen)
 	}
 	before := *s
 	if len(step.Beams) > 0 {

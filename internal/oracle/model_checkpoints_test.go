@@ -74,7 +74,9 @@ func (k *checkpoints) endOf(s *sequence, tokens int) *block {
 // of contents of at most the block's priority; nil: there is none.
 func (k *checkpoints) checkpointPage(p *pool, b *block) *page {
 	cheap := func(pg *page) bool { return pg.block == nil || pg.block.priority <= b.priority }
-	if !slices.ContainsFunc(p.device, func(pg *page) bool { return pg.block == nil && !k.references.used(p, pg) && !k.references.guarded[pg] }) {
+	if !slices.ContainsFunc(p.device, func(pg *page) bool {
+		return pg.block == nil && !k.references.used(p, pg) && !k.references.guarded[pg]
+	}) {
 		victim := k.eviction.deviceVictim(p, b.namespace.Salt, cheap)
 		if victim == nil {
 			return nil

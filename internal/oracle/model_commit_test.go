@@ -44,7 +44,8 @@ func (st *steps) validCommit(s *sequence, computed int) error {
 func (st *steps) advance(accepted []progress) {
 	st.keepReserves(accepted)
 	for _, c := range accepted {
-		st.offering.store(c.sequence, span{c.sequence.computed / st.tpb * st.tpb, c.computed / st.tpb * st.tpb}, atCommit, c.stays)
+		st.offering.store(c.sequence, span{c.sequence.computed / st.tpb * st.tpb,
+			c.computed / st.tpb * st.tpb}, atCommit, c.stays)
 	}
 	st.worth.appraise()
 	for _, c := range accepted {

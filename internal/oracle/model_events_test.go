@@ -120,6 +120,7 @@ func (o *Oracle) Snapshot(context.Context) (kvevents.EventBatch, error) {
 
 // hash names a block in events. The model's hashes are its own.
 func hash(ns messages.Namespace, key []symbol) kvevents.Hash {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %q %v", ns.Salt, ns.LoRA, ns.HasLoRA, ns.Weights, key))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %q %v", ns.Salt, ns.LoRA, ns.HasLoRA, ns.Weights,
+		key))
 	return kvevents.Hash(sum[:16])
 }

@@ -46,7 +46,8 @@ func (e *eviction) oldestCopy(p *pool, of func(*page) bool) *page {
 	return slices.MinFunc(copies, func(x, y *page) int {
 		a, b := x.block, y.block
 		return cmp.Or(
-			cmp.Compare(a.at[p.id].age, b.at[p.id].age), b.index-a.index, cmp.Compare(a.at[p.id].born, b.at[p.id].born),
+			cmp.Compare(a.at[p.id].age, b.at[p.id].age), b.index-a.index,
+			cmp.Compare(a.at[p.id].born, b.at[p.id].born),
 		)
 	})
 }
@@ -87,7 +88,8 @@ func (e *eviction) owner(pg *page) string {
 func (e *eviction) has(p *pool, account string, pages []*page) int {
 	n := 0
 	for _, pg := range pages {
-		if e.owner(pg) == account && (pg.block != nil || e.references.used(p, pg) || e.references.guarded[pg]) {
+		if e.owner(pg) == account && (pg.block != nil || e.references.used(p, pg) ||
+			e.references.guarded[pg]) {
 			n++
 		}
 	}
@@ -103,7 +105,9 @@ func (e *eviction) deviceVictim(p *pool, salt string, may func(*page) bool) *pag
 	}
 	account := e.account(salt)
 	if e.has(p, account, p.device) >= e.quota(account, p.device) {
-		if pg := e.victim(p, p.device, func(pg *page) bool { return may(pg) && e.owner(pg) == account }); pg != nil {
+		if pg := e.victim(p, p.device, func(pg *page) bool {
+			return may(pg) && e.owner(pg) == account
+		}); pg != nil {
 			return pg
 		}
 	}

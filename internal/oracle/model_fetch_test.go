@@ -76,7 +76,9 @@ func (f *fetcher) anyMissing(q messages.Prefix, key []symbol) bool {
 
 // longestFetch is the longest whole-block length of which every page that a match claims is
 // in a tier or in the store, and for whose missing pages there is room; and what it needs.
-func (f *fetcher) longestFetch(q messages.Prefix, key []symbol, inStore func(*pool, int) bool) (int, []arrival) {
+func (f *fetcher) longestFetch(
+	q messages.Prefix, key []symbol, inStore func(*pool, int) bool,
+) (int, []arrival) {
 	for tokens := len(key) / f.tpb * f.tpb; tokens > 0; tokens -= f.tpb {
 		if plan, ok := f.fetchOf(q, key[:tokens], inStore); ok {
 			return tokens, plan
@@ -86,7 +88,9 @@ func (f *fetcher) longestFetch(q messages.Prefix, key []symbol, inStore func(*po
 }
 
 // fetchOf is what a fetch of exactly these tokens needs, by pool, and whether it can be had.
-func (f *fetcher) fetchOf(q messages.Prefix, key []symbol, inStore func(*pool, int) bool) ([]arrival, bool) {
+func (f *fetcher) fetchOf(
+	q messages.Prefix, key []symbol, inStore func(*pool, int) bool,
+) ([]arrival, bool) {
 	var plan []arrival
 	for _, p := range f.pools {
 		var a arrival

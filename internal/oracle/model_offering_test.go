@@ -65,13 +65,16 @@ func (f *offering) store(s *sequence, tokens span, when moment, stays []bool) {
 
 // offer stores one block in each pool that lacks it and answers, by pool, the
 // block where it is new and where it is back from host memory.
-func (f *offering) offer(s *sequence, index int, key []symbol, stays []bool) (newly, back []*block) {
+func (f *offering) offer(
+	s *sequence, index int, key []symbol, stays []bool,
+) (newly, back []*block) {
 	newly, back = make([]*block, len(f.pools)), make([]*block, len(f.pools))
 	pages := make([]*page, len(f.pools))
 	blank := false
 	for _, p := range f.pools {
 		// A page caches at most one block: one that caches something is not offered.
-		if table := s.tables[p.id][0]; p.attends() && index < len(table) && table[index] != nil && table[index].block == nil {
+		if table := s.tables[p.id][0]; p.attends() && index < len(table) && table[index] != nil &&
+			table[index].block == nil {
 			pages[p.id] = table[index]
 			blank = true
 		}

@@ -55,8 +55,10 @@ func New(cfg Config) *Oracle {
 		log.created(p)
 	}
 	return &Oracle{
-		weights: cfg.Weights, layout: l, clock: c, log: log, tree: t, references: r, worth: w, eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
-		fetcher:   &fetcher{layout: l, clock: c, log: log, tree: t, references: r, eviction: e, memory: m, saver: s},
+		weights: cfg.Weights, layout: l, clock: c, log: log, tree: t, references: r, worth: w,
+		eviction: e, saver: s, memory: m, offering: f, checkpoints: k,
+		fetcher: &fetcher{layout: l, clock: c, log: log, tree: t, references: r, eviction: e, memory: m,
+			saver: s},
 		planner:   &planner{layout: l, tree: t, references: r},
 		admission: &admission{layout: l, clock: c, tree: t, references: r, memory: m, saver: s},
 		steps:     &steps{layout: l, references: r, memory: m, offering: f, checkpoints: k, worth: w},
@@ -68,7 +70,8 @@ func (o *Oracle) Pools() []messages.PoolInfo {
 	var all []messages.PoolInfo
 	for i, p := range o.pools {
 		all = append(all, messages.PoolInfo{
-			ID: messages.PoolID(i), Name: p.Name, Kind: p.kind(), Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
+			ID: messages.PoolID(i), Name: p.Name, Kind: p.kind(), Window: p.Window, KVHeads: p.KVHeads,
+			Layers:    p.Layers,
 			PageBytes: p.PageBytes, PrimaryPages: p.Primary, SecondaryPages: p.Secondary,
 		})
 	}
@@ -91,7 +94,8 @@ func (o *Oracle) begin() error {
 
 // Rebalance is not part of the model.
 func (o *Oracle) Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error) {
-	return messages.Rebalanced{}, refusals.New(messages.ErrNotSupported, "rebalance is not part of the model")
+	return messages.Rebalanced{}, refusals.New(messages.ErrNotSupported,
+		"rebalance is not part of the model")
 }
 
 // Close ends the model and counts the device pages that sequences still hold.

@@ -20,7 +20,8 @@ func (pr *planner) plans(requests []messages.AdmitRequest, longest int) []*plan 
 	for _, r := range requests {
 		pl := &plan{request: r, err: pr.validate(r)}
 		if pl.err == nil && len(r.Tokens) > longest {
-			pl.err = refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", len(r.Tokens), longest)
+			pl.err = refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d",
+				len(r.Tokens), longest)
 		}
 		if pl.err == nil {
 			pl.prompt = prompt{r.Namespace, symbols(r.Tokens, r.Multimodal), len(r.Tokens) - 1}
@@ -128,7 +129,8 @@ func (pr *planner) attentionMatch(q prompt) int {
 		return 0
 	}
 	m := pr.tree.matchPartial(q, withoutStates)
-	if b := m.source; b != nil && !pr.cfg.CopyOnPartialReuse && (pr.references.busy(b) || pr.tree.behind(b)) {
+	if b := m.source; b != nil && !pr.cfg.CopyOnPartialReuse &&
+		(pr.references.busy(b) || pr.tree.behind(b)) {
 		m = pr.tree.matchWhole(q, withoutStates)
 	}
 	return m.tokens

@@ -20,7 +20,9 @@ func (o *Oracle) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 }
 
 // AdmitBatch takes sequences in; the refusal of one is in its answer.
-func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
+func (o *Oracle) AdmitBatch(
+	_ context.Context, requests []messages.AdmitRequest,
+) ([]messages.Admitted, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
@@ -45,7 +47,9 @@ func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest)
 
 // Append is one engine step: pages for all sequences in order, then commits,
 // then what left its window is dropped.
-func (o *Oracle) Append(_ context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+func (o *Oracle) Append(
+	_ context.Context, steps []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
@@ -73,7 +77,9 @@ func (o *Oracle) Append(_ context.Context, steps []messages.AppendStep) ([]messa
 
 // Commit tells what is computed. All steps store, then all drop what left their
 // windows, then all take the pages of their next chunk.
-func (o *Oracle) Commit(_ context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+func (o *Oracle) Commit(
+	_ context.Context, steps []messages.CommitStep,
+) ([]messages.StepResult, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
@@ -117,7 +123,9 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 		return messages.Found{}, err
 	}
 	q = o.named(q)
-	pl := o.planner.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}}, len(q.Tokens))[0]
+	pl := o.planner.plans(
+		[]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}},
+		len(q.Tokens))[0]
 	if pl.err != nil {
 		// Refused with or without a copy: what counts is what is stored.
 		o.planner.setMatch(pl, pl.wanted)

@@ -40,13 +40,15 @@ func (o *Oracle) RewindOne(_ context.Context, id messages.SequenceID, tokens int
 	}
 	length := s.length() - tokens
 	if o.recurrent() && length < s.computed {
-		return refusals.New(messages.ErrNotSupported, "rewind below the %d computed tokens with recurrent layers", s.computed)
+		return refusals.New(messages.ErrNotSupported,
+			"rewind below the %d computed tokens with recurrent layers", s.computed)
 	}
 	computed := min(s.computed, length)
 	for _, p := range o.attentionPools() {
 		for index, pg := range s.tables[p.id][0] {
 			if pg == nil && o.needs(p, index, computed) {
-				return refusals.New(messages.ErrNotSupported, "rewind of %d tokens needs a page that left the window of pool %s", tokens, p.Name)
+				return refusals.New(messages.ErrNotSupported,
+					"rewind of %d tokens needs a page that left the window of pool %s", tokens, p.Name)
 			}
 		}
 	}
@@ -81,7 +83,9 @@ func (o *Oracle) Fork(_ context.Context, steps []messages.ForkStep) ([]messages.
 
 // Release ends sequences: what they computed and still hold is offered once
 // more, then their pages are dropped.
-func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+func (o *Oracle) Release(
+	_ context.Context, steps []messages.ReleaseStep,
+) ([]messages.StepResult, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
@@ -111,7 +115,8 @@ func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 					}
 				}
 			}
-			o.references.sequences = slices.DeleteFunc(o.references.sequences, func(t *sequence) bool { return t == s })
+			o.references.sequences = slices.DeleteFunc(o.references.sequences,
+				func(t *sequence) bool { return t == s })
 		}
 		results = append(results, r)
 	}

@@ -17,9 +17,10 @@ type sequence struct {
 	computed int
 	last     use // of the request that touched it last
 
-	wanted []int       // positions of checkpoints
-	keys   [][]symbol  // by beam: all tokens
-	tables [][][]*page // by pool, beam, block; nil: the window has passed; of states the working page alone
+	wanted []int      // positions of checkpoints
+	keys   [][]symbol // by beam: all tokens
+	// by pool, beam, block; nil: the window has passed; of states the working page alone
+	tables [][][]*page
 }
 
 func (s *sequence) length() int { return len(s.keys[0]) }

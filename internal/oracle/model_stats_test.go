@@ -14,12 +14,14 @@ func (o *Oracle) Stats(context.Context) (inspect.Stats, error) {
 		return inspect.Stats{}, err
 	}
 	s := inspect.Stats{
-		Requests: o.admission.requests, PromptTokens: o.admission.promptTokens, ReusedTokens: o.admission.reusedTokens, Sequences: len(o.references.sequences),
+		Requests: o.admission.requests, PromptTokens: o.admission.promptTokens,
+		ReusedTokens: o.admission.reusedTokens, Sequences: len(o.references.sequences),
 		Prompts: o.admission.prompts,
 	}
 	for _, p := range o.pools {
 		s.Pools = append(s.Pools, inspect.PoolStats{
-			Name: p.Name, Primary: o.references.counts(p, p.device), Secondary: o.references.counts(p, p.host), PoolCounters: p.counters,
+			Name: p.Name, Primary: o.references.counts(p, p.device),
+			Secondary: o.references.counts(p, p.host), PoolCounters: p.counters,
 		})
 	}
 	return s, nil
@@ -28,7 +30,9 @@ func (o *Oracle) Stats(context.Context) (inspect.Stats, error) {
 // Check finds contradictions in the model itself.
 func (o *Oracle) Check(context.Context) error {
 	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
 	for i, b := range o.tree.blocks {
 		for _, c := range o.tree.blocks[:i] {
 			if name(b.namespace, b.key) == name(c.namespace, c.key) {
@@ -55,7 +59,8 @@ func (o *Oracle) Check(context.Context) error {
 	}
 	for _, p := range o.pools {
 		for _, pg := range append(append([]*page{}, p.device...), p.host...) {
-			if b := pg.block; b != nil && (!o.tree.alive(b) || b.at[p.id] == nil || b.at[p.id].device != pg && b.at[p.id].host != pg) {
+			if b := pg.block; b != nil && (!o.tree.alive(b) || b.at[p.id] == nil ||
+				b.at[p.id].device != pg && b.at[p.id].host != pg) {
 				problem("pool %s: page %d caches a block that is not stored there", p.Name, pg.number)
 			}
 		}

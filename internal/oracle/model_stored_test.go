@@ -203,7 +203,8 @@ func names(sel messages.Selector, ns messages.Namespace, key []symbol, session s
 	switch {
 	case sel.Prefix != nil:
 		prefix := symbols(sel.Prefix.Tokens, sel.Prefix.Multimodal)
-		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
+		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) &&
+			slices.Equal(key[:len(prefix)], prefix)
 	case sel.HasLoRA:
 		return ns.HasLoRA && ns.LoRA == sel.LoRA && (sel.Salt == "" || ns.Salt == sel.Salt)
 	case sel.Salt != "":

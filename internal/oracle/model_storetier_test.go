@@ -16,7 +16,9 @@ func StoreOf(o *Oracle) *StoreTier { return &StoreTier{o} }
 
 // Fetch brings what the store has of a prefix to host memory. It answers of how many
 // blocks a page came, and how many of the tokens a lookup matches then.
-func (t *StoreTier) Fetch(ctx context.Context, q messages.Prefix) (blocks, localTokens int, err error) {
+func (t *StoreTier) Fetch(
+	ctx context.Context, q messages.Prefix,
+) (blocks, localTokens int, err error) {
 	if err := t.o.begin(); err != nil {
 		return 0, 0, err
 	}

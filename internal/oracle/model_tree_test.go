@@ -34,7 +34,8 @@ func (t *tree) alive(b *block) bool { return slices.Contains(t.blocks, b) }
 // behind reports whether anything is stored behind the block.
 func (t *tree) behind(b *block) bool {
 	for _, c := range t.blocks {
-		if c.namespace == b.namespace && len(c.key) > len(b.key) && slices.Equal(c.key[:len(b.key)], b.key) && t.whole(b) {
+		if c.namespace == b.namespace && len(c.key) > len(b.key) &&
+			slices.Equal(c.key[:len(b.key)], b.key) && t.whole(b) {
 			return true
 		}
 	}
@@ -93,7 +94,9 @@ func (t *tree) setPriority(b *block, to messages.Priority) {
 // expire ends the timers that are due, the earliest first, those of
 // one moment in the order in which they were started.
 func (t *tree) expire() {
-	ended := slices.DeleteFunc(slices.Clone(t.blocks), func(b *block) bool { return !b.timed || t.clock.now < b.expires })
+	ended := slices.DeleteFunc(slices.Clone(t.blocks), func(b *block) bool {
+		return !b.timed || t.clock.now < b.expires
+	})
 	slices.SortFunc(ended, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.started, b.started))
 	})

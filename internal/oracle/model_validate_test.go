@@ -47,7 +47,9 @@ func validTokens(tokens []messages.Token) error {
 	return nil
 }
 
-func validPrompt(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) error {
+func validPrompt(
+	ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem,
+) error {
 	if ns.LoRA != "" && !ns.HasLoRA {
 		return bad("the adapter %q is not there", ns.LoRA)
 	}

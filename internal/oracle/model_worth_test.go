@@ -22,7 +22,9 @@ func (w *worth) appraise() {
 		}
 	}
 	for _, b := range w.tree.blocks {
-		needed := slices.ContainsFunc(ends, func(e *block) bool { return e == b || w.whole(b) && leads(b, e) })
+		needed := slices.ContainsFunc(ends, func(e *block) bool {
+			return e == b || w.whole(b) && leads(b, e)
+		})
 		for _, p := range w.pools {
 			if s := b.at[p.id]; s != nil {
 				s.useless = !needed
@@ -51,5 +53,6 @@ func (w *worth) end(b *block) bool {
 
 // leads reports whether a whole block is on the path to e.
 func leads(b, e *block) bool {
-	return b.namespace == e.namespace && len(b.key) < len(e.key) && slices.Equal(b.key, e.key[:len(b.key)])
+	return b.namespace == e.namespace && len(b.key) < len(e.key) &&
+		slices.Equal(b.key, e.key[:len(b.key)])
 }

@@ -36,16 +36,27 @@ func mutants() []mutant {
 	return []mutant{
 		{"lookup sees nothing", "lookup", func(c oracle.Config) Engine { return &blind{second(c)} }},
 		{"why is always cold", "admit", func(c oracle.Config) Engine { return &cold{second(c)} }},
-		{"a dropped page is shown", "tables", func(c oracle.Config) Engine { return &clinging{second(c)} }},
-		{"pages are shared that are not", "tables", func(c oracle.Config) Engine { return &sharing{second(c)} }},
-		{"evictions are not counted", "stats", func(c oracle.Config) Engine { return &forgetful{second(c)} }},
+		{"a dropped page is shown", "tables",
+			func(c oracle.Config) Engine { return &clinging{second(c)} }},
+		{"pages are shared that are not", "tables",
+			func(c oracle.Config) Engine { return &sharing{second(c)} }},
+		{"evictions are not counted", "stats",
+			func(c oracle.Config) Engine { return &forgetful{second(c)} }},
 		{"removals are silent", "event", func(c oracle.Config) Engine { return &silent{second(c)} }},
-		{"refusals say too much is available", "available", func(c oracle.Config) Engine { return &generous{second(c)} }},
-		{"a fetch brings nothing", "fetch", func(c oracle.Config) Engine { return &fetchless{second(c)} }},
-		{"saves are not counted", "objects saved", func(c oracle.Config) Engine { return &thrifty{second(c)} }},
+		{"refusals say too much is available", "available",
+			func(c oracle.Config) Engine { return &generous{second(c)} }},
+		{"a fetch brings nothing", "fetch",
+			func(c oracle.Config) Engine { return &fetchless{second(c)} }},
+		{"saves are not counted", "objects saved",
+			func(c oracle.Config) Engine { return &thrifty{second(c)} }},
 		{"one page less", "", changed(func(c *oracle.Config) { c.Pools[0].Primary-- })},
-		{"copies instead of takeovers", "", changed(func(c *oracle.Config) { c.CopyOnPartialReuse = !c.CopyOnPartialReuse })},
-		{"everything is offloaded", "", changed(func(c *oracle.Config) { c.SecondaryOffloadMinPriority = 36 - c.SecondaryOffloadMinPriority/2 })},
+		{"copies instead of takeovers", "",
+			changed(func(c *oracle.Config) { c.CopyOnPartialReuse = !c.CopyOnPartialReuse })},
+		{"everything is offloaded", "",
+			changed(func(c *oracle.Config) {
+				c.SecondaryOffloadMinPriority = 36 -
+					c.SecondaryOffloadMinPriority/2
+			})},
 		{"no partial reuse", "", changed(func(c *oracle.Config) { c.PartialReuse = !c.PartialReuse })},
 		{"the sinks leave the window", "", changed(func(c *oracle.Config) {
 			for i := range c.Pools {

@@ -22,12 +22,14 @@ type play struct {
 
 // full is a pool with full attention.
 func full(primary, secondary int) oracle.PoolConfig {
-	return oracle.PoolConfig{Name: "wfullh1", KVHeads: 1, Layers: []int{0}, PageBytes: 128, Primary: primary, Secondary: secondary}
+	return oracle.PoolConfig{Name: "wfullh1", KVHeads: 1, Layers: []int{0}, PageBytes: 128,
+		Primary: primary, Secondary: secondary}
 }
 
 // limited is a pool with a window of 5.
 func limited(primary, secondary int) oracle.PoolConfig {
-	return oracle.PoolConfig{Name: "w5h1", Window: 5, KVHeads: 1, Layers: []int{1}, PageBytes: 128, Primary: primary, Secondary: secondary}
+	return oracle.PoolConfig{Name: "w5h1", Window: 5, KVHeads: 1, Layers: []int{1}, PageBytes: 128,
+		Primary: primary, Secondary: secondary}
 }
 
 func world(t *testing.T, pools ...oracle.PoolConfig) *play {
@@ -37,8 +39,9 @@ func world(t *testing.T, pools ...oracle.PoolConfig) *play {
 func worldWith(t *testing.T, change func(*oracle.Config), pools ...oracle.PoolConfig) *play {
 	b := &play{t: t}
 	c := oracle.Config{
-		TokensPerBlock: 4, MaxSeqLen: 64, Pools: pools, SecondaryOffloadMinPriority: 35, OnboardBlocks: true,
-		BlockReuse: true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: 1000,
+		TokensPerBlock: 4, MaxSeqLen: 64, Pools: pools, SecondaryOffloadMinPriority: 35,
+		OnboardBlocks: true,
+		BlockReuse:    true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: 1000,
 		Clock: func() time.Duration { return b.now },
 	}
 	change(&c)

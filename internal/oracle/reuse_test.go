@@ -18,7 +18,8 @@ func TestTheLastTokenOfACachedPromptIsComputed(t *testing.T) {
 	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 8)})
 	require.Equal(t, 7, a.ReusedTokens)
 	require.Equal(t, messages.ReasonHit, a.MissReason)
-	require.Equal(t, []messages.PoolReuse{{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}}, a.Reuse)
+	require.Equal(t, []messages.PoolReuse{{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}},
+		a.Reuse)
 	require.EqualValues(t, 3, b.pool(0).AllocatedPages)
 	require.EqualValues(t, 2, b.pool(0).Missed)
 }
@@ -58,7 +59,8 @@ func TestWithoutCopyingABlockInUseIsNotReusedInPart(t *testing.T) {
 	a := b.admitOnly(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
 	require.Equal(t, 4, a.ReusedTokens)
 	require.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
-	require.Equal(t, messages.ReasonWindowHole, a.MissReason, "no pool lacks anything, and yet less than the reach is reused")
+	require.Equal(t, messages.ReasonWindowHole, a.MissReason,
+		"no pool lacks anything, and yet less than the reach is reused")
 }
 
 func TestTheSourceIsTheBlockLastStoredOrClaimed(t *testing.T) {
@@ -124,7 +126,8 @@ func TestABatchWithoutCopyingLetsTheFirstTakeOver(t *testing.T) {
 	b.visit(count(1, 8))
 	all, err = b.AdmitBatch(ctx, []messages.AdmitRequest{{Tokens: part}, {Tokens: count(1, 9)}})
 	require.NoError(t, err)
-	require.Equal(t, []int{4, 8}, []int{all[0].ReusedTokens, all[1].ReusedTokens}, "another wants it whole")
+	require.Equal(t, []int{4, 8}, []int{all[0].ReusedTokens, all[1].ReusedTokens},
+		"another wants it whole")
 }
 
 func TestABatchClaimsBeforeItTakes(t *testing.T) {
@@ -156,8 +159,10 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		want int
 	}{
 		{"the same", messages.Prefix{Tokens: prompt, Multimodal: item(1, 4)}, 8},
-		{"salt", messages.Prefix{Tokens: prompt, Multimodal: item(1, 4), Namespace: messages.Namespace{Salt: "x"}}, 0},
-		{"empty LoRA", messages.Prefix{Tokens: prompt, Multimodal: item(1, 4), Namespace: messages.Namespace{HasLoRA: true}}, 0},
+		{"salt", messages.Prefix{Tokens: prompt, Multimodal: item(1, 4),
+			Namespace: messages.Namespace{Salt: "x"}}, 0},
+		{"empty LoRA", messages.Prefix{Tokens: prompt, Multimodal: item(1, 4),
+			Namespace: messages.Namespace{HasLoRA: true}}, 0},
 		{"other item", messages.Prefix{Tokens: prompt, Multimodal: item(2, 4)}, 4},
 		{"item elsewhere", messages.Prefix{Tokens: prompt, Multimodal: item(1, 5)}, 4},
 		{"item that begins before", messages.Prefix{Tokens: prompt, Multimodal: item(1, 3)}, 3},

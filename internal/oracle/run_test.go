@@ -34,14 +34,18 @@ func (c Comparison) Check(t *rapid.T) {
 	r.config = drawConfig(t, func() time.Duration { return r.now })
 	r.start()
 	all := map[string]func(*rapid.T){
-		"admit": r.admit, "batch": r.batch, "visit": r.visit, "visit2": r.visit, "commit": r.commit, "step": r.step, "draft": r.draft,
+		"admit": r.admit, "batch": r.batch, "visit": r.visit, "visit2": r.visit, "commit": r.commit,
+		"step": r.step, "draft": r.draft,
 		"rewind": r.rewind, "fork": r.fork, "release": r.release, "release2": r.release,
-		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch, "prefetch2": r.prefetch,
+		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch,
+		"prefetch2":  r.prefetch,
 		"invalidate": r.invalidate, "reset": r.reset, "advance": r.advance,
 		"snapshot": r.snapshot, "wrong": r.wrong,
-		"fetch": r.fetch, "fetch2": r.fetch, "refetch": r.refetch, "refetch2": r.refetch, "lookupStored": r.lookupStored, "flush": r.flush, "outage": r.outage, "reopen": r.reopen,
+		"fetch": r.fetch, "fetch2": r.fetch, "refetch": r.refetch, "refetch2": r.refetch,
+		"lookupStored": r.lookupStored, "flush": r.flush, "outage": r.outage, "reopen": r.reopen,
 	}
-	maps.DeleteFunc(all, func(name string, _ func(*rapid.T)) bool { return slices.Contains(c.Without, name) })
+	maps.DeleteFunc(all,
+		func(name string, _ func(*rapid.T)) bool { return slices.Contains(c.Without, name) })
 	all[""] = r.compareState
 	t.Repeat(all)
 	na, ea := r.a.Close(r.ctx)

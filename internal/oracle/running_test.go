@@ -26,7 +26,11 @@ func holes(table []messages.PageID) string {
 func TestBlocksLeaveTheWindowAndSinksStay(t *testing.T) {
 	sinking := limited(12, 0)
 	sinking.Sink = 3
-	b := world(t, limited(12, 0), func() oracle.PoolConfig { p := sinking; p.Name, p.KVHeads = "w5h2", 2; return p }(), full(12, 0))
+	b := world(t, limited(12, 0), func() oracle.PoolConfig {
+		p := sinking
+		p.Name, p.KVHeads = "w5h2", 2
+		return p
+	}(), full(12, 0))
 	tests := []struct {
 		length      int
 		plain, sink string
@@ -145,15 +149,19 @@ func TestBeams(t *testing.T) {
 		if s := b.table(a.Sequence, 0); len(s) > 2 {
 			n = 9
 		}
-		r, err := b.Append(ctx, []messages.AppendStep{{Sequence: a.Sequence, Beams: []messages.BeamStep{x, y}, Computed: n - 1}})
+		r, err := b.Append(ctx,
+			[]messages.AppendStep{{Sequence: a.Sequence, Beams: []messages.BeamStep{x, y}, Computed: n - 1}})
 		require.NoError(t, err)
 		return r[0]
 	}
-	require.Len(t, step(messages.BeamStep{Parent: 0, Token: 7}, messages.BeamStep{Parent: 0, Token: 70}).NewPages[0], 1)
+	require.Len(t, step(messages.BeamStep{Parent: 0, Token: 7},
+		messages.BeamStep{Parent: 0, Token: 70}).NewPages[0], 1)
 	require.Equal(t, 4, b.found(count(1, 9)).MatchedTokens, "only the prompt's full blocks are stored")
-	require.Len(t, step(messages.BeamStep{Parent: 1, Token: 8}, messages.BeamStep{Parent: 1, Token: 80}).NewPages[0], 1)
+	require.Len(t, step(messages.BeamStep{Parent: 1, Token: 8},
+		messages.BeamStep{Parent: 1, Token: 80}).NewPages[0], 1)
 	b.releaseAll(a.Sequence)
-	require.Equal(t, 6, b.found(append(count(1, 6), 70, 1)).MatchedTokens, "as far as it was committed")
+	require.Equal(t, 6, b.found(append(count(1, 6), 70, 1)).MatchedTokens,
+		"as far as it was committed")
 }
 
 func TestAStepRefusesOneSequenceAndServesTheOthers(t *testing.T) {

@@ -61,7 +61,8 @@ func (s *script) attach(l line, c *oracle.Config) {
 		s.stores[name] = oracle.NewStore()
 	}
 	s.store = s.stores[name]
-	save := map[string]oracle.SavePolicy{"commit": oracle.SaveOnCommit, "host_evict": oracle.SaveHostEvict}[field.Save]
+	save := map[string]oracle.SavePolicy{"commit": oracle.SaveOnCommit,
+		"host_evict": oracle.SaveHostEvict}[field.Save]
 	c.Store = &oracle.StoreConfig{Store: s.store, Save: save}
 }
 
@@ -75,8 +76,9 @@ func (s *script) open(l line) (object, error) {
 		return nil, refusals.New(messages.ErrConfigInvalid, "use_uvm is not supported")
 	}
 	c := oracle.Config{
-		TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: 4096, SecondaryOffloadMinPriority: 35, OnboardBlocks: true,
-		BlockReuse: true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: cache.Events,
+		TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: 4096, SecondaryOffloadMinPriority: 35,
+		OnboardBlocks: true,
+		BlockReuse:    true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: cache.Events,
 		CheckpointInterval: cache.Interval, Clock: func() time.Duration { return s.now },
 	}
 	for _, p := range poolsOf(model, cache) {
@@ -122,7 +124,8 @@ func poolsOf(model modelField, cache cacheField) (pools []oracle.PoolConfig) {
 	}
 	if st := model.State; st != nil {
 		slices.Sort(st.Layers)
-		pools = append(pools, oracle.PoolConfig{Name: "state", State: true, Layers: st.Layers, PageBytes: int64(len(st.Layers)) * st.Bytes})
+		pools = append(pools, oracle.PoolConfig{Name: "state", State: true, Layers: st.Layers,
+			PageBytes: int64(len(st.Layers)) * st.Bytes})
 	}
 	return pools
 }
@@ -140,7 +143,8 @@ func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
 func (s *script) poolList() (list []object) {
 	for _, p := range s.pools {
 		o := object{
-			"name": p.Name, "window": nil, "kv_heads": p.KVHeads, "layers": p.Layers, "page_bytes": p.PageBytes,
+			"name": p.Name, "window": nil, "kv_heads": p.KVHeads, "layers": p.Layers,
+			"page_bytes":    p.PageBytes,
 			"primary_pages": p.PrimaryPages, "secondary_pages": p.SecondaryPages,
 		}
 		if p.Window > 0 {
@@ -175,7 +179,8 @@ func (s *script) admitBatch(l line) (object, error) {
 	fresh := map[string]bool{}
 	for i, r := range l.Requests {
 		if s.sequences[r.Seq] != nil || fresh[r.Seq] {
-			results[i] = object{"error": error(refusals.New("duplicate_sequence", "sequence %q is running already", r.Seq))}
+			results[i] = object{"error": error(refusals.New("duplicate_sequence",
+				"sequence %q is running already", r.Seq))}
 			continue
 		}
 		fresh[r.Seq] = true
@@ -196,11 +201,13 @@ func (s *script) admitBatch(l line) (object, error) {
 			}
 		}
 		answer := object{
-			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens, "why": string(a.MissReason),
+			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens,
+			"why":   string(a.MissReason),
 			"reuse": s.reuse(a), "tables": s.tablesNow(a.Sequence),
 		}
 		if s.recurrent() {
-			answer["attention_tokens"], answer["checkpoints"] = a.AttentionTokens, append([]int{}, a.Checkpoints...)
+			answer["attention_tokens"], answer["checkpoints"] = a.AttentionTokens,
+				append([]int{}, a.Checkpoints...)
 		}
 		results[places[i]] = answer
 	}
@@ -215,7 +222,8 @@ func (s *script) admitBatch(l line) (object, error) {
 }
 
 func (s *script) commit(id messages.SequenceID, computed int) {
-	r, err := s.o.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: computed}})
+	r, err := s.o.Commit(context.Background(),
+		[]messages.CommitStep{{Sequence: id, Computed: computed}})
 	if err != nil || r[0].Err != nil {
 		panic(fmt.Sprint(err, r[0].Err))
 	}
@@ -283,7 +291,8 @@ func (s *script) tables(t messages.Tables) object {
 func (s *script) reuse(a messages.Admitted) object {
 	o := object{}
 	for i, r := range a.Reuse {
-		o[s.pools[i].Name] = object{"full": r.Full, "partial": r.Partial, "how": string(r.PartialReuse), "onboarded": r.Onboarded}
+		o[s.pools[i].Name] = object{"full": r.Full, "partial": r.Partial, "how": string(r.PartialReuse),
+			"onboarded": r.Onboarded}
 	}
 	return o
 }
@@ -298,9 +307,11 @@ func (s *script) stats(st inspect.Stats) object {
 		pools[p.Name] = object{"primary": countsOf(p.Primary), "secondary": countsOf(p.Secondary)}
 		c := p.PoolCounters
 		counter := object{
-			"allocated_pages": c.AllocatedPages, "reused_full": c.ReusedFull, "reused_partial": c.ReusedPartial,
-			"missed": c.Missed, "evicted": c.Evicted, "offloaded": c.Offloaded, "onboarded": c.Onboarded,
-			"dropped": c.Dropped, "bytes_offloaded": c.BytesOffloaded, "bytes_onboarded": c.BytesOnboarded,
+			"allocated_pages": c.AllocatedPages, "reused_full": c.ReusedFull,
+			"reused_partial": c.ReusedPartial,
+			"missed":         c.Missed, "evicted": c.Evicted, "offloaded": c.Offloaded,
+			"onboarded": c.Onboarded,
+			"dropped":   c.Dropped, "bytes_offloaded": c.BytesOffloaded, "bytes_onboarded": c.BytesOnboarded,
 		}
 		if p.Name == "state" {
 			counter["checkpoints"], counter["checkpoints_skipped"] = c.Checkpoints, c.CheckpointsSkipped
@@ -308,7 +319,8 @@ func (s *script) stats(st inspect.Stats) object {
 		counters[p.Name] = counter
 	}
 	return object{"pools": pools, "counters": object{
-		"requests": st.Requests, "prompt_tokens": st.PromptTokens, "reused_tokens": st.ReusedTokens, "pools": counters,
+		"requests": st.Requests, "prompt_tokens": st.PromptTokens, "reused_tokens": st.ReusedTokens,
+		"pools": counters,
 	}}
 }
 
@@ -327,7 +339,8 @@ func (s *script) eventList(b kvevents.EventBatch) object {
 			var blocks []any
 			for _, x := range e.Blocks {
 				blocks = append(blocks, object{
-					"hash": hex.EncodeToString(x.Hash[:]), "tokens": x.Tokens, "tier": x.Tier.String(), "priority": x.Priority,
+					"hash": hex.EncodeToString(x.Hash[:]), "tokens": x.Tokens, "tier": x.Tier.String(),
+					"priority": x.Priority,
 				})
 			}
 			o["blocks"] = blocks

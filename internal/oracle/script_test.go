@@ -100,7 +100,8 @@ func (l line) prefix() messages.Prefix {
 
 func (l line) request() messages.AdmitRequest {
 	r := messages.AdmitRequest{
-		Namespace: l.namespace(), Tokens: l.tokens(), Session: l.Session, BeamWidth: l.Beam, ChunkTokens: l.Chunk,
+		Namespace: l.namespace(), Tokens: l.tokens(), Session: l.Session, BeamWidth: l.Beam,
+		ChunkTokens: l.Chunk,
 	}
 	if l.Retention != nil {
 		r.Retention = &messages.Retention{}
@@ -137,7 +138,8 @@ func (s *script) do(text string) object {
 		panic(fmt.Sprint(text, ": ", err))
 	}
 	if l.Op == "append" && l.Seq != "" {
-		return failed(l.Op, refusals.New(messages.ErrBadRequest, "shape")) // the one wrong shape in the examples
+		// the one wrong shape in the examples
+		return failed(l.Op, refusals.New(messages.ErrBadRequest, "shape"))
 	}
 	a, err := s.answer(l)
 	if err != nil {
@@ -171,7 +173,8 @@ func (s *script) answer(l line) (object, error) {
 		}
 		return object{"new_pages": s.byPool(r[0].NewPages)}, nil
 	case "release":
-		r, _ := s.o.Release(ctx, []messages.ReleaseStep{{Sequence: s.id(l.Seq), Discard: string(l.Store) == "false"}})
+		r, _ := s.o.Release(ctx,
+			[]messages.ReleaseStep{{Sequence: s.id(l.Seq), Discard: string(l.Store) == "false"}})
 		delete(s.sequences, l.Seq)
 		return object{}, r[0].Err
 	case "rewind":
@@ -202,7 +205,8 @@ func (s *script) stored(ctx context.Context, l line) (object, error) {
 	switch l.Op {
 	case "lookup":
 		f, err := s.o.Lookup(ctx, l.prefix())
-		answer := object{"matched_tokens": f.MatchedTokens, "primary_tokens": f.PrimaryTokens, "secondary_tokens": f.SecondaryTokens}
+		answer := object{"matched_tokens": f.MatchedTokens, "primary_tokens": f.PrimaryTokens,
+			"secondary_tokens": f.SecondaryTokens}
 		if s.recurrent() {
 			answer["attention_tokens"] = f.AttentionTokens
 		}

@@ -155,7 +155,8 @@ func (r *run) releaseChosen(t *rapid.T, chosen []*sequence, like messages.Releas
 		}
 		r.gone = append(r.gone, s.id)
 	}
-	r.running = slices.DeleteFunc(r.running, func(s *sequence) bool { return slices.Contains(chosen, s) })
+	r.running = slices.DeleteFunc(r.running,
+		func(s *sequence) bool { return slices.Contains(chosen, s) })
 	a, ea := r.a.Release(r.ctx, steps[0])
 	b, eb := r.b.Release(r.ctx, steps[1])
 	r.sameSteps(t, "release", stepAnswers{a, ea}, stepAnswers{b, eb})
@@ -177,8 +178,10 @@ func (r *run) wrong(t *rapid.T) {
 		r.sameSteps(t, "append to a sequence that is gone", stepAnswers{a, ea}, stepAnswers{b, eb})
 	case 2:
 		s := r.drawRunning(t, (*sequence).prefilling)
-		a, ea := r.a.Append(r.ctx, []messages.AppendStep{{Sequence: s.id[0], Tokens: []messages.Token{1}}})
-		b, eb := r.b.Append(r.ctx, []messages.AppendStep{{Sequence: s.id[1], Tokens: []messages.Token{1}}})
+		a, ea := r.a.Append(r.ctx,
+			[]messages.AppendStep{{Sequence: s.id[0], Tokens: []messages.Token{1}}})
+		b, eb := r.b.Append(r.ctx,
+			[]messages.AppendStep{{Sequence: s.id[1], Tokens: []messages.Token{1}}})
 		r.sameSteps(t, "append before the prompt is computed", stepAnswers{a, ea}, stepAnswers{b, eb})
 	case 3:
 		_, ea := r.a.Invalidate(r.ctx, messages.Selector{})

@@ -104,7 +104,8 @@ func (r *run) snapshot(t *rapid.T) {
 			fresh.follow(e)
 		}
 		if d := fresh.differ(r.mirrors[side]); d != "" {
-			t.Fatalf("implementation %d: the mirror that followed the events and the snapshot differ: %s", side, d)
+			t.Fatalf("implementation %d: the mirror that followed the events and the snapshot differ: %s",
+				side, d)
 		}
 	}
 	if d := r.mirrors[0].renamed(r.hashes).differ(r.mirrors[1]); d != "" {

@@ -108,7 +108,8 @@ func TestResetForgetsByPoolWhatNoSequenceHolds(t *testing.T) {
 	_, err := b.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Reset(ctx))
-	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1 + 3, kvevents.EventCleared: 1}, b.typesOf())
+	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1 + 3,
+		kvevents.EventCleared: 1}, b.typesOf())
 }
 
 // typesOf takes the events and counts them by type.
@@ -150,13 +151,18 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 func TestWhy(t *testing.T) {
 	b := world(t, limited(3, 0), full(8, 0))
 	b.visit(count(1, 8))
-	require.Equal(t, messages.ReasonHit, b.admitOnly(messages.AdmitRequest{Tokens: count(1, 9)}).MissReason)
-	require.Equal(t, messages.ReasonCold, b.admitOnly(messages.AdmitRequest{Tokens: count(90, 2)}).MissReason)
+	require.Equal(t, messages.ReasonHit,
+		b.admitOnly(messages.AdmitRequest{Tokens: count(1, 9)}).MissReason)
+	require.Equal(t, messages.ReasonCold,
+		b.admitOnly(messages.AdmitRequest{Tokens: count(90, 2)}).MissReason)
 }
 
 func TestValidate(t *testing.T) {
 	o := world(t, full(4, 0)).Oracle
-	ranges := func(all ...messages.RetentionRange) *messages.Retention { return &messages.Retention{Ranges: all} }
+	ranges := func(
+		all ...messages.RetentionRange) *messages.Retention {
+		return &messages.Retention{Ranges: all}
+	}
 	items := func(all ...messages.MultimodalItem) messages.AdmitRequest {
 		return messages.AdmitRequest{Tokens: count(1, 8), Multimodal: all}
 	}
@@ -171,23 +177,37 @@ func TestValidate(t *testing.T) {
 		{"plain", messages.AdmitRequest{Tokens: count(1, 8)}, ""},
 		{"no tokens", messages.AdmitRequest{}, messages.ErrBadRequest},
 		{"negative token", messages.AdmitRequest{Tokens: []messages.Token{-1}}, messages.ErrBadRequest},
-		{"items that touch", items(messages.MultimodalItem{Start: 4, Length: 4}, messages.MultimodalItem{Length: 4}), ""},
-		{"items that overlap", items(messages.MultimodalItem{Start: 3, Length: 4}, messages.MultimodalItem{Length: 4}), messages.ErrBadRequest},
+		{"items that touch", items(messages.MultimodalItem{Start: 4, Length: 4},
+			messages.MultimodalItem{Length: 4}), ""},
+		{"items that overlap", items(messages.MultimodalItem{Start: 3, Length: 4},
+			messages.MultimodalItem{Length: 4}), messages.ErrBadRequest},
 		{"empty item", items(messages.MultimodalItem{Start: 3}), messages.ErrBadRequest},
-		{"item past the end", items(messages.MultimodalItem{Start: 7, Length: 2}), messages.ErrBadRequest},
-		{"ranges in any order", kept(ranges(messages.RetentionRange{Start: 4, End: -1}, messages.RetentionRange{End: 4})), ""},
+		{"item past the end", items(messages.MultimodalItem{Start: 7, Length: 2}),
+			messages.ErrBadRequest},
+		{"ranges in any order",
+			kept(ranges(messages.RetentionRange{Start: 4, End: -1}, messages.RetentionRange{End: 4})), ""},
 		{"range beyond the prompt", kept(ranges(messages.RetentionRange{Start: 20, End: 30})), ""},
-		{"overlap", kept(ranges(messages.RetentionRange{End: 5}, messages.RetentionRange{Start: 4, End: 6})), messages.ErrBadRequest},
-		{"open in the middle", kept(ranges(messages.RetentionRange{End: -1}, messages.RetentionRange{Start: 4, End: 6})), messages.ErrBadRequest},
+		{"overlap",
+			kept(ranges(messages.RetentionRange{End: 5}, messages.RetentionRange{Start: 4, End: 6})),
+			messages.ErrBadRequest},
+		{"open in the middle",
+			kept(ranges(messages.RetentionRange{End: -1}, messages.RetentionRange{Start: 4, End: 6})),
+			messages.ErrBadRequest},
 		{"empty range", kept(ranges(messages.RetentionRange{Start: 4, End: 4})), messages.ErrBadRequest},
-		{"negative start", kept(ranges(messages.RetentionRange{Start: -2, End: 4})), messages.ErrBadRequest},
+		{"negative start", kept(ranges(messages.RetentionRange{Start: -2, End: 4})),
+			messages.ErrBadRequest},
 		{"priority 101", kept(keep(101, 0)), messages.ErrBadRequest},
 		{"duration below a millisecond", kept(keep(1, time.Microsecond)), messages.ErrBadRequest},
-		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}), messages.ErrBadRequest},
-		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1}, messages.ErrBadRequest},
-		{"adapter that is not there", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{LoRA: "x"}}, messages.ErrBadRequest},
-		{"adapter without a name", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{HasLoRA: true}}, ""},
-		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6}, messages.ErrBadRequest},
+		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}),
+			messages.ErrBadRequest},
+		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1},
+			messages.ErrBadRequest},
+		{"adapter that is not there", messages.AdmitRequest{Tokens: count(1, 8),
+			Namespace: messages.Namespace{LoRA: "x"}}, messages.ErrBadRequest},
+		{"adapter without a name", messages.AdmitRequest{Tokens: count(1, 8),
+			Namespace: messages.Namespace{HasLoRA: true}}, ""},
+		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6},
+			messages.ErrBadRequest},
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {

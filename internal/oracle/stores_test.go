@@ -69,7 +69,8 @@ func drawStore(t *rapid.T, c *oracle.Config) {
 
 // drawSaves draws what an engine saves.
 func drawSaves(t *rapid.T, c *oracle.StoreConfig) {
-	c.Save = rapid.SampledFrom([]oracle.SavePolicy{oracle.SaveOnCommit, oracle.SaveOnCommit, oracle.SaveOnReuse, oracle.SaveHostEvict}).Draw(t, "save")
+	c.Save = rapid.SampledFrom([]oracle.SavePolicy{oracle.SaveOnCommit, oracle.SaveOnCommit,
+		oracle.SaveOnReuse, oracle.SaveHostEvict}).Draw(t, "save")
 	c.MinPriority = rapid.SampledFrom([]messages.Priority{0, 0, 35, 50}).Draw(t, "save min")
 }
 
@@ -101,7 +102,8 @@ func (r *run) lookupStored(t *rapid.T) {
 
 // drawLong draws what was seen before and has a whole block, if anything has.
 func (r *run) drawLong(t *rapid.T) messages.Prefix {
-	long := slices.DeleteFunc(slices.Clone(r.seen), func(q messages.Prefix) bool { return len(q.Tokens) < r.config.TokensPerBlock })
+	long := slices.DeleteFunc(slices.Clone(r.seen),
+		func(q messages.Prefix) bool { return len(q.Tokens) < r.config.TokensPerBlock })
 	if len(long) == 0 || rapid.IntRange(0, 3).Draw(t, "any") == 3 {
 		return r.drawKnown(t)
 	}
@@ -113,7 +115,8 @@ func (r *run) drawLong(t *rapid.T) messages.Prefix {
 func (r *run) refetch(t *rapid.T) {
 	r.stores(t)
 	if len(r.running) < mostRunning {
-		q := messages.AdmitRequest{Namespace: r.drawNamespace(t), Tokens: drawTokens(t, r.config.TokensPerBlock, 4*r.config.TokensPerBlock)}
+		q := messages.AdmitRequest{Namespace: r.drawNamespace(t),
+			Tokens: drawTokens(t, r.config.TokensPerBlock, 4*r.config.TokensPerBlock)}
 		before := len(r.running)
 		r.admitOne(t, q)
 		if len(r.running) > before && !r.running[before].prefilling() {

@@ -71,7 +71,8 @@ func drawStates(t *rapid.T, c *oracle.Config, secondary int, alone bool) {
 	if !alone && rapid.IntRange(0, 2).Draw(t, "states") > 0 {
 		return
 	}
-	c.CheckpointInterval = c.TokensPerBlock * rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "checkpoint interval")
+	c.CheckpointInterval = c.TokensPerBlock * rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t,
+		"checkpoint interval")
 	names := []string{"state", "state.2"}
 	for i := range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "state pools") {
 		p := oracle.PoolConfig{
@@ -128,7 +129,8 @@ type Engine = host.Engine
 // pools of a drawn world: each pool is one layer. The page counts, which
 // windows.Split would choose, are those of the world's pools.
 func Geometry(c oracle.Config) (windows.Model, windows.Config) {
-	m := windows.Model{Layers: len(c.Pools), HeadDim: HeadDim, DType: "float16", MaxSeqLen: c.MaxSeqLen}
+	m := windows.Model{Layers: len(c.Pools), HeadDim: HeadDim, DType: "float16",
+		MaxSeqLen: c.MaxSeqLen}
 	w := windows.DefaultConfig()
 	w.TokensPerBlock = c.TokensPerBlock
 	for layer, p := range c.Pools {

@@ -32,7 +32,8 @@ type Audit struct {
 type PageBlock struct {
 	Page  messages.PageID
 	Block BlockID
-	// Front, of a checkpoint, is the page of the next shorter one, as BlockLocation.Front. AnyPage is not compared.
+	// Front, of a checkpoint, is the page of the next shorter one, as BlockLocation.Front. AnyPage is
+	// not compared.
 	Front messages.PageID
 	// Useless, of attention pages and checkpoints, is that of the last Attach or Appraise.
 	Useless bool
@@ -49,8 +50,9 @@ type Content struct {
 	Depth     int              // index of the block in its prefix
 	Cross     bool             // of the encoder's input, in cross pools; else of the decoder's tokens
 	Tokens    []messages.Token // as the host passed them; fewer than a block's if stored in part
-	Covers    []messages.Cover // by token, the multimodal item that covers it; nil if none covers the block
-	Pages     []Location       // by PoolID, where each pool keeps the block
+	// by token, the multimodal item that covers it; nil if none covers the block
+	Covers []messages.Cover
+	Pages  []Location // by PoolID, where each pool keeps the block
 }
 
 // ReadContents reads every stored block with its pages, parents before children, so

@@ -51,7 +51,8 @@ type Change struct {
 	Last   BlockID // the last of the blocks
 	Count  int32
 	Parent BlockID // BlocksEntered: the block before the first; NoBlock: the prefix begins here
-	Tokens int32   // BlocksEntered: of all the blocks; if it is one block, perhaps fewer than a block's
+	// BlocksEntered: of all the blocks; if it is one block, perhaps fewer than a block's
+	Tokens int32
 	// Padding, of BlocksEntered, is how many tokens at the end are none of the
 	// host's: they are hashed, but no reader gets them.
 	Padding int32
@@ -62,7 +63,8 @@ func (c *Change) MakesEvent() bool { return c.Kind >= BlocksStored && !c.Joined 
 
 // Add adds a copy of the changes of another record behind those of this one.
 func (c *Changes) Add(o *Changes) {
-	c.List, c.Blocks, c.Tokens = append(c.List, o.List...), append(c.Blocks, o.Blocks...), append(c.Tokens, o.Tokens...)
+	c.List, c.Blocks, c.Tokens = append(c.List, o.List...), append(c.Blocks, o.Blocks...),
+		append(c.Tokens, o.Tokens...)
 	c.Covers, c.Namespaces = append(c.Covers, o.Covers...), append(c.Namespaces, o.Namespaces...)
 }
 

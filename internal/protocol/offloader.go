@@ -15,8 +15,9 @@ type Move struct {
 	// Effects are those effects of the tree that concern host memory. They are
 	// applied first.
 	Effects []Effect
-	Pools   []PoolMove          // by PoolID
-	Marks   []Mark              // accesses by the host's kernels, recorded before the copies are submitted
+	Pools   []PoolMove // by PoolID
+	// accesses by the host's kernels, recorded before the copies are submitted
+	Marks   []Mark
 	Queries []WaitQuery         // answered at the end
 	Counts  []inspect.TierPages // of host memory by PoolID, answered
 }

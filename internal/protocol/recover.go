@@ -38,7 +38,8 @@ type BlockLocation struct {
 	Priority messages.Priority
 	Salt     string // of its namespace
 	Useless  bool   // as Effect.Useless
-	// Front, of a checkpoint on the device, is the page of the next shorter one there. NoPage: there is none, or no policy asks.
+	// Front, of a checkpoint on the device, is the page of the next shorter one there. NoPage: there
+	// is none, or no policy asks.
 	Front messages.PageID
 }
 

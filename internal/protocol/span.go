@@ -2,17 +2,18 @@ package protocol
 
 import "math/bits"
 
-// Span is how many blocks of a request share one signature. A policy needs to know what two requests have
-// in common, but not to the block: signatures are a third of what it costs.
+// Span is how many blocks of a request share one signature. A policy needs to know what two
+// requests have in common, but not to the block: signatures are a third of what it costs.
 //
-// Some of the first blocks have one each, so that short prompts are known as well: after 1, 2, 4 and so on. With a span of 8:
+// Some of the first blocks have one each, so that short prompts are known as well: after 1, 2, 4
+// and so on. With a span of 8:
 //
 //	block      0 1 2 3 4 5 6 7 8 … 15 … 23 …
 //	signature  0 1   2       3      4    5
 type Span int
 
-// spanTokens is what one signature adds, unless a block is longer. On the traces of docs/policies.md 64, 128 and 256
-// tokens give the same hit rates.
+// spanTokens is what one signature adds, unless a block is longer. On the traces of
+// docs/policies.md 64, 128 and 256 tokens give the same hit rates.
 const spanTokens = 256
 
 // SpanOf is the span of blocks of so many tokens.

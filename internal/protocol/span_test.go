@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpanCountsSignatures: the signatures of n blocks are those that end with one of the n blocks: after
-// powers of two in the first span, and then every block that ends a span.
+// TestSpanCountsSignatures: the signatures of n blocks are those that end with one of the n blocks:
+// after powers of two in the first span, and then every block that ends a span.
 func TestSpanCountsSignatures(t *testing.T) {
 	for span := Span(1); span <= 16; span++ {
 		signatures := 0

@@ -16,12 +16,13 @@ type Match struct {
 // MatchItem is one prompt to match. The slices of the answer belong to the item, and
 // the next match writes to them again.
 type MatchItem struct {
-	Namespace   messages.Namespace
-	Tokens      []messages.Token          // covered tokens are replaced by symbols in place
-	Multimodal  []messages.MultimodalItem // valid: disjoint, inside the prompt
-	KeepSymbols bool                      // keep the symbols until an Apply has them in ReleasedSymbols
-	Limit       int                       // match at most so many tokens
-	Partial     bool                      // the match may end inside a block
+	Namespace  messages.Namespace
+	Tokens     []messages.Token          // covered tokens are replaced by symbols in place
+	Multimodal []messages.MultimodalItem // valid: disjoint, inside the prompt
+	// keep the symbols until an Apply has them in ReleasedSymbols
+	KeepSymbols bool
+	Limit       int  // match at most so many tokens
+	Partial     bool // the match may end inside a block
 	// Cross makes it a match of the cross pools alone. Tokens are then the whole
 	// input of the encoder, padded with zeros to whole blocks, and Namespace.Encoder
 	// is its key. Without Cross the match is of all other pools.
@@ -87,9 +88,10 @@ type Cursor struct {
 type Apply struct {
 	Header
 	// Now is the engine's time. Timers that end at or before it are applied first.
-	Now             time.Duration
-	Moves           []BlockMove
-	Takeovers       []BlockID // blocks to forget whose page a sequence has taken over for partial reuse
+	Now   time.Duration
+	Moves []BlockMove
+	// blocks to forget whose page a sequence has taken over for partial reuse
+	Takeovers       []BlockID
 	Claims          []ClaimItem
 	Stores          []StoreItem
 	ReleasedSymbols [][]messages.Token // symbols of sequences that ended

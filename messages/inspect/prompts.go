@@ -25,7 +25,8 @@ const MissReasonCount = 6
 // MissReasons are the values of messages.MissReason.
 func MissReasons() [MissReasonCount]messages.MissReason {
 	return [MissReasonCount]messages.MissReason{
-		messages.ReasonHit, messages.ReasonCold, messages.ReasonEvicted, messages.ReasonWindowHole, messages.ReasonNoState, messages.ReasonDisabled,
+		messages.ReasonHit, messages.ReasonCold, messages.ReasonEvicted, messages.ReasonWindowHole,
+		messages.ReasonNoState, messages.ReasonDisabled,
 	}
 }
 

@@ -161,8 +161,9 @@ type StoreStats struct {
 	Dropped                      int64         // pages that were not saved, see below
 	Calls, Errors                int64         // Errors are the calls that failed
 	CallTime                     time.Duration // all calls together
-	BreakerOpen                  bool          // the store is not asked, because it has failed too often
-	BreakerOpened                int64         // how often that has begun
+	// the store is not asked, because it has failed too often
+	BreakerOpen   bool
+	BreakerOpened int64 // how often that has begun
 	// Dropped counts pages for which there was no room, that the store did not take, and, if
 	// what host memory displaces is saved, that left memory by another way: from the device,
 	// forgotten by the host, or lost in a failure. While there is no room it also counts pages of
@@ -196,7 +197,8 @@ const (
 	StageQueue Stage = "queue" // calls before it are served
 	StageMatch Stage = "match" // the tree finds the prefixes, pools claim and pin their pages
 	StageWait  Stage = "wait"  // an admission waits for pages: actors.WithWaitingRoom
-	StageTake  Stage = "take"  // pools take and drop pages, and name what they evict; with the claims if enough pages are there
+	// pools take and drop pages, and name what they evict; with the claims if enough pages are there
+	StageTake  Stage = "take"
 	StageMove  Stage = "move"  // copies are submitted to the streams
 	StageApply Stage = "apply" // the tree learns what has changed, pools and host memory follow
 )

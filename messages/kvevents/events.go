@@ -33,7 +33,8 @@ func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:])
 // UnmarshalText reads what MarshalText wrote.
 func (h *Hash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
-		return &messages.Refusal{Code: messages.ErrBadRequest, Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
+		return &messages.Refusal{Code: messages.ErrBadRequest,
+			Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
 	}
 	// A text with a wrong digit must not leave half of a hash.
 	var read Hash
@@ -46,8 +47,9 @@ func (h *Hash) UnmarshalText(text []byte) error {
 
 // StoredBlock is a block in a stored event.
 type StoredBlock struct {
-	Hash     Hash              `json:"hash"`
-	Tokens   []messages.Token  `json:"tokens"` // as the host passed them; blocks of one batch may share memory
+	Hash Hash `json:"hash"`
+	// as the host passed them; blocks of one batch may share memory
+	Tokens   []messages.Token  `json:"tokens"`
 	Tier     messages.Tier     `json:"tier"`
 	Priority messages.Priority `json:"priority"`
 	// Covers says for each token which multimodal item covers it; nil if none
@@ -75,8 +77,9 @@ type Event struct {
 
 	Hashes []Hash `json:"hashes,omitempty"` // removed
 
-	Hash        Hash              `json:"hash,omitzero"`         // updated
-	TierChanged bool              `json:"tier_changed,omitzero"` // updated: the tier changed, else the priority
+	Hash Hash `json:"hash,omitzero"` // updated
+	// updated: the tier changed, else the priority
+	TierChanged bool              `json:"tier_changed,omitzero"`
 	OldTier     messages.Tier     `json:"old_tier,omitzero"`
 	NewTier     messages.Tier     `json:"new_tier,omitzero"`
 	OldPriority messages.Priority `json:"old_priority,omitzero"`

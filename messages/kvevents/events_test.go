@@ -19,11 +19,14 @@ func TestEventsInJSON(t *testing.T) {
 		want  string
 	}{
 		{
-			Event{ID: 3, Type: EventStored, Pool: 1, Parent: hash, HasParent: true, Blocks: []StoredBlock{{Hash: hash, Tokens: []messages.Token{7}, Tier: messages.Secondary, Priority: 35}}},
+			Event{ID: 3, Type: EventStored, Pool: 1, Parent: hash, HasParent: true,
+				Blocks: []StoredBlock{{Hash: hash, Tokens: []messages.Token{7}, Tier: messages.Secondary,
+					Priority: 35}}},
 			`{"id":3,"type":"stored","pool":1,"parent":"ab000000000000000000000000000001","has_parent":true,` +
 				`"blocks":[{"hash":"ab000000000000000000000000000001","tokens":[7],"tier":"secondary","priority":35}]}`,
 		},
-		{Event{Type: EventRemoved, Hashes: []Hash{hash}}, `{"id":0,"type":"removed","pool":0,"hashes":["ab000000000000000000000000000001"]}`},
+		{Event{Type: EventRemoved, Hashes: []Hash{hash}},
+			`{"id":0,"type":"removed","pool":0,"hashes":["ab000000000000000000000000000001"]}`},
 		{
 			Event{Type: EventUpdated, Hash: hash, TierChanged: true, NewTier: messages.Secondary},
 			`{"id":0,"type":"updated","pool":0,"hash":"ab000000000000000000000000000001","tier_changed":true,"new_tier":"secondary"}`,

@@ -11,7 +11,8 @@ import (
 // A text that is read as a hash is the one that the hash writes, but for upper case; any other
 // is refused and changes nothing.
 func FuzzHash(f *testing.F) {
-	for _, text := range []string{"", "000102030405060708090a0b0c0d0e0f", "000102030405060708090A0B0C0D0E0F", "000102030405060708090a0b0c0d0e0g"} {
+	for _, text := range []string{"", "000102030405060708090a0b0c0d0e0f",
+		"000102030405060708090A0B0C0D0E0F", "000102030405060708090a0b0c0d0e0g"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

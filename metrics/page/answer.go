@@ -78,8 +78,8 @@ const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 // last class.
 var priorityClasses = [...]messages.Priority{19, 34, 35, 79}
 
-// ageClasses is the number of classes of ages: quarters of the oldest age of a cached page of the tier. A
-// fixed number of uses would put all pages of a busy cache into one class.
+// ageClasses is the number of classes of ages: quarters of the oldest age of a cached page of the
+// tier. A fixed number of uses would put all pages of a busy cache into one class.
 const ageClasses = 4
 
 // cell is the character of a page: its state, the class of its priority and that of its
@@ -123,7 +123,8 @@ func (p *Page) fresh(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stats, view := inspect.ReadStats{}, inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: cells}}
+	stats, view := inspect.ReadStats{},
+		inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: cells}}
 	if now.Sub(l.treeAt) >= treeInterval {
 		view.Limits.Nodes = nodes
 	}
@@ -153,14 +154,17 @@ func (p *Page) fresh(ctx context.Context) error {
 // describe makes an answer of what the engine and the recorder say.
 func (p *Page) describe(s *inspect.Stats, o *inspect.Overview, now time.Time) Answer {
 	a := Answer{
-		Title: p.o.Title, Time: float64(now.UnixNano()) / 1e9, Requests: s.Requests, PromptTokens: s.PromptTokens,
-		ReusedTokens: s.ReusedTokens, ThrashTokens: s.ThrashTokens, Sequences: s.Sequences, Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
+		Title: p.o.Title, Time: float64(now.UnixNano()) / 1e9, Requests: s.Requests,
+		PromptTokens: s.PromptTokens,
+		ReusedTokens: s.ReusedTokens, ThrashTokens: s.ThrashTokens, Sequences: s.Sequences,
+		Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
 		Lookup: !p.o.NoLookup,
 	}
 	for i := range s.Pools {
 		a.Pools = append(a.Pools, p.pool(i, &s.Pools[i]))
 		if i < len(o.Pools) {
-			a.Pools[i].Primary.Cells, a.Pools[i].Secondary.Cells = drawn(o.Pools[i].Primary), drawn(o.Pools[i].Secondary)
+			a.Pools[i].Primary.Cells, a.Pools[i].Secondary.Cells = drawn(o.Pools[i].Primary),
+				drawn(o.Pools[i].Secondary)
 		}
 	}
 	if r := p.o.Recorder; r != nil {
@@ -172,7 +176,8 @@ func (p *Page) describe(s *inspect.Stats, o *inspect.Overview, now time.Time) An
 
 func (p *Page) pool(i int, s *inspect.PoolStats) PoolAnswer {
 	a := PoolAnswer{
-		Name: s.Name, Evicted: s.Evicted, Offloaded: s.Offloaded, Onboarded: s.Onboarded, Dropped: s.Dropped,
+		Name: s.Name, Evicted: s.Evicted, Offloaded: s.Offloaded, Onboarded: s.Onboarded,
+		Dropped:        s.Dropped,
 		BytesOffloaded: s.BytesOffloaded, BytesOnboarded: s.BytesOnboarded,
 		Primary:   Pages{Used: s.Primary.Used, Cached: s.Primary.Cached, Free: s.Primary.Free},
 		Secondary: Pages{Used: s.Secondary.Used, Cached: s.Secondary.Cached, Free: s.Secondary.Free},

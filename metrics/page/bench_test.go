@@ -20,7 +20,8 @@ func million(b *testing.B) *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	engine, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16, MaxSeqLen: 256},
+		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Float16,
+			MaxSeqLen: 256},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 1_000_000}}, Device: device,
 	})
 	require.NoError(b, err)

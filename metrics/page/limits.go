@@ -72,8 +72,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // maxConnections bounds the connections of a listener, those that are idle included.
 const maxConnections = 1024
 
-// boundedListener is a listener of TCP that closes connections beyond a number as soon as it has accepted them: those
-// who have one keep it, and those who want one learn at once that there is none.
+// boundedListener is a listener of TCP that closes connections beyond a number as soon as it has
+// accepted them: those who have one keep it, and those who want one learn at once that there is
+// none.
 type boundedListener struct {
 	net.Listener
 	open chan struct{} // a place for each connection

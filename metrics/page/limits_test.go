@@ -33,7 +33,8 @@ func (silent) Do(ctx context.Context, _ messages.Request) error {
 
 // paths are all paths of a whole page, with a request for each.
 var paths = map[string]string{
-	"/": "GET", "/page.js": "GET", "/page.css": "GET", "/stats": "GET", "/live": "GET", "/healthz": "GET", "/lookup": "POST",
+	"/": "GET", "/page.js": "GET", "/page.css": "GET", "/stats": "GET", "/live": "GET",
+	"/healthz": "GET", "/lookup": "POST",
 	"/metrics": "GET", "/events": "GET", "/debug/pprof/heap": "GET",
 }
 
@@ -46,7 +47,8 @@ func TestReadersHaveLimits(t *testing.T) {
 			p := whole(silent{})
 			ask := func(ctx context.Context, path, method string) int {
 				w := httptest.NewRecorder()
-				p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(`{"prompt":"1"}`)))
+				p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path,
+					strings.NewReader(`{"prompt":"1"}`)))
 				return w.Code
 			}
 			_, pattern := p.mux.Handler(httptest.NewRequest(method, path, nil))
@@ -88,7 +90,8 @@ func TestRequestsEnd(t *testing.T) {
 			for range 2 {
 				n++
 				go func() {
-					p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(`{"prompt":"1"}`)))
+					p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path,
+						strings.NewReader(`{"prompt":"1"}`)))
 					done <- time.Since(began)
 				}()
 			}
@@ -141,13 +144,15 @@ func TestSlowVisitorsHaveDeadlines(t *testing.T) {
 // No more of a body is read than its limit.
 func TestBodiesHaveLimits(t *testing.T) {
 	read := make(chan int64, 1)
-	h := limit{requests: 1, body: 10}.of(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := limit{requests: 1,
+		body: 10}.of(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		var tooLarge *http.MaxBytesError
 		assert.ErrorAs(t, err, &tooLarge)
 		read <- n
 	}))
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 100))))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/",
+		strings.NewReader(strings.Repeat("x", 100))))
 	assert.Equal(t, int64(10), <-read)
 	for pattern, g := range whole(engine{}).routes {
 		assert.LessOrEqual(t, g.body, int64(maxLookupBytes), pattern)

@@ -39,7 +39,8 @@ func (p *Page) lookup(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := p.find(r.Context(), text)
 	switch {
-	case errors.Is(err, messages.ErrBadRequest), errors.Is(err, messages.ErrTooLong), errors.Is(err, messages.ErrNotSupported), errors.Is(err, errPrompt):
+	case errors.Is(err, messages.ErrBadRequest), errors.Is(err, messages.ErrTooLong),
+		errors.Is(err, messages.ErrNotSupported), errors.Is(err, errPrompt):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case err != nil:
 		http.Error(w, "the engine does not answer", http.StatusServiceUnavailable)
@@ -66,7 +67,8 @@ func readPrompt(body io.Reader) (string, error) {
 		case errors.As(err, &kind): // its words are Go's
 			return "", fmt.Errorf("want {\"prompt\": \"TEXT\"}, not a JSON %s there", kind.Value)
 		}
-		return "", fmt.Errorf("the body is not {\"prompt\": \"TEXT\"}: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return "", fmt.Errorf("the body is not {\"prompt\": \"TEXT\"}: %s",
+			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if d.More() {
 		return "", errors.New("more than one value")
@@ -98,27 +100,33 @@ func (p *Page) find(ctx context.Context, text string) (Lookup, error) {
 }
 
 // findAs looks a prompt up in one form.
-func (p *Page) findAs(ctx context.Context, text string, encode func(string) ([]messages.Token, error)) (Lookup, error) {
+func (p *Page) findAs(
+	ctx context.Context, text string, encode func(string) ([]messages.Token, error),
+) (Lookup, error) {
 	tokens, err := encode(text)
 	if err != nil {
 		return Lookup{}, fmt.Errorf("%w: %w", errPrompt, err)
 	}
 	if len(tokens) == 0 || len(tokens) > maxLookupTokens {
-		return Lookup{}, fmt.Errorf("%w: %d tokens, want 1 to %d", errPrompt, len(tokens), maxLookupTokens)
+		return Lookup{}, fmt.Errorf("%w: %d tokens, want 1 to %d", errPrompt, len(tokens),
+			maxLookupTokens)
 	}
 	m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokens}}
 	if err := p.o.Source.Do(ctx, m); err != nil {
 		return Lookup{}, err
 	}
 	return Lookup{
-		Tokens: len(tokens), Matched: m.Found.MatchedTokens, Device: m.Found.PrimaryTokens, Host: m.Found.SecondaryTokens, Reason: m.MissReason,
+		Tokens: len(tokens), Matched: m.Found.MatchedTokens, Device: m.Found.PrimaryTokens,
+		Host: m.Found.SecondaryTokens, Reason: m.MissReason,
 	}, m.Err
 }
 
 // numbers reads tokens as decimal numbers with blanks or commas between them. a-b stands
 // for all tokens from a to b.
 func numbers(text string) (tokens []messages.Token, err error) {
-	separates := func(c rune) bool { return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+	separates := func(c rune) bool {
+		return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
+	}
 	for _, field := range strings.FieldsFunc(text, separates) {
 		from, to, run := strings.Cut(field, "-")
 		if !run {

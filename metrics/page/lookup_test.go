@@ -40,11 +40,15 @@ func TestLookup(t *testing.T) {
 	p := New(Options{Source: engine{}})
 	status, text := post(t, p, `{"prompt": "1, 2 3-8"}`)
 	assert.Equal(t, http.StatusOK, status)
-	assert.JSONEq(t, `{"tokens": 8, "matched": 4, "device": 1, "host": 3, "reason": "evicted", "chat": false}`, text)
+	assert.JSONEq(t,
+		`{"tokens": 8, "matched": 4, "device": 1, "host": 3, "reason": "evicted", "chat": false}`, text)
 	for body, want := range map[string]string{
-		`nonsense`: "the body is not {", `[]`: "not a JSON array there", `{"prompt": 5}`: "not a JSON number there",
-		`{"prompt": "x"}`: "no prompt", `{"prompt": ""}`: "0 tokens", `{"tokens": []}`: "unknown", `{"prompt": "0-200"}`: "too long",
-		`{"prompt": "1"} {}`: "more than one", `{"prompt": "5-1"}`: "range", `{"prompt": "0-2000000"}`: "range", `{"prompt": "3000000000"}`: "no prompt",
+		`nonsense`: "the body is not {", `[]`: "not a JSON array there",
+		`{"prompt": 5}`:   "not a JSON number there",
+		`{"prompt": "x"}`: "no prompt", `{"prompt": ""}`: "0 tokens", `{"tokens": []}`: "unknown",
+		`{"prompt": "0-200"}`: "too long",
+		`{"prompt": "1"} {}`:  "more than one", `{"prompt": "5-1"}`: "range",
+		`{"prompt": "0-2000000"}`: "range", `{"prompt": "3000000000"}`: "no prompt",
 		`{"prompt": "` + strings.Repeat("1 ", maxLookupBytes) + `"}`: "too large",
 	} {
 		status, text := post(t, p, body)
@@ -52,7 +56,10 @@ func TestLookup(t *testing.T) {
 		assert.NotContains(t, text, "Go ")
 		assert.Contains(t, text, want)
 	}
-	p = New(Options{Source: engine{}, Encode: func(s string) ([]messages.Token, error) { return make([]messages.Token, len(s)), nil }})
+	p = New(Options{Source: engine{}, Encode: func(s string) ([]messages.Token,
+		error) {
+		return make([]messages.Token, len(s)), nil
+	}})
 	_, text = post(t, p, `{"prompt": "abcd"}`)
 	assert.Contains(t, text, `"tokens":4`)
 	status, _ = post(t, New(Options{Source: engine{}, NoLookup: true}), `{"prompt": "1"}`)
@@ -64,7 +71,8 @@ func TestLookup(t *testing.T) {
 
 // Whatever is looked up is an answer or a refusal, and never too many tokens.
 func FuzzLookup(f *testing.F) {
-	for _, s := range []string{`{"prompt": "1, 2 3-8"}`, `{"prompt": "-"}`, `{}`, `{"prompt": "0-262143 0"}`, "\x00"} {
+	for _, s := range []string{`{"prompt": "1, 2 3-8"}`, `{"prompt": "-"}`, `{}`,
+		`{"prompt": "0-262143 0"}`, "\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
@@ -87,7 +95,8 @@ func FuzzLookup(f *testing.F) {
 func TestLocal(t *testing.T) {
 	h := Local(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for host, want := range map[string]int{
-		"localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:80": http.StatusMisdirectedRequest, "10.0.0.1": http.StatusMisdirectedRequest,
+		"localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200,
+		"evil.example:80": http.StatusMisdirectedRequest, "10.0.0.1": http.StatusMisdirectedRequest,
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = host
@@ -145,7 +154,8 @@ func TestCells(t *testing.T) {
 	seen := map[byte]bool{}
 	for _, priority := range []messages.Priority{0, 20, 35, 50, 100} {
 		for _, age := range []uint64{0, 251, 501, 1000} {
-			for _, state := range []inspect.PageState{inspect.PageUsed, inspect.PageCached, inspect.PageCopy} {
+			for _, state := range []inspect.PageState{inspect.PageUsed, inspect.PageCached,
+				inspect.PageCopy} {
 				c := cell(inspect.PageSample{State: state, Priority: priority, Age: age}, 1000)
 				assert.False(t, seen[c])
 				seen[c] = true
@@ -153,8 +163,10 @@ func TestCells(t *testing.T) {
 		}
 	}
 	assert.Equal(t, byte('0'), cell(inspect.PageSample{}, 9))
-	list := []inspect.PageSample{{State: inspect.PageUsed, Age: 90}, {State: inspect.PageCached, Age: 2}, {State: inspect.PageCached, Age: 8}}
-	assert.Equal(t, string([]byte{alphabet[1+60], alphabet[2], alphabet[2+60]}), drawn(list), "a page in use is not the oldest")
+	list := []inspect.PageSample{{State: inspect.PageUsed, Age: 90},
+		{State: inspect.PageCached, Age: 2}, {State: inspect.PageCached, Age: 8}}
+	assert.Equal(t, string([]byte{alphabet[1+60], alphabet[2], alphabet[2+60]}), drawn(list),
+		"a page in use is not the oldest")
 	assert.NotContains(t, alphabet, `"`)
 	assert.NotContains(t, alphabet, `\`)
 	assert.False(t, strings.ContainsAny(alphabet, "<>&"))

@@ -75,7 +75,8 @@ func (p *Page) newRoutes() map[string]*gate {
 		pattern string
 		limit   limit
 		h       http.Handler
-	}{{"GET /metrics", limitMetrics, p.o.Metrics}, {"GET /events", limitStream, p.o.Events}, {"/debug/pprof/", limitProfile, p.o.Pprof}} {
+	}{{"GET /metrics", limitMetrics, p.o.Metrics}, {"GET /events", limitStream, p.o.Events},
+		{"/debug/pprof/", limitProfile, p.o.Pprof}} {
 		if x.h != nil {
 			list[x.pattern] = x.limit.of(x.h)
 		}
@@ -121,7 +122,8 @@ func asset(name, kind string) http.Handler {
 		head := w.Header()
 		head.Set("Content-Type", kind)
 		head.Set("X-Content-Type-Options", "nosniff")
-		head.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; img-src data:; style-src 'self'; script-src 'self'; frame-ancestors 'none'")
+		head.Set("Content-Security-Policy",
+			"default-src 'none'; connect-src 'self'; img-src data:; style-src 'self'; script-src 'self'; frame-ancestors 'none'")
 		_, _ = w.Write(text)
 	})
 }

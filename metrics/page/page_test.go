@@ -33,7 +33,8 @@ func (e engine) Do(_ context.Context, request messages.Request) error {
 	case *inspect.ReadOverview:
 		m.Overview = overview(m.Limits)
 	case *messages.Lookup:
-		m.Found = messages.Found{MatchedTokens: len(m.Prefix.Tokens) / 2, PrimaryTokens: 1, SecondaryTokens: len(m.Prefix.Tokens)/2 - 1}
+		m.Found = messages.Found{MatchedTokens: len(m.Prefix.Tokens) / 2, PrimaryTokens: 1,
+			SecondaryTokens: len(m.Prefix.Tokens)/2 - 1}
 		m.MissReason = messages.ReasonEvicted
 		if len(m.Prefix.Tokens) > 100 {
 			m.Err = &messages.Refusal{Code: messages.ErrTooLong, Message: "too long"}
@@ -46,16 +47,19 @@ func (e engine) Do(_ context.Context, request messages.Request) error {
 func overview(l inspect.OverviewLimits) inspect.Overview {
 	var o inspect.Overview
 	if l.Pages > 0 {
-		p := inspect.PoolOverview{Secondary: []inspect.PageSample{{State: inspect.PageCopy, Priority: 35}}}
+		p := inspect.PoolOverview{Secondary: []inspect.PageSample{{State: inspect.PageCopy,
+			Priority: 35}}}
 		for i := range 600 {
-			s := inspect.PageSample{State: inspect.PageState(i * 3 / 600), Priority: messages.Priority(i / 6), Age: uint64(1) << (i % 12)}
+			s := inspect.PageSample{State: inspect.PageState(i * 3 / 600),
+				Priority: messages.Priority(i / 6), Age: uint64(1) << (i % 12)}
 			p.Primary = append(p.Primary, s)
 		}
 		o.Pools = []inspect.PoolOverview{p}
 	}
 	if l.Nodes > 0 {
 		o.Nodes = []inspect.PrefixNode{
-			{Parent: -1, Below: 1000}, {Parent: 0, Blocks: 100, Below: 1000, Stamp: 9}, {Parent: 1, Depth: 100, Blocks: 600, Below: 600, Stamp: 9},
+			{Parent: -1, Below: 1000}, {Parent: 0, Blocks: 100, Below: 1000, Stamp: 9},
+			{Parent: 1, Depth: 100, Blocks: 600, Below: 600, Stamp: 9},
 			{Parent: 1, Depth: 100, Blocks: 300, Below: 300, Stamp: 7},
 		}
 		o.Counted, o.Complete = 4, true
@@ -65,9 +69,11 @@ func overview(l inspect.OverviewLimits) inspect.Overview {
 
 func stats() inspect.Stats {
 	return inspect.Stats{
-		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, ThrashTokens: 12000, Sequences: 7, Restarts: 2,
+		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, ThrashTokens: 12000, Sequences: 7,
+		Restarts: 2,
 		Pools: []inspect.PoolStats{{
-			Name: "wfullh8", Primary: inspect.TierPages{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
+			Name: "wfullh8", Primary: inspect.TierPages{Total: 1_000_000, Used: 400_000, Cached: 500_000,
+				Free: 100_000},
 			Secondary:    inspect.TierPages{Total: 50, Cached: 20, Free: 30},
 			PoolCounters: inspect.PoolCounters{Evicted: 31, Offloaded: 21, Onboarded: 11, Dropped: 5},
 		}},
@@ -77,12 +83,15 @@ func stats() inspect.Stats {
 // serve serves a page and returns its address.
 func serve(t *testing.T, e engine) string {
 	text := func(s string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, s)
+		})
 	}
 	r := &Recorder{}
 	for i := range 40 {
 		at := float64(i) / 100
-		r.Copied(Transfer{Stream: []string{"offload", "onboard"}[i%2], Start: at, End: at + .008, Copies: 3, Bytes: 1 << 20})
+		r.Copied(Transfer{Stream: []string{"offload", "onboard"}[i%2], Start: at, End: at + .008,
+			Copies: 3, Bytes: 1 << 20})
 		r.Observe(t.Context(), &messages.Admit{}, time.Now().Add(-time.Duration(i)*time.Millisecond), nil)
 	}
 	p := New(Options{
@@ -107,7 +116,8 @@ func get(t *testing.T, url string) (status int, body string) {
 
 func TestWhatIsServed(t *testing.T) {
 	at := serve(t, engine{})
-	for path, want := range map[string]string{"/": "<!doctype html>", "/metrics": "metrics", "/events": "events", "/healthz": "ok", "/stats": `"requests":1234`,
+	for path, want := range map[string]string{"/": "<!doctype html>", "/metrics": "metrics",
+		"/events": "events", "/healthz": "ok", "/stats": `"requests":1234`,
 		"/debug/pprof/heap": "pprof", "/page.js": "use strict", "/page.css": ":root"} {
 		status, body := get(t, at+path)
 		assert.Equal(t, http.StatusOK, status, path)
@@ -155,7 +165,8 @@ func TestLive(t *testing.T) {
 		var a Answer
 		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &a))
 		assert.Equal(t, int64(1234), a.Requests)
-		assert.Equal(t, []int{400_000, 500_000, 100_000}, []int{a.Pools[0].Primary.Used, a.Pools[0].Primary.Cached, a.Pools[0].Primary.Free})
+		assert.Equal(t, []int{400_000, 500_000, 100_000}, []int{a.Pools[0].Primary.Used,
+			a.Pools[0].Primary.Cached, a.Pools[0].Primary.Free})
 		_, err = lines.ReadString('\n')
 		require.NoError(t, err)
 	}

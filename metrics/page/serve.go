@@ -21,8 +21,9 @@ func Serve(address string, h http.Handler) (at net.Addr, stop func(), err error)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: timeout, ReadTimeout: timeout, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: h, ReadHeaderTimeout: timeout, ReadTimeout: timeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 1 << 14,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan struct{})
 	go func() {

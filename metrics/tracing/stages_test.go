@@ -25,7 +25,8 @@ func TestStagesOfAnEngine(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	require.NoError(t, err)
 	engine, err := kvactor.Open(kvactor.Config{
-		Model:  kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
+		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 256},
 		Pages:  []kvactor.PageCounts{{Primary: 8}},
 		Device: device,
 	}, actors.WithStageObserver(StageObserver(provider.Tracer("kvactor"))))
@@ -53,7 +54,8 @@ func TestStagesOfAnEngine(t *testing.T) {
 		assert.Equal(t, admit.SpanContext.SpanID(), stage.Parent.SpanID())
 		assert.False(t, stage.StartTime.Before(admit.StartTime))
 		assert.False(t, stage.EndTime.After(admit.EndTime))
-		assert.True(t, end.IsZero() || stage.StartTime.Equal(end), "%s begins when the stage before ends", name)
+		assert.True(t, end.IsZero() || stage.StartTime.Equal(end), "%s begins when the stage before ends",
+			name)
 		end = stage.EndTime
 	}
 }
@@ -64,7 +66,8 @@ func TestStagesThatAreNotSampled(t *testing.T) {
 	never := sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample()), sdk.WithSpanProcessor(recorder))
 	for _, tracer := range []trace.Tracer{noop.NewTracerProvider().Tracer(""), never.Tracer("")} {
 		observe := StageObserver(tracer)
-		observe(t.Context(), &messages.Admit{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}, nil)
+		observe(t.Context(), &messages.Admit{},
+			[]inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}, nil)
 		observe(t.Context(), &inspect.ReadStats{}, nil, nil)
 	}
 	assert.Empty(t, recorder.Started())
@@ -73,19 +76,22 @@ func TestStagesThatAreNotSampled(t *testing.T) {
 // A tracer that is off costs no allocation.
 func TestATracerThatIsOffAllocatesNothing(t *testing.T) {
 	observe := StageObserver(noop.NewTracerProvider().Tracer(""))
-	m, stages := &messages.Append{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}
+	m, stages := &messages.Append{},
+		[]inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { observe(t.Context(), m, stages, nil) }))
 }
 
 // What an observer of stages costs beside the engine.
 func BenchmarkStageObserver(b *testing.B) {
 	for name, provider := range map[string]trace.TracerProvider{
-		"noop": noop.NewTracerProvider(), "never": sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample())),
+		"noop":  noop.NewTracerProvider(),
+		"never": sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample())),
 	} {
 		b.Run(name, func(b *testing.B) {
 			observe := StageObserver(provider.Tracer(""))
 			m := &messages.Append{}
-			stages := []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}, {Stage: inspect.StageTake, Began: time.Now()}}
+			stages := []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()},
+				{Stage: inspect.StageTake, Began: time.Now()}}
 			b.ReportAllocs()
 			for b.Loop() {
 				observe(b.Context(), m, stages, nil)

@@ -28,7 +28,9 @@ import (
 // Observer makes a function for actors.WithCallObserver. A tracer that does not sample
 // a call costs its own decision and no more. One of a program that has set no provider, as
 // otel.Tracer returns it, is asked for one call in 64 until a provider is set.
-func Observer(t trace.Tracer) func(ctx context.Context, request messages.Request, began time.Time, err error) {
+func Observer(
+	t trace.Tracer,
+) func(ctx context.Context, request messages.Request, began time.Time, err error) {
 	u := newUnset(t)
 	return func(ctx context.Context, request messages.Request, began time.Time, err error) {
 		if u.skips() {
@@ -45,7 +47,9 @@ func Observer(t trace.Tracer) func(ctx context.Context, request messages.Request
 
 // begin makes the span of a call that has been answered, which its caller ends; nil for calls
 // that have none.
-func begin(ctx context.Context, t trace.Tracer, request messages.Request, began time.Time, err error) (context.Context, trace.Span) {
+func begin(
+	ctx context.Context, t trace.Tracer, request messages.Request, began time.Time, err error,
+) (context.Context, trace.Span) {
 	name, items, refusal := describe(request)
 	if name == "" {
 		return ctx, nil
@@ -99,7 +103,8 @@ func admitted(span trace.Span, m *messages.Admit) {
 		}
 	}
 	span.SetAttributes(
-		attribute.Int("gen_ai.usage.cache_read.input_tokens", reused), attribute.Int("gen_ai.usage.input_tokens", prompt),
+		attribute.Int("gen_ai.usage.cache_read.input_tokens", reused),
+		attribute.Int("gen_ai.usage.input_tokens", prompt),
 		attribute.Int("kvactor.onboarded_pages", onboarded), attribute.Int("kvactor.refused", refused))
 	if len(m.Results) == 1 && refused == 0 {
 		span.SetAttributes(attribute.String("kvactor.miss_reason", string(m.Results[0].MissReason)))
@@ -148,7 +153,9 @@ func describe(request messages.Request) (name string, items int, refusal error) 
 //
 // A tracer of package noop makes no spans, and is not asked for any. One of a program that has
 // set no provider is asked for one call in 64, as by Observer.
-func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
+func StageObserver(
+	t trace.Tracer,
+) func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
 	if _, off := t.(noop.Tracer); off {
 		return func(context.Context, messages.Request, []inspect.StageMark, error) {}
 	}

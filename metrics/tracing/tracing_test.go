@@ -19,7 +19,9 @@ import (
 )
 
 // observed are the spans of one call.
-func observed(t *testing.T, request messages.Request, err error) (parent, spans tracetest.SpanStubs) {
+func observed(
+	t *testing.T, request messages.Request, err error,
+) (parent, spans tracetest.SpanStubs) {
 	recorder := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(recorder))
 	ctx, outer := provider.Tracer("host").Start(t.Context(), "request")
@@ -33,7 +35,8 @@ func observed(t *testing.T, request messages.Request, err error) (parent, spans 
 func TestAnAdmissionIsASpan(t *testing.T) {
 	parent, spans := observed(t, &messages.Admit{
 		Requests: []messages.AdmitRequest{{Tokens: make([]messages.Token, 9)}},
-		Results:  []messages.Admitted{{ReusedTokens: 4, MissReason: messages.ReasonCold, Reuse: []messages.PoolReuse{{Onboarded: 2}}}},
+		Results: []messages.Admitted{{ReusedTokens: 4, MissReason: messages.ReasonCold,
+			Reuse: []messages.PoolReuse{{Onboarded: 2}}}},
 	}, nil)
 	require.Len(t, spans, 1)
 	assert.Equal(t, "kvactor.admit", spans[0].Name)
@@ -41,7 +44,8 @@ func TestAnAdmissionIsASpan(t *testing.T) {
 	assert.GreaterOrEqual(t, spans[0].EndTime.Sub(spans[0].StartTime), time.Second)
 	assert.ElementsMatch(t, []attribute.KeyValue{
 		attribute.Int("kvactor.items", 1), attribute.Int("gen_ai.usage.cache_read.input_tokens", 4),
-		attribute.Int("gen_ai.usage.input_tokens", 9), attribute.Int("kvactor.onboarded_pages", 2), attribute.Int("kvactor.refused", 0),
+		attribute.Int("gen_ai.usage.input_tokens", 9), attribute.Int("kvactor.onboarded_pages", 2),
+		attribute.Int("kvactor.refused", 0),
 		attribute.String("kvactor.miss_reason", "cold"),
 	}, spans[0].Attributes)
 }
@@ -54,7 +58,8 @@ func TestRefusalsAndFaults(t *testing.T) {
 		status  codes.Code
 		code    string
 	}{
-		{&messages.Append{Err: &messages.Refusal{Code: messages.ErrOutOfPages}}, nil, codes.Unset, "out_of_pages"},
+		{&messages.Append{Err: &messages.Refusal{Code: messages.ErrOutOfPages}}, nil, codes.Unset,
+			"out_of_pages"},
 		{&messages.Commit{}, &messages.Refusal{Code: messages.ErrFailed}, codes.Error, "failed"},
 		{&messages.Release{}, errors.New("other"), codes.Error, ""},
 		{&messages.Lookup{}, context.Canceled, codes.Error, ""},
@@ -72,7 +77,8 @@ func TestRefusalsAndFaults(t *testing.T) {
 // they are called.
 func TestStoresAndHandoversAreSpans(t *testing.T) {
 	for want, request := range map[string]messages.Request{
-		"kvactor.fetch": &protocol.Fetch{}, "kvactor.export": &protocol.TransferPages{}, "kvactor.import": &protocol.BeginImport{},
+		"kvactor.fetch": &protocol.Fetch{}, "kvactor.export": &protocol.TransferPages{},
+		"kvactor.import": &protocol.BeginImport{},
 	} {
 		_, spans := observed(t, request, nil)
 		require.Len(t, spans, 1)

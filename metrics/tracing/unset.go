@@ -49,7 +49,8 @@ func global(x any) bool {
 
 // skips tells whether the tracer need not be asked for the span of a call.
 func (u *unset) skips() bool {
-	return u.provider != nil && otel.GetTracerProvider() == u.provider && !u.attached.Load() && u.calls.Add(1)%askedEvery != 0
+	return u.provider != nil && otel.GetTracerProvider() == u.provider && !u.attached.Load() &&
+		u.calls.Add(1)%askedEvery != 0
 }
 
 // recorded notes that the tracer has made a span that is recorded.

@@ -18,7 +18,8 @@ import (
 
 // bothObservers are the observers of a tracer, each of which is told of a call.
 func bothObservers(t trace.Tracer) []func() {
-	ctx, m, marks := context.Background(), &messages.Append{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}
+	ctx, m, marks := context.Background(), &messages.Append{},
+		[]inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}
 	calls, stages := Observer(t), StageObserver(t)
 	return []func(){
 		func() { calls(ctx, m, marks[0].Began, nil) },

@@ -61,7 +61,8 @@ type Block struct {
 // compressed. A buffer of this capacity takes any body that Encode makes, unless a
 // compressor needs more room while it works.
 func (s *Space) BodyBytes(b Block, pageBytes int) int {
-	n := headerBytes + len(b.Parent) + contentFields + tokenBytes*len(b.Tokens) + coverBytes*len(b.Covers) + pageBytes
+	n := headerBytes + len(b.Parent) + contentFields + tokenBytes*len(b.Tokens) +
+		coverBytes*len(b.Covers) + pageBytes
 	if s.seal != nil {
 		n += s.seal.Overhead()
 	}
@@ -188,7 +189,9 @@ func (s *Space) Page(body []byte, b Block, length int) ([]byte, error) {
 
 // verify returns the bytes that body has of the page of exactly this block. Bytes that
 // are not compressed have the length of the page.
-func (s *Space) verify(body []byte, b Block, length int) (payload []byte, compressed bool, err error) {
+func (s *Space) verify(
+	body []byte, b Block, length int,
+) (payload []byte, compressed bool, err error) {
 	content, compressed, err := s.open(body)
 	if err != nil {
 		return nil, false, err
@@ -219,14 +222,16 @@ func (s *Space) decompress(page, payload []byte) error {
 
 // open verifies the header and the checksum, or the seal, and returns the content.
 func (s *Space) open(body []byte) (content []byte, compressed bool, err error) {
-	if len(body) < headerBytes || string(body[:4]) != magic || binary.LittleEndian.Uint16(body[4:]) != Version {
+	if len(body) < headerBytes || string(body[:4]) != magic ||
+		binary.LittleEndian.Uint16(body[4:]) != Version {
 		return nil, false, ErrVersion
 	}
 	if !bytes.Equal(body[8:sumOffset], s.fingerprint[:]) {
 		return nil, false, ErrForeign
 	}
 	flags := body[6]
-	if flags&^(flagSealed|flagCompressed) != 0 || body[7] != 0 || (flags&flagSealed != 0) != (s.seal != nil) {
+	if flags&^(flagSealed|flagCompressed) != 0 || body[7] != 0 ||
+		(flags&flagSealed != 0) != (s.seal != nil) {
 		return nil, false, ErrVersion
 	}
 	sum, content := body[sumOffset:headerBytes], body[headerBytes:]

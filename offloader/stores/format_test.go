@@ -19,7 +19,8 @@ var namespaces = map[string]messages.Namespace{"plain": {}, "sealed": {Salt: "se
 
 func exampleBlock(s *stores.Space) (stores.Block, []byte) {
 	covers := []messages.Cover{{}, {Covered: true, Hash: [32]byte{7}, Position: 5}, {}, {}}
-	return stores.Block{Parent: s.Root(), Pool: 1, Tokens: []messages.Token{10, 20, 30, 40}, Covers: covers}, bytes.Repeat([]byte("page"), 64)
+	return stores.Block{Parent: s.Root(), Pool: 1, Tokens: []messages.Token{10, 20, 30, 40},
+		Covers: covers}, bytes.Repeat([]byte("page"), 64)
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -56,7 +57,8 @@ func TestVersionNamesTheFormat(t *testing.T) {
 	key := space.Next(block.Parent, block.Tokens, block.Covers).Key(block.Pool)
 	assert.Equal(t, 3, stores.Version)
 	assert.Equal(t, "41aca28c2983ce38a231494c51fc4eae9e01a27558d11cb551fc39bce3fe3a48", key.String())
-	assert.Equal(t, "77aafa0d9db260a03f2838e5c44413edb6374601725a84c00ff34008df4f3f5b", fmt.Sprintf("%x", sha256.Sum256(space.Encode(nil, block, page))))
+	assert.Equal(t, "77aafa0d9db260a03f2838e5c44413edb6374601725a84c00ff34008df4f3f5b",
+		fmt.Sprintf("%x", sha256.Sum256(space.Encode(nil, block, page))))
 }
 
 // An object is made in the buffer that BodyBytes describes, and a plain one without
@@ -114,14 +116,16 @@ func TestRefusesWhatIsNotTheBlock(t *testing.T) {
 		} {
 			asked := block
 			change(&asked)
-			assert.ErrorIs(t, space.Decode(make([]byte, len(page)), bytes.Clone(body), asked), stores.ErrOther, name, what)
+			assert.ErrorIs(t, space.Decode(make([]byte, len(page)), bytes.Clone(body), asked),
+				stores.ErrOther, name, what)
 		}
 		assert.Error(t, space.Decode(make([]byte, len(page)+1), bytes.Clone(body), block), "longer page")
 
 		other := geometry()
 		other.Model = "n"
 		foreign := stores.NewSpace(other.Fingerprint(), n, nil)
-		assert.ErrorIs(t, foreign.Decode(make([]byte, len(page)), bytes.Clone(body), block), stores.ErrForeign)
+		assert.ErrorIs(t, foreign.Decode(make([]byte, len(page)), bytes.Clone(body), block),
+			stores.ErrForeign)
 
 		for _, version := range []byte{stores.Version - 1, stores.Version + 1} {
 			old := bytes.Clone(body)
@@ -176,10 +180,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for i, space := range spaces {
 			got := make([]byte, len(pages[i]))
-			if err := space.Decode(got, bytes.Clone(body), blocks[i]); err == nil && !bytes.Equal(pages[i], got) {
+			if err := space.Decode(got, bytes.Clone(body), blocks[i]); err == nil &&
+				!bytes.Equal(pages[i], got) {
 				t.Fatalf("a page that was never written: %x", got)
 			}
-			if got, err := space.Page(bytes.Clone(body), blocks[i], len(pages[i])); err == nil && !bytes.Equal(pages[i], got) {
+			if got, err := space.Page(bytes.Clone(body), blocks[i], len(pages[i])); err == nil &&
+				!bytes.Equal(pages[i], got) {
 				t.Fatalf("a page that was never written: %x", got)
 			}
 		}

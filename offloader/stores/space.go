@@ -14,10 +14,10 @@ import (
 // Fingerprint identifies a model and the geometry of its pages.
 type Fingerprint [32]byte
 
-// Geometry is everything that the bytes of a page depend on, but for the tokens and
-// their namespace. The number of pages, the split of memory, policies, quotas and the
-// length of the longest sequence are no part of it, and neither is the number of sink tokens: a host that changes the sink
-// of a model gives the model another name.
+// Geometry is everything that the bytes of a page depend on, but for the tokens and their
+// namespace. The number of pages, the split of memory, policies, quotas and the length of the
+// longest sequence are no part of it, and neither is the number of sink tokens: a host that changes
+// the sink of a model gives the model another name.
 type Geometry struct {
 	// Model names the weights, such as a hash of their files. Engines with
 	// different weights must not have the same name: their pages have the same shape
@@ -40,7 +40,8 @@ func (g Geometry) Fingerprint() Fingerprint {
 		for _, s := range []string{p.Kind, p.DType, p.Layout} {
 			h.text(s)
 		}
-		h.numbers(p.Window, p.Chunk, p.KVHeads, p.HeadDim, p.ValueDim, p.KVFactor, p.SideBytes, p.TokensPerBlock, int(p.PageBytes), len(p.Layers))
+		h.numbers(p.Window, p.Chunk, p.KVHeads, p.HeadDim, p.ValueDim, p.KVFactor, p.SideBytes,
+			p.TokensPerBlock, int(p.PageBytes), len(p.Layers))
 		h.numbers(p.Layers...)
 	}
 	// Only groups have the number: the objects of single devices keep their fingerprints.

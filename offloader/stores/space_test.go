@@ -11,8 +11,10 @@ import (
 
 func geometry() stores.Geometry {
 	return stores.Geometry{Model: "m", Pools: []messages.PoolInfo{
-		{Kind: "attention", Window: 16, KVHeads: 1, Layers: []int{0}, DType: "float16", HeadDim: 8, PageBytes: 128, TokensPerBlock: 4, PrimaryPages: 8},
-		{Kind: "attention", KVHeads: 1, Layers: []int{1, 2}, DType: "float16", HeadDim: 8, PageBytes: 256, TokensPerBlock: 4, PrimaryPages: 8},
+		{Kind: "attention", Window: 16, KVHeads: 1, Layers: []int{0}, DType: "float16", HeadDim: 8,
+			PageBytes: 128, TokensPerBlock: 4, PrimaryPages: 8},
+		{Kind: "attention", KVHeads: 1, Layers: []int{1, 2}, DType: "float16", HeadDim: 8, PageBytes: 256,
+			TokensPerBlock: 4, PrimaryPages: 8},
 	}}
 }
 
@@ -76,7 +78,8 @@ func TestKeysDiffer(t *testing.T) {
 	item.Position = 1
 	add("item's end", none, 0, covered(item, messages.Cover{}))
 	for _, n := range []messages.Namespace{
-		{HasLoRA: true}, {HasLoRA: true, LoRA: "a"}, {Salt: "a"}, {Salt: "b"}, {Encoder: "a"}, {Salt: "a", HasLoRA: true},
+		{HasLoRA: true}, {HasLoRA: true, LoRA: "a"}, {Salt: "a"}, {Salt: "b"}, {Encoder: "a"},
+		{Salt: "a", HasLoRA: true},
 	} {
 		add("namespace", n, 0, block(1, 2))
 	}

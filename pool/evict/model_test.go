@@ -102,7 +102,8 @@ func checkModel(t *rapid.T, policy string) {
 	pages := rapid.IntRange(1, 20).Draw(t, "pages")
 	shares := []windows.Quota{0, windows.NoQuota / 4, windows.NoQuota / 2, windows.NoQuota}
 	quotas := rapid.SliceOfN(rapid.SampledFrom(shares), 0, 3).Draw(t, "quotas")
-	options := Options{Name: policy, Seed: 1, Span: 1, BlockTokens: 512, Noted: rapid.Bool().Draw(t, "noted")}
+	options := Options{Name: policy, Seed: 1, Span: 1, BlockTokens: 512,
+		Noted: rapid.Bool().Draw(t, "noted")}
 	c := New(Config{Pages: pages, Quotas: quotas, Total: pages, Policy: options})
 	o := &oracle{pages: make([]known, pages), quotas: quotas}
 	m := &machine{core: c, oracle: o, exact: policy == "" || policy == LRU, noted: options.Noted}
@@ -230,7 +231,8 @@ func (m *machine) release(t *rapid.T) {
 	path = rapid.Permutation(path).Draw(t, "path")[:rapid.IntRange(0, len(path)).Draw(t, "of them")]
 	var facts *protocol.RequestFacts
 	if rapid.Bool().Draw(t, "facts") {
-		facts = &protocol.RequestFacts{Arrived: m.oracle.now, Blocks: len(path), Prompt: len(path), Tokens: 9}
+		facts = &protocol.RequestFacts{Arrived: m.oracle.now, Blocks: len(path), Prompt: len(path),
+			Tokens: 9}
 		for i := range path {
 			facts.Signatures = append(facts.Signatures, uint64(path[i]+2)<<8|uint64(i)+1)
 		}

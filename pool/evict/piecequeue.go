@@ -180,7 +180,8 @@ func (k *pieceQueue) Check() error {
 			}
 			last := None
 			for p := q.head; p != None && n <= len(k.pieces.core.pages); p = k.pieces.core.pages[p].next {
-				if k.pieces.of[p] != m || k.pieces.core.pages[p].prev != last || last != None && !k.deeper(last, p) {
+				if k.pieces.of[p] != m || k.pieces.core.pages[p].prev != last ||
+					last != None && !k.deeper(last, p) {
 					errs = append(errs, fmt.Errorf("page %d of piece %d is listed behind page %d in piece %d",
 						p, k.pieces.of[p], last, m))
 				}

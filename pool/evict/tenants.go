@@ -114,7 +114,9 @@ func (c *Core) Full(t protocol.Tenant) bool {
 
 // Victim is the page that is evicted when a tenant takes one, None if there is none. A tenant
 // that has reached its quota replaces its own contents, if it has some that may be evicted.
-func (c *Core) Victim(taker protocol.Tenant) int32 { return c.VictimUpTo(taker, messages.MaxPriority) }
+func (c *Core) Victim(taker protocol.Tenant) int32 {
+	return c.VictimUpTo(taker, messages.MaxPriority)
+}
 
 // VictimUpTo is Victim among pages of at most a priority: the next group of tenants is tried
 // where the first page of one is worth too much.

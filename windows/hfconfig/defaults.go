@@ -41,7 +41,8 @@ func defaultsOf(kind string, class map[string]any) map[string]any {
 		if key == "per_layer_config" { // which is of so many layers
 			continue
 		}
-		if _, list := v.([]any); v != nil && !list && !strings.HasSuffix(key, "_dtype") && slices.Contains(keys, key) && !configs().passive(key) {
+		if _, list := v.([]any); v != nil && !list && !strings.HasSuffix(key, "_dtype") &&
+			slices.Contains(keys, key) && !configs().passive(key) {
 			out[key] = v
 		}
 	}

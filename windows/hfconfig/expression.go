@@ -59,11 +59,13 @@ func compile(rule string) *expression {
 func wordsOf(rule string) []string {
 	var words []string
 	for len(rule) > 0 {
-		n := strings.IndexFunc(rule, func(r rune) bool { return strings.ContainsRune("|+*/%=<>?:(),!- ", r) })
+		n := strings.IndexFunc(rule,
+			func(r rune) bool { return strings.ContainsRune("|+*/%=<>?:(),!- ", r) })
 		switch {
 		case n < 0:
 			n = len(rule)
-		case n == 0 && (strings.HasPrefix(rule, "//") || strings.HasPrefix(rule, "==") || strings.HasPrefix(rule, ">=")):
+		case n == 0 && (strings.HasPrefix(rule, "//") || strings.HasPrefix(rule, "==") ||
+			strings.HasPrefix(rule, ">=")):
 			n = 2
 		case n == 0:
 			n = 1
@@ -143,7 +145,8 @@ func (c *compiler) leaf() *expression {
 
 // keys appends the keys of a file that an expression reads.
 func (e *expression) keys(to []string) []string {
-	if _, err := strconv.Atoi(e.word); err != nil && e.word != "" && !strings.ContainsAny(e.word[:1], "$'") {
+	if _, err := strconv.Atoi(e.word); err != nil && e.word != "" &&
+		!strings.ContainsAny(e.word[:1], "$'") {
 		top, _, _ := strings.Cut(e.word, ".")
 		to = append(to, top, e.word)
 	}

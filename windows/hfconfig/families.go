@@ -30,8 +30,10 @@ type table struct {
 
 // configs are the rules of config.json, headers those of GGUF files.
 var (
-	configs = sync.OnceValue(func() *table { return tableOf(familiesText, harmlessText, "plain", "model_type") })
-	headers = sync.OnceValue(func() *table { return tableOf(architecturesText, passiveText, "gguf", "architecture") })
+	configs = sync.OnceValue(
+		func() *table { return tableOf(familiesText, harmlessText, "plain", "model_type") })
+	headers = sync.OnceValue(
+		func() *table { return tableOf(architecturesText, passiveText, "gguf", "architecture") })
 )
 
 func tableOf(families, harmless, plain, word string) *table {

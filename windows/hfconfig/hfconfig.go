@@ -219,7 +219,8 @@ func (r *reading) note(s string) { r.notes = append(r.notes, s) }
 // weights names the type that is computed with, which is that of the cache unless the file
 // asks for another one: see cacheType.
 var dtypes = map[string]windows.DType{
-	"float32": windows.Float32, "float": windows.Float32, "float16": windows.Float16, "half": windows.Float16, "bfloat16": windows.BFloat16,
+	"float32": windows.Float32, "float": windows.Float32, "float16": windows.Float16,
+	"half": windows.Float16, "bfloat16": windows.BFloat16,
 }
 
 // elements is the element type of keys and values, which a quantised file does
@@ -279,7 +280,9 @@ func (r *reading) finish() Model {
 	// A window that no sequence can outgrow is full attention, so a file in which all windows
 	// are such gives none.
 	var limits []int
-	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.window > 0 && l.window < m.MaxSeqLen }) {
+	if slices.ContainsFunc(r.layers, func(l layer) bool {
+		return l.window > 0 && l.window < m.MaxSeqLen
+	}) {
 		limits = compact(r.layers, func(l layer) int {
 			if l.window == 0 {
 				return m.MaxSeqLen
@@ -320,7 +323,8 @@ func (r *reading) shapes(m *windows.Model) {
 		}
 		same = same && l.shape == common
 	}
-	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = common.HeadDim, common.ValueDim, common.KVFactor, common.SideBytes
+	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = common.HeadDim, common.ValueDim, common.KVFactor,
+		common.SideBytes
 	if same {
 		return
 	}

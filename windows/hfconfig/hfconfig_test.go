@@ -27,33 +27,45 @@ const codestral = `{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers"
 // TestRefused: what cannot be read is refused with the name of the key.
 func TestRefused(t *testing.T) {
 	cases := []struct{ json, want string }{
-		{with(`"sliding_window":512`), `model_type "wonder" is not known, nor what these keys mean for its cache: sliding_window`},
-		{with(`"kv_lora_rank":512`), `model_type "wonder" is not known, nor what these keys mean for its cache: kv_lora_rank`},
-		{with(`"mamba_d_state":16`), `model_type "wonder" is not known, nor what these keys mean for its cache: mamba_d_state`},
-		{with(`"is_encoder_decoder":true`), `model_type "wonder" is not known, nor what these keys mean for its cache: is_encoder_decoder`},
-		{with(`"layer_types":["dreaming","dreaming"]`), `layer_types: "dreaming" of layer 0 is not known`},
+		{with(`"sliding_window":512`),
+			`model_type "wonder" is not known, nor what these keys mean for its cache: sliding_window`},
+		{with(`"kv_lora_rank":512`),
+			`model_type "wonder" is not known, nor what these keys mean for its cache: kv_lora_rank`},
+		{with(`"mamba_d_state":16`),
+			`model_type "wonder" is not known, nor what these keys mean for its cache: mamba_d_state`},
+		{with(`"is_encoder_decoder":true`),
+			`model_type "wonder" is not known, nor what these keys mean for its cache: is_encoder_decoder`},
+		{with(`"layer_types":["dreaming","dreaming"]`),
+			`layer_types: "dreaming" of layer 0 is not known`},
 		{`{"model_type":"llama","dtype":{"a":1}}`, `dtype is not a string`},
-		{with(`"layer_types":["full_attention","dreaming"]`), `layer_types: "dreaming" of layer 1 is not known`},
+		{with(`"layer_types":["full_attention","dreaming"]`),
+			`layer_types: "dreaming" of layer 1 is not known`},
 		{with(`"layer_types":["full_attention"]`), "layer_types has 1 entries for 2 layers"},
-		{with(`"attention_chunk_size":8192`), `model_type "wonder" is not known, nor what these keys mean for its cache: attention_chunk_size`},
+		{with(`"attention_chunk_size":8192`),
+			`model_type "wonder" is not known, nor what these keys mean for its cache: attention_chunk_size`},
 		{with(`"num_key_value_heads":"eight"`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":8.5`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":1e12`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":-1`), "num_key_value_heads -1 is not 1 or more"},
 		{with(`"head_dim":[1]`), "head_dim has 1 entries for 2 layers"},
 		{with(`"layer_types":["sliding_attention","full_attention"]`), "sliding_window is missing"},
-		{`{"model_type":"llama4_text","num_hidden_layers":2,"no_rope_layers":[1,0,1],"dtype":"bfloat16"}`, "no_rope_layers has 3 entries for 2 layers"},
-		{`{"model_type":"wonder","dtype":"fp8"}`, "dtype fp8 is not one of bfloat16, float16, float32; num_hidden_layers is missing; " +
-			"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; max_position_embeddings is missing"},
+		{`{"model_type":"llama4_text","num_hidden_layers":2,"no_rope_layers":[1,0,1],"dtype":"bfloat16"}`,
+			"no_rope_layers has 3 entries for 2 layers"},
+		{`{"model_type":"wonder","dtype":"fp8"}`,
+			"dtype fp8 is not one of bfloat16, float16, float32; num_hidden_layers is missing; " +
+				"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; max_position_embeddings is missing"},
 		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
 			`hybrid_override_pattern: "?" of layer 1 is not known`},
-		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "num_hidden_layers is missing; " +
-			"linear_attn_config.full_attn_layers is missing; linear_attn_config.num_heads is missing; " +
-			"linear_attn_config.head_dim is missing; linear_attn_config.short_conv_kernel_size is missing"},
-		{`{"model_type":"gemma3n_text","num_kv_shared_layers":35,"dtype":"float16"}`, "num_kv_shared_layers 35 is not less than the 35 layers"},
+		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`,
+			"num_hidden_layers is missing; " +
+				"linear_attn_config.full_attn_layers is missing; linear_attn_config.num_heads is missing; " +
+				"linear_attn_config.head_dim is missing; linear_attn_config.short_conv_kernel_size is missing"},
+		{`{"model_type":"gemma3n_text","num_kv_shared_layers":35,"dtype":"float16"}`,
+			"num_kv_shared_layers 35 is not less than the 35 layers"},
 		{with(`"num_key_value_heads":3`), "8 query heads cannot be divided between 3 KV heads"},
 		{`{"model_type":"bert"}`, `model_type "bert" is not supported: an encoder has no cache`},
-		{`{"model_type":"gemma3_text","use_bidirectional_attention":true,"dtype":"float16"}`, "use_bidirectional_attention: an encoder has no cache"},
+		{`{"model_type":"gemma3_text","use_bidirectional_attention":true,"dtype":"float16"}`,
+			"use_bidirectional_attention: an encoder has no cache"},
 	}
 	for _, tc := range cases {
 		_, err := Read(strings.NewReader(tc.json), Options{})
@@ -61,7 +73,8 @@ func TestRefused(t *testing.T) {
 		assert.ErrorIs(t, err, messages.ErrConfigInvalid)
 	}
 	for text, want := range map[string]string{
-		"": "it is empty", "[]": "it is of type array", "3": "it is of type number", `{"a":1`: "it ends too early",
+		"": "it is empty", "[]": "it is of type array", "3": "it is of type number",
+		`{"a":1`: "it ends too early",
 		`{"a":}`: "invalid character", `{"a":1} {`: "text follows the JSON object at byte 9",
 	} {
 		_, err := Read(strings.NewReader(text), Options{})
@@ -107,9 +120,12 @@ func TestUnknownTypes(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	m, err := Read(strings.NewReader(`{"model_type":"gpt2","n_embd":64,"n_head":2,"n_layer":1,"n_positions":64}`), Options{})
+	m, err := Read(
+		strings.NewReader(`{"model_type":"gpt2","n_embd":64,"n_head":2,"n_layer":1,"n_positions":64}`),
+		Options{})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"the file names no dtype: float32 is assumed, as transformers does"}, m.Notes)
+	assert.Equal(t, []string{"the file names no dtype: float32 is assumed, as transformers does"},
+		m.Notes)
 	assert.Equal(t, windows.Float32, m.DType)
 }
 
@@ -149,7 +165,8 @@ func TestOptions(t *testing.T) {
 		assert.Equal(t, "wfullh2 12 24576, state 36 77266944", drawn(t, m))
 		assert.Equal(t, 5000, m.MaxSeqLen)
 		_, err = Read(strings.NewReader(tc.json), Options{StateDType: "int3"})
-		assert.EqualError(t, err, `the element type "int3" of states is not one of bfloat16, float16, float32`)
+		assert.EqualError(t, err,
+			`the element type "int3" of states is not one of bfloat16, float16, float32`)
 	}
 }
 

@@ -39,17 +39,22 @@ func parse(r io.Reader) (*config, error) {
 	case err != nil:
 		return nil, refusals.New(messages.ErrBadRequest, "cannot read the model's configuration: %v", err)
 	case len(text) > MaxBytes:
-		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is longer than %d bytes", MaxBytes)
+		return nil,
+			refusals.New(messages.ErrBadRequest, "the model's configuration is longer than %d bytes",
+				MaxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(withoutConstants(text)))
 	// Without it each number would be a float64, and one out of range an error of the file.
 	d.UseNumber()
 	c := &config{problems: new([]string)}
 	if err := d.Decode(&c.values); err != nil {
-		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is not a JSON object: %s", explain(err))
+		return nil,
+			refusals.New(messages.ErrBadRequest, "the model's configuration is not a JSON object: %s",
+				explain(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, refusals.New(messages.ErrBadRequest, "text follows the JSON object at byte %d", d.InputOffset())
+		return nil, refusals.New(messages.ErrBadRequest, "text follows the JSON object at byte %d",
+			d.InputOffset())
 	}
 	return c, nil
 }

@@ -22,7 +22,8 @@ func (r *reading) readLayers() {
 	if keys := strings.Join(r.unread(), ", "); !r.identify(known, keys) {
 		return
 	}
-	if r.config.has("use_bidirectional_attention") && r.config.values["use_bidirectional_attention"] == true {
+	if r.config.has("use_bidirectional_attention") &&
+		r.config.values["use_bidirectional_attention"] == true {
 		r.config.say("use_bidirectional_attention: an encoder has no cache")
 	}
 	if v := r.rule("", "causal"); v.known && v.number == 0 {
@@ -33,7 +34,9 @@ func (r *reading) readLayers() {
 	}
 	if r.drafts > 0 && r.table == headers() {
 		v := r.rule("", "drafts")
-		r.note(fmt.Sprintf("blocks that draft tokens (%s %d) are left out: they have a cache of their own", v.key, v.number))
+		r.note(fmt.Sprintf(
+			"blocks that draft tokens (%s %d) are left out: they have a cache of their own", v.key,
+			v.number))
 	}
 	n := r.size("layers")
 	if n > windows.MaxLayers {
@@ -60,12 +63,14 @@ func (r *reading) readLayers() {
 func (r *reading) identify(known bool, keys string) bool {
 	switch {
 	case !known && keys != "":
-		r.config.say("%s %q is not known, nor what these keys mean for its cache: %s", r.table.word, r.kind, keys)
+		r.config.say("%s %q is not known, nor what these keys mean for its cache: %s", r.table.word,
+			r.kind, keys)
 		return false
 	case !known && r.options.Strict:
 		r.config.say("%s %q is not known", r.table.word, r.kind)
 	case known && keys != "" && r.options.Strict:
-		r.config.say("what these keys mean for the cache of %s %q is not known: %s", r.table.word, r.kind, keys)
+		r.config.say("what these keys mean for the cache of %s %q is not known: %s", r.table.word, r.kind,
+			keys)
 	case !known:
 		r.note(r.table.word + " " + strconv.Quote(r.kind) + " is not known: read as plain attention")
 	case keys != "":
@@ -125,7 +130,9 @@ func (r *reading) kindOfLayer() string {
 	}
 	if kind != "none" && !r.keeps(kind, "latent") && !r.keeps(kind, "kv") && !r.keeps(kind, "state") {
 		of := fmt.Sprintf("%s: %q of layer ", v.key, v.text)
-		if !slices.ContainsFunc(*r.config.problems, func(p string) bool { return strings.HasPrefix(p, of) }) { // the first is enough
+		// the first is enough
+		if !slices.ContainsFunc(*r.config.problems,
+			func(p string) bool { return strings.HasPrefix(p, of) }) {
 			r.problem("%s%d is not known", of, r.layer)
 		}
 	}
@@ -137,7 +144,8 @@ func (r *reading) oneLayer(kind string) layer {
 	var l layer
 	switch {
 	case r.keeps(kind, "latent"):
-		l.heads, l.shape = 1, windows.Shape{HeadDim: r.perToken(kind, r.sizeOf(kind, "latent")), KVFactor: 1}
+		l.heads, l.shape = 1, windows.Shape{HeadDim: r.perToken(kind, r.sizeOf(kind, "latent")),
+			KVFactor: 1}
 	case r.keeps(kind, "kv"):
 		l = r.attention(kind)
 	}
@@ -232,7 +240,8 @@ func (r *reading) noteIndex() {
 		}
 	}
 	if n > 0 {
-		r.note(fmt.Sprintf("%d of %d layers keep keys of an index for sparse attention, planned as %s", n, len(r.layers), r.indexType()))
+		r.note(fmt.Sprintf("%d of %d layers keep keys of an index for sparse attention, planned as %s", n,
+			len(r.layers), r.indexType()))
 	}
 }
 
@@ -256,7 +265,8 @@ func (r *reading) state(kind string) int64 {
 		recurrent = windows.Float32
 	}
 	conv, rec := r.present(r.rule(kind, "conv")), r.present(r.rule(kind, "rec"))
-	return int64(conv.number)*int64(r.named(r.options.ConvDType, "states").Bytes()) + int64(rec.number)*int64(recurrent.Bytes())
+	return int64(conv.number)*int64(r.named(r.options.ConvDType, "states").Bytes()) +
+		int64(rec.number)*int64(recurrent.Bytes())
 }
 
 // share makes layers read the keys and values of others: the last ones those of the
@@ -307,7 +317,8 @@ func (r *reading) repeat() {
 		r.config.say("%s %d is not a number of runs", v.key, v.number)
 		return
 	}
-	r.layers = slices.Concat(r.layers[:from], slices.Repeat(r.layers[from:to], v.number), r.layers[to:])
+	r.layers = slices.Concat(r.layers[:from], slices.Repeat(r.layers[from:to], v.number),
+		r.layers[to:])
 }
 
 // encoder makes the layers attend to an encoder's output too, with the heads of their
@@ -321,7 +332,8 @@ func (r *reading) encoder(top *config) {
 		r.note("the architecture " + a[0] + " is a decoder alone: there is no cross attention")
 		return
 	}
-	r.model.CrossLayers, r.model.CrossKVHeads, r.model.EncoderMaxLen = len(r.layers), r.layers[0].heads, v.number
+	r.model.CrossLayers, r.model.CrossKVHeads, r.model.EncoderMaxLen = len(r.layers),
+		r.layers[0].heads, v.number
 }
 
 // stateType is the element type of recurrent states: the host's choice, else the

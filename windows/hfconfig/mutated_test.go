@@ -52,7 +52,8 @@ func mutate(t testing.TB, s shape, steps []byte) mutated {
 		case 2:
 			values["model_type"], m.unknown = "heretofore", true
 		case 3:
-			values[key] = []any{value, "none", nil, true, json.Number("-7"), json.Number("1e9"), []any{value}, map[string]any{"a": value}, ""}[int(steps[2])%9]
+			values[key] = []any{value, "none", nil, true, json.Number("-7"), json.Number("1e9"),
+				[]any{value}, map[string]any{"a": value}, ""}[int(steps[2])%9]
 		case 4:
 			values["renamed_"+key] = values[key]
 			delete(values, key)
@@ -85,7 +86,8 @@ func (m mutated) holds(t *testing.T) {
 	if !slices.Contains(otherStates, m.Type) {
 		require.GreaterOrEqual(t, gotStates, wantStates, "%s: %s", m.Type, text)
 	}
-	require.GreaterOrEqual(t, longest(got, read.MaxSeqLen), longest(want, read.MaxSeqLen), "%s: %s", m.Type, text)
+	require.GreaterOrEqual(t, longest(got, read.MaxSeqLen), longest(want, read.MaxSeqLen), "%s: %s",
+		m.Type, text)
 }
 
 // longest is what the longest sequence takes of so many bytes a token by window.

@@ -13,13 +13,16 @@ import (
 
 // Patterns of published files, so that the table stays readable.
 var (
-	superBlocks  = blocks(80, func(i int) bool { return i < 49 })
-	nemotron56B  = "M-M-M-M*-" + strings.Repeat("M-M-M-M-M*-", 9) + "M-M-M-M-M-" // 54 states, 10 of attention, 54 that keep nothing
+	superBlocks = blocks(80, func(i int) bool { return i < 49 })
+	// 54 states, 10 of attention, 54 that keep nothing
+	nemotron56B  = "M-M-M-M*-" + strings.Repeat("M-M-M-M-M*-", 9) + "M-M-M-M-M-"
 	nanoPattern  = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
 	graniteTypes = types(40, func(i int) string { return pick(i%10 == 5, "attention", "mamba") })
-	nextTypes    = types(64, func(i int) string { return pick((i+1)%4 == 0, "full_attention", "linear_attention") })
-	stepTypes    = types(45, func(i int) string { return pick(i%4 == 0, "full_attention", "sliding_attention") })
-	mimoPattern  = numbers(48, func(i int) int { return len(pick(i == 0 || i%6 == 5, "", "x")) })
+	nextTypes    = types(64,
+		func(i int) string { return pick((i+1)%4 == 0, "full_attention", "linear_attention") })
+	stepTypes = types(45,
+		func(i int) string { return pick(i%4 == 0, "full_attention", "sliding_attention") })
+	mimoPattern = numbers(48, func(i int) int { return len(pick(i == 0 || i%6 == 5, "", "x")) })
 )
 
 func pick(yes bool, a, b string) string {
@@ -51,7 +54,8 @@ func listOf(n int, of func(int) int) (out []int) {
 func blocks(n int, attends func(int) bool) string {
 	var out []string
 	for i := range n {
-		out = append(out, pick(attends(i), `{"attention":{"n_heads_in_group":8,"no_op":false}}`, `{"attention":{"n_heads_in_group":null,"no_op":true}}`))
+		out = append(out, pick(attends(i), `{"attention":{"n_heads_in_group":8,"no_op":false}}`,
+			`{"attention":{"n_heads_in_group":null,"no_op":true}}`))
 	}
 	return "[" + strings.Join(out, ",") + "]"
 }
@@ -62,16 +66,20 @@ var published = []struct {
 	name, json string
 	want       string // pools: name, number of layers, bytes a token or bytes a state
 }{
-	{"Llama-2-7B", `{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
+	{"Llama-2-7B",
+		`{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
 		"wfullh32 32 524288"},
-	{"Llama-2-70B", `{"model_type":"llama","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
+	{"Llama-2-70B",
+		`{"model_type":"llama","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
 		"wfullh8 80 327680"},
 	{"Llama-3.1-8B", llama(32, 4096, 32), "wfullh8 32 131072"},
 	{"Llama-3.1-70B", llama(80, 8192, 64), "wfullh8 80 327680"},
 	{"Llama-3.1-405B", llama(126, 16384, 128), "wfullh8 126 516096"},
-	{"Llama-3.2-1B", `{"model_type":"llama","hidden_size":2048,"num_hidden_layers":16,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":64,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"Llama-3.2-1B",
+		`{"model_type":"llama","hidden_size":2048,"num_hidden_layers":16,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":64,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 16 32768"},
-	{"Llama-3.2-3B", `{"model_type":"llama","hidden_size":3072,"num_hidden_layers":28,"num_attention_heads":24,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"Llama-3.2-3B",
+		`{"model_type":"llama","hidden_size":3072,"num_hidden_layers":28,"num_attention_heads":24,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 28 114688"},
 	{"Llama-4-Scout", `{"model_type":"llama4","torch_dtype":"bfloat16","text_config":{"model_type":"llama4_text","hidden_size":5120,"num_hidden_layers":48,"num_attention_heads":40,
 		"num_key_value_heads":8,"head_dim":128,"attention_chunk_size":8192,"max_position_embeddings":10485760,"no_rope_layers":[]}}`,
@@ -81,9 +89,11 @@ var published = []struct {
 		"c8192h8 36 147456, wfullh8 12 49152"},
 	{"Mistral-7B-v0.1", mistral("4096"), "w4096h8 32 131072"},
 	{"Mistral-7B-v0.3", mistral("null"), "wfullh8 32 131072"},
-	{"Mixtral-8x7B", `{"model_type":"mixtral","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`,
+	{"Mixtral-8x7B",
+		`{"model_type":"mixtral","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`,
 		"wfullh8 32 131072"},
-	{"Mixtral-8x22B", `{"model_type":"mixtral","hidden_size":6144,"num_hidden_layers":56,"num_attention_heads":48,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":65536,"torch_dtype":"bfloat16"}`,
+	{"Mixtral-8x22B",
+		`{"model_type":"mixtral","hidden_size":6144,"num_hidden_layers":56,"num_attention_heads":48,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":65536,"torch_dtype":"bfloat16"}`,
 		"wfullh8 56 229376"},
 	{"Qwen2-0.5B", `{"model_type":"qwen2","hidden_size":896,"num_hidden_layers":24,"num_attention_heads":14,"num_key_value_heads":2,"sliding_window":131072,"max_window_layers":24,
 		"use_sliding_window":false,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, "wfullh2 24 12288"},
@@ -109,30 +119,39 @@ var published = []struct {
 		"mamba_ssm_dtype":"float32","max_position_embeddings":262144}}`, "wfullh4 16 65536, state 48 153944064"},
 	{"Qwen3.5-35B-A3B", qwen35MoE(40, 2048, 16, 32), "wfullh2 10 20480, state 30 64389120"},
 	{"Qwen3.5-397B-A17B", qwen35MoE(60, 4096, 32, 64), "wfullh2 15 30720, state 45 192061440"},
-	{"Gemma-2-2b", `{"model_type":"gemma2","hidden_size":2304,"num_hidden_layers":26,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
+	{"Gemma-2-2b",
+		`{"model_type":"gemma2","hidden_size":2304,"num_hidden_layers":26,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
 		"w4096h4 13 53248, wfullh4 13 53248"},
-	{"Gemma-2-9b", `{"model_type":"gemma2","hidden_size":3584,"num_hidden_layers":42,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
+	{"Gemma-2-9b",
+		`{"model_type":"gemma2","hidden_size":3584,"num_hidden_layers":42,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
 		"w4096h8 21 172032, wfullh8 21 172032"},
-	{"Gemma-2-27b", `{"model_type":"gemma2","hidden_size":4608,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
+	{"Gemma-2-27b",
+		`{"model_type":"gemma2","hidden_size":4608,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
 		"w4096h16 23 188416, wfullh16 23 188416"},
 	{"Gemma-3-1b", `{"model_type":"gemma3_text","hidden_size":1152,"num_hidden_layers":26,"num_attention_heads":4,"num_key_value_heads":1,"head_dim":256,"sliding_window":512,"sliding_window_pattern":6,
 		"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`, "w512h1 22 22528, wfullh1 4 4096"},
-	{"Gemma-3-4b", `{"model_type":"gemma3","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3_text","hidden_size":2560,"num_hidden_layers":34,"sliding_window":1024,"intermediate_size":10240}}`,
+	{"Gemma-3-4b",
+		`{"model_type":"gemma3","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3_text","hidden_size":2560,"num_hidden_layers":34,"sliding_window":1024,"intermediate_size":10240}}`,
 		"w1024h4 29 118784, wfullh4 5 20480"},
 	{"Gemma-3-27b", `{"model_type":"gemma3","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3_text","hidden_size":5376,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,
 		"head_dim":128,"sliding_window":1024}}`, "w1024h16 52 425984, wfullh16 10 81920"},
-	{"Gemma-3n-E4B", `{"model_type":"gemma3n","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3n_text","hidden_size":2048,"num_hidden_layers":35,"num_kv_shared_layers":15}}`,
+	{"Gemma-3n-E4B",
+		`{"model_type":"gemma3n","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3n_text","hidden_size":2048,"num_hidden_layers":35,"num_kv_shared_layers":15}}`,
 		"w512h2 16 32768, wfullh2 4 8192"},
 	{"Gemma-4-26B-A4B", `{"model_type":"gemma4","torch_dtype":"bfloat16","text_config":{"model_type":"gemma4_text","hidden_size":2816,"num_hidden_layers":30,"num_attention_heads":16,"num_key_value_heads":8,
 		"head_dim":256,"global_head_dim":512,"num_global_key_value_heads":2,"attention_k_eq_v":true,"sliding_window":1024,"max_position_embeddings":262144}}`,
 		"w1024h8 25 204800, wfullh2 5 20480"},
-	{"Phi-3.5-mini", `{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"Phi-3.5-mini",
+		`{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh32 32 393216"},
-	{"Phi-4-mini", `{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":24,"num_key_value_heads":8,"partial_rotary_factor":0.75,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"Phi-4-mini",
+		`{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":24,"num_key_value_heads":8,"partial_rotary_factor":0.75,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 32 131072"},
-	{"Phi-4", `{"model_type":"phi3","hidden_size":5120,"num_hidden_layers":40,"num_attention_heads":40,"num_key_value_heads":10,"sliding_window":null,"max_position_embeddings":16384,"torch_dtype":"bfloat16"}`,
+	{"Phi-4",
+		`{"model_type":"phi3","hidden_size":5120,"num_hidden_layers":40,"num_attention_heads":40,"num_key_value_heads":10,"sliding_window":null,"max_position_embeddings":16384,"torch_dtype":"bfloat16"}`,
 		"wfullh10 40 204800"},
-	{"gpt-oss-20b", `{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":24,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,"max_position_embeddings":131072}`,
+	{"gpt-oss-20b",
+		`{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":24,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,"max_position_embeddings":131072}`,
 		"w128h8 12 24576, wfullh8 12 24576"},
 	{"gpt-oss-120b", `{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":36,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,"max_position_embeddings":131072,
 		"layer_types":` + types(36, func(i int) string { return pick(i%2 == 0, "sliding_attention", "full_attention") }) + `}`, "w128h8 18 36864, wfullh8 18 36864"},
@@ -144,19 +163,26 @@ var published = []struct {
 		"v_head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, "wfullh1 61 70272"},
 	{"DeepSeek-V3.2", `{"model_type":"deepseek_v32","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,"kv_lora_rank":512,"qk_rope_head_dim":64,"index_head_dim":128,"index_topk":2048,
 		"max_position_embeddings":163840,"torch_dtype":"bfloat16"}`, "wfullh1 61 78324"},
-	{"GLM-5", `{"model_type":"glm_moe_dsa","head_dim":64,"num_hidden_layers":78,"num_attention_heads":64,"kv_lora_rank":512,"qk_rope_head_dim":64,"index_head_dim":128,"max_position_embeddings":202752,"dtype":"bfloat16"}`,
+	{"GLM-5",
+		`{"model_type":"glm_moe_dsa","head_dim":64,"num_hidden_layers":78,"num_attention_heads":64,"kv_lora_rank":512,"qk_rope_head_dim":64,"index_head_dim":128,"max_position_embeddings":202752,"dtype":"bfloat16"}`,
 		"wfullh1 78 100152"},
-	{"GLM-4-9B", `{"model_type":"chatglm","hidden_size":4096,"num_attention_heads":32,"num_layers":40,"multi_query_attention":true,"multi_query_group_num":2,"kv_channels":128,"seq_length":131072,"torch_dtype":"bfloat16"}`,
+	{"GLM-4-9B",
+		`{"model_type":"chatglm","hidden_size":4096,"num_attention_heads":32,"num_layers":40,"multi_query_attention":true,"multi_query_group_num":2,"kv_channels":128,"seq_length":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh2 40 40960"},
-	{"GLM-4-9B of transformers", `{"model_type":"glm","hidden_size":4096,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":2,"head_dim":128,"partial_rotary_factor":0.5,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"GLM-4-9B of transformers",
+		`{"model_type":"glm","hidden_size":4096,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":2,"head_dim":128,"partial_rotary_factor":0.5,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh2 40 40960"},
-	{"GLM-4.5-Air", `{"model_type":"glm4_moe","hidden_size":4096,"num_hidden_layers":46,"num_attention_heads":96,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"GLM-4.5-Air",
+		`{"model_type":"glm4_moe","hidden_size":4096,"num_hidden_layers":46,"num_attention_heads":96,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 46 188416"},
-	{"Command-R", `{"model_type":"cohere","hidden_size":8192,"num_hidden_layers":40,"num_attention_heads":64,"num_key_value_heads":64,"max_position_embeddings":8192,"torch_dtype":"float16"}`,
+	{"Command-R",
+		`{"model_type":"cohere","hidden_size":8192,"num_hidden_layers":40,"num_attention_heads":64,"num_key_value_heads":64,"max_position_embeddings":8192,"torch_dtype":"float16"}`,
 		"wfullh64 40 1310720"},
-	{"Command-R7B", `{"model_type":"cohere2","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,"max_position_embeddings":132096,"torch_dtype":"bfloat16"}`,
+	{"Command-R7B",
+		`{"model_type":"cohere2","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,"max_position_embeddings":132096,"torch_dtype":"bfloat16"}`,
 		"w4096h8 24 98304, wfullh8 8 32768"},
-	{"aya-23-8B", `{"model_type":"cohere","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":8192,"use_qk_norm":false,"torch_dtype":"float16"}`,
+	{"aya-23-8B",
+		`{"model_type":"cohere","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":8192,"use_qk_norm":false,"torch_dtype":"float16"}`,
 		"wfullh8 32 131072"},
 	{"Falcon-H1-7B", `{"model_type":"falcon_h1","hidden_size":3072,"num_hidden_layers":44,"num_attention_heads":12,"num_key_value_heads":2,"head_dim":128,"mamba_d_ssm":3072,"mamba_n_heads":24,"mamba_d_head":128,
 		"mamba_n_groups":1,"mamba_d_state":256,"mamba_d_conv":4,"mamba_expand":2,"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`, "wfullh2 44 45056, state 44 70152192"},
@@ -166,7 +192,8 @@ var published = []struct {
 	{"Nemotron-H-56B", `{"model_type":"nemotron_h","hidden_size":8192,"num_attention_heads":64,"num_key_value_heads":8,"attention_head_dim":128,"hybrid_override_pattern":"` + nemotron56B + `",
 		"mamba_num_heads":256,"mamba_head_dim":64,"ssm_state_size":256,"n_groups":8,"conv_kernel":4,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
 		"wfullh8 10 40960, state 54 459620352"},
-	{"Nemotron-Super-49B", `{"model_type":"nemotron-nas","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":null,"block_configs":` + superBlocks + `,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+	{"Nemotron-Super-49B",
+		`{"model_type":"nemotron-nas","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":null,"block_configs":` + superBlocks + `,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 49 200704"},
 	{"Jamba-v0.1", `{"model_type":"jamba","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"attn_layer_period":8,"attn_layer_offset":4,"mamba_d_state":16,"mamba_d_conv":4,
 		"mamba_expand":2,"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`, "wfullh8 4 16384, state 28 8716288"},
@@ -182,9 +209,11 @@ var published = []struct {
 		"w128h8 39 199680, wfullh4 9 23040"},
 	{"Step-3.7-Flash", `{"model_type":"step3p7","hidden_size":4096,"num_hidden_layers":45,"num_attention_heads":64,"num_attention_groups":8,"head_dim":128,"layer_types":` + stepTypes + `,"sliding_window":512,
 		"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`, "w512h8 33 135168, wfullh8 12 49152"},
-	{"whisper-large-v3", `{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,"encoder_layers":32,"is_encoder_decoder":true,"max_source_positions":1500,"max_target_positions":448,"torch_dtype":"float16"}`,
+	{"whisper-large-v3",
+		`{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,"encoder_layers":32,"is_encoder_decoder":true,"max_source_positions":1500,"max_target_positions":448,"torch_dtype":"float16"}`,
 		"wfullh20 32 163840, cross_h20 32 163840"},
-	{"t5-small", `{"model_type":"t5","d_model":512,"d_kv":64,"num_heads":8,"num_layers":6,"num_decoder_layers":6,"n_positions":512,"is_encoder_decoder":true,"dtype":"float16"}`,
+	{"t5-small",
+		`{"model_type":"t5","d_model":512,"d_kv":64,"num_heads":8,"num_layers":6,"num_decoder_layers":6,"n_positions":512,"is_encoder_decoder":true,"dtype":"float16"}`,
 		"wfullh8 6 12288, cross_h8 6 12288"},
 	{"Qwen2.5-VL-7B", `{"model_type":"qwen2_5_vl","hidden_size":3584,"num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,"use_sliding_window":false,"sliding_window":32768,"max_window_layers":28,
 		"max_position_embeddings":128000,"torch_dtype":"bfloat16","vision_config":{"depth":32}}`, "wfullh4 28 57344"},
@@ -192,17 +221,22 @@ var published = []struct {
 		"max_position_embeddings":262144,"rope_scaling":{"mrope_interleaved":true,"mrope_section":[24,20,20]}},"vision_config":{"model_type":"qwen3_vl","depth":27,"num_heads":16}}`, "wfullh8 36 147456"},
 	{"Qwen3-VL-30B-A3B", `{"model_type":"qwen3_vl_moe","text_config":{"model_type":"qwen3_vl_moe_text","dtype":"bfloat16","hidden_size":2048,"num_hidden_layers":48,"num_attention_heads":32,"num_key_value_heads":4,
 		"head_dim":128,"num_experts":128,"decoder_sparse_step":1,"max_position_embeddings":262144},"vision_config":{"depth":27}}`, "wfullh4 48 98304"},
-	{"gpt2", `{"model_type":"gpt2","n_embd":768,"n_head":12,"n_layer":12,"n_positions":1024}`, "wfullh12 12 73728"},
-	{"falcon-7b", `{"model_type":"falcon","hidden_size":4544,"num_attention_heads":71,"num_hidden_layers":32,"multi_query":true,"new_decoder_architecture":false,"max_position_embeddings":2048,"torch_dtype":"bfloat16"}`,
+	{"gpt2", `{"model_type":"gpt2","n_embd":768,"n_head":12,"n_layer":12,"n_positions":1024}`,
+		"wfullh12 12 73728"},
+	{"falcon-7b",
+		`{"model_type":"falcon","hidden_size":4544,"num_attention_heads":71,"num_hidden_layers":32,"multi_query":true,"new_decoder_architecture":false,"max_position_embeddings":2048,"torch_dtype":"bfloat16"}`,
 		"wfullh1 32 8192"},
-	{"chatglm3", `{"model_type":"chatglm","hidden_size":4096,"num_attention_heads":32,"num_layers":28,"multi_query_attention":true,"multi_query_group_num":2,"kv_channels":128,"seq_length":8192,"torch_dtype":"float16"}`,
+	{"chatglm3",
+		`{"model_type":"chatglm","hidden_size":4096,"num_attention_heads":32,"num_layers":28,"multi_query_attention":true,"multi_query_group_num":2,"kv_channels":128,"seq_length":8192,"torch_dtype":"float16"}`,
 		"wfullh2 28 28672"},
-	{"an unknown one with the common keys", `{"model_type":"wonder","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":8,"max_position_embeddings":4096,"dtype":"bfloat16","rope_scaling":{"type":"yarn"}}`,
+	{"an unknown one with the common keys",
+		`{"model_type":"wonder","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":8,"max_position_embeddings":4096,"dtype":"bfloat16","rope_scaling":{"type":"yarn"}}`,
 		"wfullh8 2 8192"},
 }
 
 func llama(layers, width, heads int) string {
-	return fmt.Sprintf(`{"model_type":"llama","hidden_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,"num_key_value_heads":8,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, width, layers, heads)
+	return fmt.Sprintf(
+		`{"model_type":"llama","hidden_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,"num_key_value_heads":8,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, width, layers, heads)
 }
 
 func qwen3MoE(layers, width, heads, kvHeads int) string {
@@ -255,7 +289,8 @@ func TestPublishedModels(t *testing.T) {
 // TestPresets: each preset is what the reader makes of the file.
 func TestPresets(t *testing.T) {
 	files := map[string]string{ // names of the table that differ
-		"Gemma-3-1B": "Gemma-3-1b", "Gemma-3-4B": "Gemma-3-4b", "Gemma-3-27B": "Gemma-3-27b", "GPT-OSS-20B": "gpt-oss-20b",
+		"Gemma-3-1B": "Gemma-3-1b", "Gemma-3-4B": "Gemma-3-4b", "Gemma-3-27B": "Gemma-3-27b",
+		"GPT-OSS-20B": "gpt-oss-20b",
 	}
 	for name, preset := range windows.Presets() {
 		file := name

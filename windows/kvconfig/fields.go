@@ -13,31 +13,49 @@ type setter func(*reading, entry)
 // value may be, beyond its type, is checked by Config.Validate: the rules of some
 // fields need the model, and a host that fills in a Config by hand needs them too.
 var fields = map[string]setter{
-	"tokens_per_block":               integer(func(c *windows.Config) *int { return &c.TokensPerBlock }),
-	"max_attention_window":           window,
-	"sink_token_length":              integer(func(c *windows.Config) *int { return &c.SinkTokenLength }),
-	"dtype":                          text(func(c *windows.Config) *string { return &c.DType }),
-	"free_gpu_memory_fraction":       number(func(c *windows.Config) *float64 { return &c.FreeGPUMemoryFraction }),
-	"max_tokens":                     positive(func(c *windows.Config) *int { return &c.MaxTokens }),
-	"host_cache_size":                integer(func(c *windows.Config) *int64 { return &c.HostCacheSize }),
-	"secondary_offload_min_priority": integer(func(c *windows.Config) *int { return &c.SecondaryOffloadMinPriority }),
-	"onboard_blocks":                 boolean(func(c *windows.Config) *bool { return &c.OnboardBlocks }),
-	"enable_block_reuse":             boolean(func(c *windows.Config) *bool { return &c.EnableBlockReuse }),
-	"enable_partial_reuse":           boolean(func(c *windows.Config) *bool { return &c.EnablePartialReuse }),
-	"copy_on_partial_reuse":          boolean(func(c *windows.Config) *bool { return &c.CopyOnPartialReuse }),
-	"event_buffer_max_size":          integer(func(c *windows.Config) *int { return &c.EventBufferMaxSize }),
-	"cross_kv_cache_fraction":        crossFraction,
-	"use_uvm":                        boolean(func(c *windows.Config) *bool { return &c.UseUVM }),
-	"transfer_mode":                  transferMode,
-	"eviction_policy":                text(func(c *windows.Config) *string { return &c.EvictionPolicy }),
-	"prefill_doubles_at":             positive(func(c *windows.Config) *int { return &c.PrefillDoublesAt }),
-	"state_checkpoint_interval":      integer(func(c *windows.Config) *int { return &c.StateCheckpointInterval }),
-	"mamba_ssm_cache_dtype":          text(func(c *windows.Config) *string { return &c.MambaSSMCacheDType }),
-	"expected_seq_len":               positive(func(c *windows.Config) *int { return &c.ExpectedSeqLen }),
-	"pool_fractions":                 shares(func(c *windows.Config) *map[string]float64 { return &c.PoolFractions }),
-	"offload_ahead":                  boolean(func(c *windows.Config) *bool { return &c.OffloadAhead }),
-	"salt_quotas":                    shares(func(c *windows.Config) *map[string]float64 { return &c.SaltQuotas }),
-	"other_salts_quota":              otherSaltsQuota,
+	"tokens_per_block": integer(
+		func(c *windows.Config) *int { return &c.TokensPerBlock }),
+	"max_attention_window": window,
+	"sink_token_length": integer(
+		func(c *windows.Config) *int { return &c.SinkTokenLength }),
+	"dtype": text(func(c *windows.Config) *string { return &c.DType }),
+	"free_gpu_memory_fraction": number(
+		func(c *windows.Config) *float64 { return &c.FreeGPUMemoryFraction }),
+	"max_tokens": positive(func(c *windows.Config) *int { return &c.MaxTokens }),
+	"host_cache_size": integer(
+		func(c *windows.Config) *int64 { return &c.HostCacheSize }),
+	"secondary_offload_min_priority": integer(
+		func(c *windows.Config) *int { return &c.SecondaryOffloadMinPriority }),
+	"onboard_blocks": boolean(
+		func(c *windows.Config) *bool { return &c.OnboardBlocks }),
+	"enable_block_reuse": boolean(
+		func(c *windows.Config) *bool { return &c.EnableBlockReuse }),
+	"enable_partial_reuse": boolean(
+		func(c *windows.Config) *bool { return &c.EnablePartialReuse }),
+	"copy_on_partial_reuse": boolean(
+		func(c *windows.Config) *bool { return &c.CopyOnPartialReuse }),
+	"event_buffer_max_size": integer(
+		func(c *windows.Config) *int { return &c.EventBufferMaxSize }),
+	"cross_kv_cache_fraction": crossFraction,
+	"use_uvm":                 boolean(func(c *windows.Config) *bool { return &c.UseUVM }),
+	"transfer_mode":           transferMode,
+	"eviction_policy": text(
+		func(c *windows.Config) *string { return &c.EvictionPolicy }),
+	"prefill_doubles_at": positive(
+		func(c *windows.Config) *int { return &c.PrefillDoublesAt }),
+	"state_checkpoint_interval": integer(
+		func(c *windows.Config) *int { return &c.StateCheckpointInterval }),
+	"mamba_ssm_cache_dtype": text(
+		func(c *windows.Config) *string { return &c.MambaSSMCacheDType }),
+	"expected_seq_len": positive(
+		func(c *windows.Config) *int { return &c.ExpectedSeqLen }),
+	"pool_fractions": shares(
+		func(c *windows.Config) *map[string]float64 { return &c.PoolFractions }),
+	"offload_ahead": boolean(
+		func(c *windows.Config) *bool { return &c.OffloadAhead }),
+	"salt_quotas": shares(
+		func(c *windows.Config) *map[string]float64 { return &c.SaltQuotas }),
+	"other_salts_quota": otherSaltsQuota,
 }
 
 // integer sets a field of 64 bits; on a platform with smaller ints a value that

@@ -147,7 +147,8 @@ func jsonNumber(s string) any {
 		}
 		return n
 	}
-	// A number that is too small for a float64 becomes 0, which the rule of its field refuses or takes.
+	// A number that is too small for a float64 becomes 0, which the rule of its field refuses or
+	// takes.
 	f, err := strconv.ParseFloat(s, 64)
 	if errors.Is(err, strconv.ErrRange) && math.IsInf(f, 0) {
 		return tooLarge(s)

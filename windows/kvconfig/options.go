@@ -27,14 +27,16 @@ var options = map[string]setter{
 	"use_kv_cache_manager_v2":              accepted(anyKind),
 
 	// Refused with a reason, and with the values that ask for nothing.
-	"block_reuse_config":        refused(anObject, "reuse follows enable_block_reuse, without a policy per conversation"),
+	"block_reuse_config": refused(anObject,
+		"reuse follows enable_block_reuse, without a policy per conversation"),
 	"disk_cache_path":           refused(aString, onDisk, ""),
 	"disk_cache_size":           refused(anInteger, onDisk, int64(0)),
 	"enable_kv_pool_rebalance":  refused(aBoolean, "pass WithAutoRebalance to the engine", false),
 	"kv_cache_retention_config": refused(anyKind, "a retention belongs to a request"),
 	"kv_events_config":          refused(anObject, publisher),
-	"max_gpu_total_bytes":       refused(anInteger, "limit the cache by free_gpu_memory_fraction or max_tokens", int64(0)),
-	"pool_ratio":                refused(aList, "set pool_fractions, which names the pools"),
+	"max_gpu_total_bytes": refused(anInteger,
+		"limit the cache by free_gpu_memory_fraction or max_tokens", int64(0)),
+	"pool_ratio": refused(aList, "set pool_fractions, which names the pools"),
 }
 
 // onDisk is what keeps pages on a disk, publisher what publishes events.
@@ -53,12 +55,14 @@ type kind struct {
 // options with this kind are not used, so their size does not matter.
 var (
 	anInteger = kind{"an integer", func(v any) bool { return is[int64](v) || is[tooLarge](v) }}
-	aNumber   = kind{"a number", func(v any) bool { return is[int64](v) || is[tooLarge](v) || is[float64](v) }}
-	aBoolean  = kind{"a boolean", is[bool]}
-	aString   = kind{"a string", is[string]}
-	aList     = kind{"a list", is[[]any]}
-	anObject  = kind{"an object", is[[]entry]}
-	anyKind   = kind{"", func(any) bool { return true }}
+	aNumber   = kind{"a number", func(v any) bool {
+		return is[int64](v) || is[tooLarge](v) || is[float64](v)
+	}}
+	aBoolean = kind{"a boolean", is[bool]}
+	aString  = kind{"a string", is[string]}
+	aList    = kind{"a list", is[[]any]}
+	anObject = kind{"an object", is[[]entry]}
+	anyKind  = kind{"", func(any) bool { return true }}
 )
 
 // is reports whether a value has the type.
@@ -145,8 +149,9 @@ func stateConfig(r *reading, e entry) {
 
 // stateOptions are the names within mamba_state_config.
 var stateOptions = map[string]setter{
-	"periodic_snapshot_interval":             checkpointInterval,
-	"enable_branch_snapshot":                 refused(aBoolean, "branches always get a checkpoint", true),
+	"periodic_snapshot_interval": checkpointInterval,
+	"enable_branch_snapshot": refused(aBoolean, "branches always get a checkpoint",
+		true),
 	"additional_snapshot_offsets_from_start": offsets,
 	"additional_snapshot_offsets_from_end":   offsets,
 }

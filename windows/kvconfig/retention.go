@@ -64,9 +64,12 @@ func (r *reading) retention(entries []entry) (out messages.Retention) {
 		"token_range_retention_configs": func(r *reading, e entry) { out.Ranges = r.ranges(e) },
 		"decode_retention_priority":     priority,
 		"decode_retention_policy":       priority,
-		"decode_duration_ms":            forDecode(func(r *reading, e entry) { r.duration(e, &decode.Duration) }),
-		"transfer_mode":                 refused(aString, debugging, "DRAM"),
-		"directory":                     refused(aString, debugging, ""),
+		"decode_duration_ms": forDecode(func(r *reading,
+			e entry) {
+			r.duration(e, &decode.Duration)
+		}),
+		"transfer_mode": refused(aString, debugging, "DRAM"),
+		"directory":     refused(aString, debugging, ""),
 	})
 	return out
 }
@@ -87,11 +90,16 @@ func (r *reading) ranges(e entry) (out []messages.RetentionRange) {
 
 // tokenRange reads a TokenRangeRetentionConfig. The end may be left out: it is the prompt's then.
 func (r *reading) tokenRange(e entry) messages.RetentionRange {
-	out := messages.RetentionRange{Start: -1, End: messages.EndOfPrompt, Priority: messages.DefaultPriority}
+	out := messages.RetentionRange{Start: -1, End: messages.EndOfPrompt,
+		Priority: messages.DefaultPriority}
 	problems := len(r.problems)
 	r.object(e.name+".", e.value.([]entry), map[string]setter{
-		"token_start": func(r *reading, e entry) { r.within(e, 0, math.MaxInt32, func(n int64) { out.Start = int(n) }) },
-		"token_end":   func(r *reading, e entry) { r.within(e, 0, math.MaxInt32, func(n int64) { out.End = int(n) }) },
+		"token_start": func(r *reading, e entry) {
+			r.within(e, 0, math.MaxInt32, func(n int64) { out.Start = int(n) })
+		},
+		"token_end": func(r *reading, e entry) {
+			r.within(e, 0, math.MaxInt32, func(n int64) { out.End = int(n) })
+		},
 		"priority":    func(r *reading, e entry) { r.priority(e, &out.Priority) },
 		"duration_ms": func(r *reading, e entry) { r.duration(e, &out.Duration) },
 	})

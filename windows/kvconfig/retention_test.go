@@ -53,7 +53,8 @@ func TestRetention(t *testing.T) {
 		},
 		// The name that TensorRT-LLM's documents use.
 		{`{"decode_retention_policy": 7}`, messages.Retention{Decode: decode(7, 0)}},
-		{`{"decode_retention_policy": 7, "decode_retention_priority": 7}`, messages.Retention{Decode: decode(7, 0)}},
+		{`{"decode_retention_policy": 7, "decode_retention_priority": 7}`,
+			messages.Retention{Decode: decode(7, 0)}},
 	} {
 		for name, read := range retentionReaders {
 			got, err := read(strings.NewReader(c.text))
@@ -64,7 +65,8 @@ func TestRetention(t *testing.T) {
 }
 
 func TestRetentionYAML(t *testing.T) {
-	got, err := ReadRetentionYAML(strings.NewReader("token_range_retention_configs:\n- token_start: 0\n  priority: 80\n"))
+	got, err := ReadRetentionYAML(
+		strings.NewReader("token_range_retention_configs:\n- token_start: 0\n  priority: 80\n"))
 	require.NoError(t, err)
 	assert.Equal(t, []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80}}, got.Ranges)
 	got, err = ReadRetentionYAML(strings.NewReader(""))
@@ -117,9 +119,11 @@ func TestRetentionRefusals(t *testing.T) {
 
 // An options file has no place for what belongs to a request.
 func TestRetentionInAConfiguration(t *testing.T) {
-	for _, text := range []string{`{"kv_cache_retention_config": {}}`, `{"kv_cache_config": {"kv_cache_retention_config": {}}}`} {
+	for _, text := range []string{`{"kv_cache_retention_config": {}}`,
+		`{"kv_cache_config": {"kv_cache_retention_config": {}}}`} {
 		_, err := ReadJSON(strings.NewReader(text))
 		require.ErrorIs(t, err, messages.ErrConfigInvalid)
-		require.ErrorContains(t, err, "kv_cache_retention_config is not supported: a retention belongs to a request")
+		require.ErrorContains(t, err,
+			"kv_cache_retention_config is not supported: a retention belongs to a request")
 	}
 }

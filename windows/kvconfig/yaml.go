@@ -80,8 +80,9 @@ func placed(err error) string {
 	return place.ReplaceAllString(text, "line $1, column $2")
 }
 
-// decodeYAML reads the text into the values of an entry, the same that decodeJSON makes. The tree of
-// the parser has the names in order, also those that are given twice, and numbers as they are written.
+// decodeYAML reads the text into the values of an entry, the same that decodeJSON makes. The tree
+// of the parser has the names in order, also those that are given twice, and numbers as they are
+// written.
 func decodeYAML(raw []byte) (any, error) {
 	file, err := parser.ParseBytes(raw, 0)
 	if err != nil {
@@ -129,7 +130,8 @@ func yamlValue(node ast.Node) (any, error) {
 		return n.(ast.ScalarNode).GetValue(), nil
 	default:
 		at := node.GetToken().Position
-		return nil, fmt.Errorf("line %d, column %d: %s has no place here", at.Line, at.Column, yamlWord(node))
+		return nil, fmt.Errorf("line %d, column %d: %s has no place here", at.Line, at.Column,
+			yamlWord(node))
 	}
 }
 

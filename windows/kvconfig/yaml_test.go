@@ -35,7 +35,9 @@ func TestYAMLErrors(t *testing.T) {
 
 // An anchor that nothing refers to, block scalars and numbers in other bases are read.
 func TestYAMLForms(t *testing.T) {
-	c, err := ReadYAML(strings.NewReader("max_tokens: &n 0x10\ndtype: >-\n  fp8\nfree_gpu_memory_fraction: 5e-1\nevent_buffer_max_size: 1_000\n? host_cache_size\n: 64\n"))
+	c, err := ReadYAML(
+		strings.NewReader(
+			"max_tokens: &n 0x10\ndtype: >-\n  fp8\nfree_gpu_memory_fraction: 5e-1\nevent_buffer_max_size: 1_000\n? host_cache_size\n: 64\n"))
 	require.NoError(t, err)
 	assert.Equal(t, []any{16, "fp8", 0.5, 1000, int64(64)},
 		[]any{c.MaxTokens, c.DType, c.FreeGPUMemoryFraction, c.EventBufferMaxSize, c.HostCacheSize})

@@ -32,7 +32,8 @@ type entry struct {
 func (c *Collection) Add(kind string, layer int, r Resource) error {
 	name := fmt.Sprintf("%s_%d", kind, layer)
 	refuse := func(format string, args ...any) error {
-		return refusals.New(messages.ErrBadRequest, "resource %s: "+format, append([]any{name}, args...)...)
+		return refusals.New(messages.ErrBadRequest, "resource %s: "+format,
+			append([]any{name}, args...)...)
 	}
 	switch {
 	case kind == "":

@@ -39,7 +39,8 @@ func (c *Collection) decide(strict bool) []Decision {
 	out := make([]Decision, len(c.entries))
 	for i, e := range c.entries {
 		managed, reason := d.decide(&c.entries[i])
-		out[i] = Decision{Name: e.name, Layer: e.layer, Resource: e.resource, Managed: managed, Reason: reason}
+		out[i] = Decision{Name: e.name, Layer: e.layer, Resource: e.resource, Managed: managed,
+			Reason: reason}
 	}
 	return out
 }
@@ -67,7 +68,8 @@ func (d *decider) references(entries []entry) {
 	// v.ConvDim = HeadDim·NumHeads + 2·groups·DState for some number of groups from 0 on.
 	s, v := d.ssm.resource.(SSM), d.conv.resource.(CausalConv)
 	if rest := v.ConvDim - s.HeadDim*s.NumHeads; rest < 0 || rest%(2*s.DState) != 0 {
-		d.convReason = fmt.Sprintf("conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
+		d.convReason = fmt.Sprintf(
+			"conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
 			v.ConvDim, d.conv.name, s.HeadDim*s.NumHeads, 2*s.DState, d.ssm.name)
 	}
 }

@@ -25,7 +25,8 @@ func (p *Plan) Allocate(device gpu.Device) (*Local, error) {
 	if p.slotBytes == 0 {
 		return l, nil
 	}
-	pool, err := device.CreatePool(gpu.PoolSpec{Name: "local", PageBytes: p.slotBytes, DevicePages: p.maxSequences})
+	pool, err := device.CreatePool(gpu.PoolSpec{Name: "local", PageBytes: p.slotBytes,
+		DevicePages: p.maxSequences})
 	if err != nil {
 		return nil, fmt.Errorf("resources: %d slots of %d bytes: %w", p.maxSequences, p.slotBytes, err)
 	}

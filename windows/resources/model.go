@@ -4,8 +4,8 @@ import "github.com/kvactor/kvactor/windows"
 
 // OfModel declares what the layers of a model keep that is known by its shapes: "kv_cache" for keys
 // and values, with the window that the configuration gives the layer, and "state" for all recurrent
-// states of a layer together. The cross pool of an encoder–decoder model is not among them: it is no
-// matter of a layer. The error is that of windows.Pools or of Add.
+// states of a layer together. The cross pool of an encoder–decoder model is not among them: it is
+// no matter of a layer. The error is that of windows.Pools or of Add.
 func OfModel(m windows.Model, cache windows.Config) (*Collection, error) {
 	pools, err := windows.Pools(m, cache)
 	if err != nil {

@@ -12,13 +12,16 @@ import (
 // A plan of what a model's layers keep has the pools of the model.
 func TestOfModel(t *testing.T) {
 	shared := windows.Model{
-		Layers: 4, KVHeads: []int{2, 2, 0, 0}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 512, SharedKV: []int{0, 1, 1, 3}, NoCache: []int{3},
+		Layers: 4, KVHeads: []int{2, 2, 0, 0}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 512,
+		SharedKV: []int{0, 1, 1, 3}, NoCache: []int{3},
 	}
 	both := windows.Model{
-		Layers: 2, KVHeads: []int{1}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 512, States: []windows.State{{Layers: []int{0, 1}, Bytes: 4096 * 7}},
+		Layers: 2, KVHeads: []int{1}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 512,
+		States: []windows.State{{Layers: []int{0, 1}, Bytes: 4096 * 7}},
 	}
 	models := map[string]windows.Model{"shared": shared, "both": both}
-	caches := map[string]windows.Config{"shared": windows.DefaultConfig(), "both": windows.DefaultConfig()}
+	caches := map[string]windows.Config{"shared": windows.DefaultConfig(),
+		"both": windows.DefaultConfig()}
 	for name, p := range windows.Presets() {
 		cache := windows.DefaultConfig()
 		cache.MaxAttentionWindow = p.MaxAttentionWindow

@@ -49,23 +49,27 @@ type Plan struct {
 // resources make.
 func (c *Collection) Plan(o Options) (*Plan, error) {
 	if len(c.entries) == 0 {
-		return nil, refusals.New(messages.ErrConfigInvalid, "no layer has declared a resource: see Collection.Add and Declare")
+		return nil, refusals.New(messages.ErrConfigInvalid,
+			"no layer has declared a resource: see Collection.Add and Declare")
 	}
 	if o.MaxSequences < 1 {
-		return nil, refusals.New(messages.ErrConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
+		return nil, refusals.New(messages.ErrConfigInvalid, "max_sequences %d is not 1 or more",
+			o.MaxSequences)
 	}
 	o.Cache = o.Cache.WithDefaults()
 	c = c.resolved(o.Cache)
 	p := &Plan{
-		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences, maxSeqLen: o.MaxSeqLen,
-		strict: o.Strict, views: make(map[string]View),
+		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences,
+		maxSeqLen: o.MaxSeqLen,
+		strict:    o.Strict, views: make(map[string]View),
 	}
 	// The model first: it also decides the windows of Cache, which Pools reads.
 	p.model(o)
 	if names := blockers(p.Decisions); len(names) > 0 && o.Cache.EnableBlockReuse {
 		p.ReuseRefused = fmt.Sprintf("%s is local: its contents cannot be reused", names[0])
 		if len(names) > 1 {
-			p.ReuseRefused = fmt.Sprintf("%s are local: their contents cannot be reused", strings.Join(names, ", "))
+			p.ReuseRefused = fmt.Sprintf("%s are local: their contents cannot be reused",
+				strings.Join(names, ", "))
 		}
 		// A prefix that is reused would begin without its local contents.
 		p.Cache.EnableBlockReuse, p.Cache.HostCacheSize = false, 0
@@ -92,7 +96,8 @@ func (p *Plan) model(o Options) {
 	for _, d := range p.Decisions {
 		layers = max(layers, d.Layer+1)
 	}
-	m := windows.Model{Layers: layers, MaxSeqLen: o.MaxSeqLen, KVHeads: make([]int, layers), Shapes: make([]windows.Shape, layers)}
+	m := windows.Model{Layers: layers, MaxSeqLen: o.MaxSeqLen, KVHeads: make([]int, layers),
+		Shapes: make([]windows.Shape, layers)}
 	limits, states, kept := make([]int, layers), make([]int64, layers), make([]bool, layers)
 	windowed, chunks, owners := false, make([]int, layers), make([]int, layers)
 	for i := range limits {

@@ -44,15 +44,20 @@ func (m Measured) PageBytes(paged int64, fraction float64) (int64, error) {
 	}
 	switch {
 	case m.Free < 0 || m.NonPaged < 0 || m.Forward < 0:
-		return 0, refusals.New(messages.ErrBadRequest, "measured %d bytes free, %d not paged, %d of a forward pass: none may be negative", m.Free, m.NonPaged, m.Forward)
+		return 0, refusals.New(messages.ErrBadRequest,
+			"measured %d bytes free, %d not paged, %d of a forward pass: none may be negative", m.Free,
+			m.NonPaged, m.Forward)
 	case !(fraction > 0 && fraction <= 1): // negated, so that NaN is refused as well
-		return 0, refusals.New(messages.ErrBadRequest, "fraction %v is not greater than 0 and at most 1", fraction)
+		return 0, refusals.New(messages.ErrBadRequest, "fraction %v is not greater than 0 and at most 1",
+			fraction)
 	case m.Free > math.MaxInt64-paged:
-		return 0, refusals.New(messages.ErrBadRequest, "measured %d bytes free beside %d of pages", m.Free, paged)
+		return 0, refusals.New(messages.ErrBadRequest, "measured %d bytes free beside %d of pages",
+			m.Free, paged)
 	}
 	rest := m.Free + paged - m.NonPaged - m.Forward
 	if rest <= 0 {
-		return 0, refusals.New(messages.ErrBadRequest, "nothing is left for pages: %d bytes free and %d of pages, %d not paged, %d of a forward pass",
+		return 0, refusals.New(messages.ErrBadRequest,
+			"nothing is left for pages: %d bytes free and %d of pages, %d not paged, %d of a forward pass",
 			m.Free, paged, m.NonPaged, m.Forward)
 	}
 	return int64(float64(rest) * fraction), nil

@@ -28,9 +28,11 @@ func TestResizeKeepsContents(t *testing.T) {
 	const memory = 16 << 20
 	device, err := sim.New(sim.Config{MemoryBytes: memory, Poison: sim.PoisonOff})
 	require.NoError(t, err)
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }))
 	defer system.Shutdown()
-	engine, err := actors.Spawn(system.Root, actors.Config{Model: plan.Model, Cache: plan.Cache, Device: device, Pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
+	engine, err := actors.Spawn(system.Root, actors.Config{Model: plan.Model, Cache: plan.Cache,
+		Device: device, Pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	require.NoError(t, err)
 	prompt := make([]messages.Token, 100)
 	for i := range prompt {
@@ -39,12 +41,14 @@ func TestResizeKeepsContents(t *testing.T) {
 	ctx := context.Background()
 	admitted, err := engine.Admit(ctx, messages.AdmitRequest{Tokens: prompt})
 	require.NoError(t, err)
-	_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(prompt)}})
+	_, err = engine.Commit(ctx,
+		[]messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(prompt)}})
 	require.NoError(t, err)
 
 	free, err := device.Memory()
 	require.NoError(t, err)
-	resized, err := plan.Resize(ctx, engine, Measured{Free: free.Free, NonPaged: 1 << 20, Forward: 3 << 20, Fraction: 0.5})
+	resized, err := plan.Resize(ctx, engine, Measured{Free: free.Free, NonPaged: 1 << 20,
+		Forward: 3 << 20, Fraction: 0.5})
 	require.NoError(t, err)
 	bytes := int64(0)
 	for _, p := range resized.Pools {
@@ -59,7 +63,8 @@ func TestResizeKeepsContents(t *testing.T) {
 	found, err := engine.Lookup(ctx, messages.Prefix{Tokens: prompt})
 	require.NoError(t, err)
 	assert.Equal(t, 96, found.MatchedTokens, "the whole blocks of a prompt that still runs")
-	steps, err := engine.Append(ctx, []messages.AppendStep{{Sequence: admitted.Sequence, Tokens: []messages.Token{7}}})
+	steps, err := engine.Append(ctx,
+		[]messages.AppendStep{{Sequence: admitted.Sequence, Tokens: []messages.Token{7}}})
 	require.NoError(t, err)
 	require.NoError(t, steps[0].Err)
 

@@ -105,7 +105,8 @@ func (r PagedKV) layout() windows.Layout {
 
 // String is the resource in the words of the plan.
 func (r PagedKV) String() string {
-	s := fmt.Sprintf("%d KV heads x %d %s, kv_factor %d, %s", r.NumKVHeads, r.HeadDim, r.DType, r.factor(), r.layout())
+	s := fmt.Sprintf("%d KV heads x %d %s, kv_factor %d, %s", r.NumKVHeads, r.HeadDim, r.DType,
+		r.factor(), r.layout())
 	if r.split() {
 		s += fmt.Sprintf(", values of %d", r.ValueDim)
 	}
@@ -192,7 +193,9 @@ func (r SharedKV) slot(int) int64   { return 0 }
 func (r SSM) slot(int) int64        { return bytes(r) }
 func (r CausalConv) slot(int) int64 { return bytes(r) }
 func (r State) slot(int) int64      { return bytes(r) }
-func (r Unpaged) slot(n int) int64  { return int64(n) * r.DType.RowBytes(elements(r.TokenShape...)) }
+func (r Unpaged) slot(n int) int64 {
+	return int64(n) * r.DType.RowBytes(elements(r.TokenShape...))
+}
 
 // check collects problems of named numbers and an element type. The names are those of
 // the document's handlers.

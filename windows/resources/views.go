@@ -77,8 +77,8 @@ func (p *Plan) locate() {
 	}
 }
 
-// Parts are the endings of the names of views beside those of keys: of values that have another size
-// than keys, of the scales of both, and of side bytes.
+// Parts are the endings of the names of views beside those of keys: of values that have another
+// size than keys, of the scales of both, and of side bytes.
 const (
 	valuesPart      = ".values"
 	keyScalesPart   = ".key_scales"

@@ -45,8 +45,9 @@ func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) 
 		shapes[p] = shapeOf(&pools[p])
 	}
 	return &Arena{
-		pools: pools, shapes: shapes, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
-		reserved: make([]PageCount, len(pools)),
+		pools: pools, shapes: shapes, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock,
+		firstGeneration: firstGeneration,
+		reserved:        make([]PageCount, len(pools)),
 	}
 }
 
@@ -77,7 +78,8 @@ type shape struct {
 
 func shapeOf(p *windows.Pool) shape {
 	return shape{
-		reach: p.Reach(), full: p.Full() || p.Kind == windows.KindState, sinkBlocks: BlockIndex(p.SinkBlocks()),
+		reach: p.Reach(), full: p.Full() || p.Kind == windows.KindState,
+		sinkBlocks: BlockIndex(p.SinkBlocks()),
 		tokenShift: uint8(bits.TrailingZeros(uint(p.TokensPerBlock))),
 	}
 }
@@ -96,7 +98,8 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 		slot, a.free = a.free[n-1], a.free[:n-1]
 	} else {
 		slot = uint32(len(a.slots))
-		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32, pageTables: pageTables{pools: make([]poolTables, len(a.pools))}})
+		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32,
+			pageTables: pageTables{pools: make([]poolTables, len(a.pools))}})
 	}
 	s := a.slots[slot]
 	// A handle of the sequence that was in the slot before has another generation.
@@ -105,7 +108,8 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
+		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock,
+			tokens: inputTokens},
 		pageTables: pageTables{pools: pools, view: view, working: working}, Stamps: stamps{opened: stamp},
 		checkpoints: checkpoints{wanted: wanted},
 	}
@@ -222,7 +226,9 @@ func (a *Arena) References(pool, pages int) []int32 {
 }
 
 // EachPage visits every reference of every table in a pool.
-func (a *Arena) EachPage(pool int, visit func(s *Sequence, block BlockIndex, page messages.PageID)) {
+func (a *Arena) EachPage(
+	pool int, visit func(s *Sequence, block BlockIndex, page messages.PageID),
+) {
 	a.Each(func(s *Sequence) {
 		for _, table := range s.pools[pool].beams {
 			for b, page := range table {

@@ -123,7 +123,8 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 	if stored != nil {
 		s.cursor = stored.Cursor
 		// What is stored can be matched by others, and has had the retention of this request.
-		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks), max(s.retainedBlocks, stored.Blocks)
+		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks),
+			max(s.retainedBlocks, stored.Blocks)
 		// Blocks before these may be duplicates of which the tree holds another page.
 		if stored.Settled && s.settledBlocks >= s.arena.wholeBlocks(s.computed) {
 			s.settledBlocks = stored.Blocks
@@ -209,14 +210,16 @@ func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
 	f.Text.tokens[0] = append(f.Text.tokens[0], s.Text.tokens[0]...)
 	f.given = s.Length() - s.Prompt
-	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
+	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks,
+		s.retainedBlocks, s.retained
 	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
 	if s.symbols != nil {
 		f.symbols = s.symbols
 		*f.symbols++
 	}
 	f.Input.tokens = append(f.Input.tokens, s.Input.tokens...)
-	f.Input.length, f.Input.retained, f.Input.computed = s.Input.length, s.Input.retained, s.Input.computed
+	f.Input.length, f.Input.retained, f.Input.computed = s.Input.length, s.Input.retained,
+		s.Input.computed
 	f.Input.cursor, f.Input.noStore = s.Input.cursor, s.Input.noStore
 	for p := range s.pools {
 		// A working page is never shared: the caller has taken one for the fork.

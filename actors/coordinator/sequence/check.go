@@ -13,7 +13,9 @@ import (
 // is wrong.
 func (a *Arena) Check() error {
 	var problems []error
-	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	fail := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
 	free := map[uint32]bool{}
 	for _, slot := range a.free {
 		// A slot is free or taken, and free once.
@@ -30,7 +32,8 @@ func (a *Arena) Check() error {
 	for slot, s := range a.slots {
 		// A handle names the slot that it is in.
 		if uint32(s.id) != uint32(slot) || s.arena != a || s.running == free[uint32(slot)] {
-			fail("sequences: slot %d holds %v, running %v, free %v", slot, s.id, s.running, free[uint32(slot)])
+			fail("sequences: slot %d holds %v, running %v, free %v", slot, s.id, s.running,
+				free[uint32(slot)])
 		}
 		for p := range s.pools {
 			// Reserves of ended sequences are 0, those of lost ones count until they are ended.
@@ -69,22 +72,29 @@ func check(s *Sequence) (problems []error) {
 	rule(s.computed <= length, "%d of %d tokens are computed", s.computed, length)
 	rule(s.Prompt <= length, "%d tokens, the prompt has %d", length, s.Prompt)
 	for b := range s.Text.tokens {
-		rule(len(s.Text.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b, len(s.Text.tokens[b]), length)
+		rule(len(s.Text.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b,
+			len(s.Text.tokens[b]), length)
 	}
 	// Counts of leading blocks lie within what they count.
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
-	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed", s.retainedBlocks, s.computed)
-	rule(s.settledBlocks <= a.wholeBlocks(s.computed), "%d blocks are settled, %d tokens computed", s.settledBlocks, s.computed)
-	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens", s.reusedBlocks, s.Prompt)
+	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed",
+		s.retainedBlocks, s.computed)
+	rule(s.settledBlocks <= a.wholeBlocks(s.computed), "%d blocks are settled, %d tokens computed",
+		s.settledBlocks, s.computed)
+	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens",
+		s.reusedBlocks, s.Prompt)
 	// A prompt is in chunks as long as it is not computed.
 	rule(s.chunk == 0 || s.computed < s.Prompt && s.computed <= s.chunkEnd && s.chunkEnd <= s.Prompt,
 		"a chunk ends at %d of %d tokens, %d are computed", s.chunkEnd, s.Prompt, s.computed)
-	rule(s.pendingBeams == 0 || s.pendingBeams > 1 && s.chunk > 0 && s.Width() == 1, "%d beams are pending beside %d", s.pendingBeams, s.Width())
+	rule(s.pendingBeams == 0 || s.pendingBeams > 1 && s.chunk > 0 && s.Width() == 1,
+		"%d beams are pending beside %d", s.pendingBeams, s.Width())
 	// Prefixes end at block boundaries, and each says something that no other says.
 	for i, known := range s.retained {
-		rule(len(known)%a.tokensPerBlock == 0, "a retained prefix of %d tokens ends inside a block", len(known))
+		rule(len(known)%a.tokensPerBlock == 0, "a retained prefix of %d tokens ends inside a block",
+			len(known))
 		for j, other := range s.retained {
-			rule(i == j || sharedTokens(known, other) < len(known), "retained prefix %d begins prefix %d", i, j)
+			rule(i == j || sharedTokens(known, other) < len(known), "retained prefix %d begins prefix %d",
+				i, j)
 		}
 	}
 	for p := range s.arena.tokenPools {
@@ -104,16 +114,19 @@ func check(s *Sequence) (problems []error) {
 func checkInput(s *Sequence, rule func(bool, string, ...any)) {
 	in, tpb := &s.Input, s.arena.tokensPerBlock
 	// Padding fills the last block and no other.
-	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) && len(in.tokens)-int(in.length) < tpb,
+	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) &&
+		len(in.tokens)-int(in.length) < tpb,
 		"an input of %d tokens is padded to %d", in.length, len(in.tokens))
-	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed, len(in.tokens))
+	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed,
+		len(in.tokens))
 	// No layer of the decoder computes anything without the input.
 	rule(s.computed < s.Prompt || !s.Input.Pending(), "the prompt is computed, the input is not")
 	for p := s.arena.selfPools; p < len(s.pools); p++ {
 		name := s.arena.pools[p].Name
 		rule(len(s.pools[p].beams) == 1, "%d tables in pool %s", len(s.pools[p].beams), name)
 		table := s.pools[p].beams[0]
-		rule(len(table) == len(in.tokens)/tpb, "the table in pool %s has %d entries for an input of %d tokens", name, len(table), in.length)
+		rule(len(table) == len(in.tokens)/tpb,
+			"the table in pool %s has %d entries for an input of %d tokens", name, len(table), in.length)
 		for b, page := range table {
 			rule(page != messages.NoPage, "block %d of the input has no page in pool %s", b, name)
 		}
@@ -130,18 +143,25 @@ func checkTables(s *Sequence, p int, rule func(bool, string, ...any)) {
 	if s.Covered(p) {
 		blocks = a.blocks(s.chunkEnd)
 	}
-	rule(len(held.beams) == s.Width(), "%d tables in pool %s for %d beams", len(held.beams), shape.Name, s.Width())
+	rule(len(held.beams) == s.Width(), "%d tables in pool %s for %d beams", len(held.beams),
+		shape.Name, s.Width())
 	// A reserve stands only for what is still to come.
-	rule(held.reserve == 0 || s.Covered(p), "a reserve of %d pages in pool %s", held.reserve, shape.Name)
-	rule(held.windowStart == 0 || !shape.Full() && int(held.windowStart) <= len(held.beams[0]), "the window of pool %s begins at block %d", shape.Name, held.windowStart)
+	rule(held.reserve == 0 || s.Covered(p), "a reserve of %d pages in pool %s", held.reserve,
+		shape.Name)
+	rule(held.windowStart == 0 || !shape.Full() && int(held.windowStart) <= len(held.beams[0]),
+		"the window of pool %s begins at block %d", shape.Name, held.windowStart)
 	for beam, table := range held.beams {
-		rule(len(table) == int(blocks), "table of beam %d in pool %s has %d entries for %d blocks", beam, shape.Name, len(table), blocks)
+		rule(len(table) == int(blocks), "table of beam %d in pool %s has %d entries for %d blocks", beam,
+			shape.Name, len(table), blocks)
 		seen := map[messages.PageID]bool{}
 		for b, page := range table {
 			// Exactly what has left the window has no page.
 			left := b >= shape.SinkBlocks() && b < int(held.windowStart)
-			rule((page == messages.NoPage) == left, "block %d of beam %d in pool %s is on page %d, the window begins at block %d", b, beam, shape.Name, page, held.windowStart)
-			rule(page == messages.NoPage || !seen[page], "page %d of pool %s is twice in the table of beam %d", page, shape.Name, beam)
+			rule((page == messages.NoPage) == left,
+				"block %d of beam %d in pool %s is on page %d, the window begins at block %d", b, beam,
+				shape.Name, page, held.windowStart)
+			rule(page == messages.NoPage || !seen[page],
+				"page %d of pool %s is twice in the table of beam %d", page, shape.Name, beam)
 			seen[page] = true
 		}
 	}
@@ -165,12 +185,14 @@ func (a *Arena) String() string {
 // String draws one sequence. Counts that are 0 are left out.
 func (s *Sequence) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "sequence %v: %d of %d tokens computed, prompt %d", s.id, s.computed, s.Length(), s.Prompt)
+	fmt.Fprintf(&w, "sequence %v: %d of %d tokens computed, prompt %d", s.id, s.computed, s.Length(),
+		s.Prompt)
 	for _, n := range []struct {
 		name  string
 		value int
 	}{
-		{"shared", int(s.sharedBlocks)}, {"retained", int(s.retainedBlocks)}, {"reused", int(s.reusedBlocks)},
+		{"shared", int(s.sharedBlocks)}, {"retained", int(s.retainedBlocks)},
+		{"reused", int(s.reusedBlocks)},
 		{"chunk end", drawnChunkEnd(s)}, {"pending beams", s.pendingBeams},
 	} {
 		if n.value > 0 {
@@ -180,7 +202,8 @@ func (s *Sequence) String() string {
 	for _, is := range []struct {
 		what string
 		true bool
-	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore}, {"forked", s.forked}, {"lost" + s.loss.String(), s.IsLost()}} {
+	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore}, {"forked", s.forked},
+		{"lost" + s.loss.String(), s.IsLost()}} {
 		if is.true {
 			w.WriteString(", " + is.what)
 		}

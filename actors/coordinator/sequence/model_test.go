@@ -43,9 +43,12 @@ const tpb = 4
 
 func modelPools() []windows.Pool {
 	return []windows.Pool{
-		{ID: 0, Name: "w6h1", Window: 6, Sink: 3, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: tpb},
-		{ID: 1, Name: "w12h1", Window: 12, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1}, TokensPerBlock: tpb},
-		{ID: 2, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{2}, TokensPerBlock: tpb},
+		{ID: 0, Name: "w6h1", Window: 6, Sink: 3, KVHeads: 1, HeadDim: 1, DType: windows.Int8,
+			Layers: []int{0}, TokensPerBlock: tpb},
+		{ID: 1, Name: "w12h1", Window: 12, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1},
+			TokensPerBlock: tpb},
+		{ID: 2, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{2},
+			TokensPerBlock: tpb},
 	}
 }
 
@@ -55,7 +58,8 @@ func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(runModel)) }
 
 func runModel(t *rapid.T) {
 	pools := modelPools()
-	m := &model{T: t, pools: pools, arena: NewArena(pools, tpb, 0), board: map[messages.SequenceID]*modelled{}}
+	m := &model{T: t, pools: pools, arena: NewArena(pools, tpb, 0),
+		board: map[messages.SequenceID]*modelled{}}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        func(*rapid.T) { m.check() },
 		"admit":   func(*rapid.T) { m.admit() },
@@ -186,7 +190,8 @@ func (m *model) commit() {
 	if b.beams == 1 {
 		stored = n / tpb
 	}
-	s.Commit(TokenCount(n), &Stored{Blocks: BlockIndex(stored), Cursor: protocol.Cursor{Generation: m.stamp + 1}})
+	s.Commit(TokenCount(n), &Stored{Blocks: BlockIndex(stored),
+		Cursor: protocol.Cursor{Generation: m.stamp + 1}})
 	for p := range m.pools {
 		if next[p] > 0 {
 			s.SetTable(p, append(s.Table(p), m.take(next[p])...))
@@ -228,7 +233,8 @@ func (m *model) extendBeams() {
 	s.ExtendBeams([]messages.BeamStep{{Parent: parent, Token: 7}, {Parent: parent, Token: 7}})
 	b.tokens = append(slices.Clone(s.Tokens(0)[:len(b.tokens)]), 7)
 	for p := range m.pools {
-		tables := [][]messages.PageID{slices.Clone(s.Tables(p)[parent]), slices.Clone(s.Tables(p)[parent])}
+		tables := [][]messages.PageID{slices.Clone(s.Tables(p)[parent]),
+			slices.Clone(s.Tables(p)[parent])}
 		for i := range tables {
 			tables[i] = append(tables[i], m.take(blocksOf(len(b.tokens))-len(tables[i]))...)
 		}

@@ -59,7 +59,9 @@ func (s *script) serve(d *datadriven.TestData) string {
 		s.arena.EndOpenedBy(s.stamp)
 		return opened + "then\n"
 	case "renumber":
-		s.arena.Renumber(s.number(d, "pool"), map[messages.PageID]messages.PageID{messages.PageID(s.number(d, "from")): messages.PageID(s.number(d, "to"))})
+		s.arena.Renumber(s.number(d, "pool"),
+			map[messages.PageID]messages.PageID{messages.PageID(s.number(d, "from")): messages.PageID(
+				s.number(d, "to"))})
 	case "forget":
 		s.arena.Each((*Sequence).ForgetTree)
 	default:
@@ -101,7 +103,8 @@ func (s *script) change(d *datadriven.TestData) string {
 		held := s.arena.PagesHeld()
 		symbols := q.ReleaseSymbols()
 		s.arena.End(q)
-		return fmt.Sprintf("%d pages are held, %d before, symbols of %d tokens to be released\n", s.arena.PagesHeld(), held, len(symbols))
+		return fmt.Sprintf("%d pages are held, %d before, symbols of %d tokens to be released\n",
+			s.arena.PagesHeld(), held, len(symbols))
 	default:
 		d.Fatalf(s.t, "no command")
 	}
@@ -111,7 +114,8 @@ func (s *script) change(d *datadriven.TestData) string {
 func (s *script) open(d *datadriven.TestData) {
 	var pools []windows.Pool
 	for i, w := range scripttest.Numbers(s.t, d, "windows") {
-		p := windows.Pool{ID: messages.PoolID(i), Name: fmt.Sprintf("w%d", w), Window: w, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{i}, TokensPerBlock: tpb}
+		p := windows.Pool{ID: messages.PoolID(i), Name: fmt.Sprintf("w%d", w), Window: w, KVHeads: 1,
+			HeadDim: 1, DType: windows.Int8, Layers: []int{i}, TokensPerBlock: tpb}
 		if w > 0 {
 			p.Sink = s.number(d, "sink")
 		}

@@ -36,27 +36,51 @@ func open(t *testing.T, a *Arena, n int) *Sequence {
 // Every relation that Check knows is found when it is broken.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Arena, *Sequence){
-		"6 of 4 tokens are computed":         func(_ *Arena, s *Sequence) { s.Text.Shorten(2) },
-		"blocks are shared":                  func(_ *Arena, s *Sequence) { s.sharedBlocks = 9 },
-		"blocks are retained":                func(_ *Arena, s *Sequence) { s.retainedBlocks = 2 },
-		"blocks were reused":                 func(_ *Arena, s *Sequence) { s.reusedBlocks = 3 },
-		"a chunk ends":                       func(_ *Arena, s *Sequence) { s.chunk = 4 },
-		"3 beams are pending":                func(_ *Arena, s *Sequence) { s.pendingBeams = 3 },
-		"ends inside a block":                func(_ *Arena, s *Sequence) { s.retained = retainedPrefixes{{1, 2, 3}} },
-		"retained prefix 0 begins prefix 1":  func(_ *Arena, s *Sequence) { s.retained = retainedPrefixes{{1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}} },
-		"beam 1 has 1 tokens":                func(_ *Arena, s *Sequence) { s.Text.tokens = append(s.Text.tokens, []messages.Token{1}) },
-		"2 tables in pool w6h1 for 1 beams":  func(_ *Arena, s *Sequence) { s.pools[0].beams = append(s.pools[0].beams, nil) },
-		"table of beam 0 in pool w12h1 has":  func(_ *Arena, s *Sequence) { s.SetTable(1, s.Table(1)[:1]) },
-		"block 0 of beam 0 in pool wfullh1":  func(_ *Arena, s *Sequence) { s.Table(2)[0] = messages.NoPage },
-		"is twice in the table":              func(_ *Arena, s *Sequence) { s.Table(2)[1] = s.Table(2)[0] },
+		"6 of 4 tokens are computed": func(_ *Arena, s *Sequence) { s.Text.Shorten(2) },
+		"blocks are shared":          func(_ *Arena, s *Sequence) { s.sharedBlocks = 9 },
+		"blocks are retained":        func(_ *Arena, s *Sequence) { s.retainedBlocks = 2 },
+		"blocks were reused":         func(_ *Arena, s *Sequence) { s.reusedBlocks = 3 },
+		"a chunk ends":               func(_ *Arena, s *Sequence) { s.chunk = 4 },
+		"3 beams are pending":        func(_ *Arena, s *Sequence) { s.pendingBeams = 3 },
+		"ends inside a block": func(_ *Arena,
+			s *Sequence) {
+			s.retained = retainedPrefixes{{1, 2, 3}}
+		},
+		"retained prefix 0 begins prefix 1": func(_ *Arena,
+			s *Sequence) {
+			s.retained = retainedPrefixes{{1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}}
+		},
+		"beam 1 has 1 tokens": func(_ *Arena,
+			s *Sequence) {
+			s.Text.tokens = append(s.Text.tokens, []messages.Token{1})
+		},
+		"2 tables in pool w6h1 for 1 beams": func(_ *Arena,
+			s *Sequence) {
+			s.pools[0].beams = append(s.pools[0].beams, nil)
+		},
+		"table of beam 0 in pool w12h1 has": func(_ *Arena, s *Sequence) {
+			s.SetTable(1, s.Table(1)[:1])
+		},
+		"block 0 of beam 0 in pool wfullh1": func(_ *Arena,
+			s *Sequence) {
+			s.Table(2)[0] = messages.NoPage
+		},
+		"is twice in the table": func(_ *Arena,
+			s *Sequence) {
+			s.Table(2)[1] = s.Table(2)[0]
+		},
 		"the window of pool wfullh1 begins":  func(_ *Arena, s *Sequence) { s.pools[2].windowStart = 1 },
 		"reserves add up to 0, counted 3":    func(a *Arena, _ *Sequence) { a.reserved[1] = 3 },
 		"a reserve of 2 pages in pool w12h1": func(_ *Arena, s *Sequence) { s.setReserve(1, 2) },
 		"slots are taken, counted":           func(a *Arena, _ *Sequence) { a.running++ },
 		"is free twice, or taken":            func(a *Arena, _ *Sequence) { a.free = append(a.free, 0) },
-		"share the symbols of a prompt":      func(_ *Arena, s *Sequence) { s.HoldSymbols(); *s.symbols = 0 },
-		"tokens, the prompt has 40":          func(_ *Arena, s *Sequence) { s.Prompt = 40 },
-		"slot 0 holds 7.0, running true":     func(_ *Arena, s *Sequence) { s.id = 7 },
+		"share the symbols of a prompt": func(_ *Arena,
+			s *Sequence) {
+			s.HoldSymbols()
+			*s.symbols = 0
+		},
+		"tokens, the prompt has 40":      func(_ *Arena, s *Sequence) { s.Prompt = 40 },
+		"slot 0 holds 7.0, running true": func(_ *Arena, s *Sequence) { s.id = 7 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := NewArena(modelPools(), tpb, 0)
@@ -165,10 +189,12 @@ func TestWhatTheReserveCovers(t *testing.T) {
 	s.Plan(2, 9)
 	assert.EqualValues(t, 16, s.ChunkEnd())
 	assert.Equal(t, []bool{true, true, false}, []bool{s.Covered(0), s.Covered(1), s.Covered(2)})
-	assert.EqualValues(t, 2+2+1, s.ChunkReserve(0, 2), "the window before the chunk, the chunk, the sink")
+	assert.EqualValues(t, 2+2+1, s.ChunkReserve(0, 2),
+		"the window before the chunk, the chunk, the sink")
 	assert.EqualValues(t, 3+2, s.ChunkReserve(1, 2))
 	assert.EqualValues(t, 1, s.ChunkReserve(1, 9), "no more than is left of the prompt")
-	for _, c := range []struct{ from, blocks, want int }{{0, 5, 2}, {1, 5, 1}, {2, 5, 0}, {4, 5, 0}, {0, 1, 1}} {
+	for _, c := range []struct{ from, blocks, want int }{{0, 5, 2}, {1, 5, 1}, {2, 5, 0}, {4, 5, 0},
+		{0, 1, 1}} {
 		assert.Equal(t, c.want, s.CoveredFrom(BlockIndex(c.from), c.blocks), fmt.Sprint(c))
 	}
 	for p := range a.pools {

@@ -31,7 +31,9 @@ func (s *pageTables) Tables(pool int) [][]messages.PageID { return s.pools[pool]
 func (s *pageTables) SetTable(pool int, table []messages.PageID) { s.pools[pool].beams[0] = table }
 
 // SetTables replaces the tables of all beams.
-func (s *pageTables) SetTables(pool int, tables [][]messages.PageID) { s.pools[pool].beams = tables }
+func (s *pageTables) SetTables(pool int, tables [][]messages.PageID) {
+	s.pools[pool].beams = tables
+}
 
 // Blocks is the number of entries of the tables in the first pool, which has the
 // shortest: chunks shorten the tables of limited pools, and those come first. Without

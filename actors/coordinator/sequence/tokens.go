@@ -10,7 +10,9 @@ type beamTokens struct {
 
 // Extend adds sampled tokens to a sequence of one beam; Shorten takes the last n
 // back.
-func (s *beamTokens) Extend(tokens []messages.Token) { s.tokens[0] = append(s.tokens[0], tokens...) }
+func (s *beamTokens) Extend(tokens []messages.Token) {
+	s.tokens[0] = append(s.tokens[0], tokens...)
+}
 
 // Shorten is described with Extend.
 func (s *beamTokens) Shorten(n int) { s.tokens[0] = s.tokens[0][:len(s.tokens[0])-n] }

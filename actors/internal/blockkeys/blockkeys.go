@@ -58,7 +58,8 @@ func New(f stores.Fingerprint, tokensPerBlock int) *Index {
 // as blocks are in the tree.
 func Copy(c *protocol.Changes) *protocol.Changes {
 	copied := &protocol.Changes{
-		Blocks: slices.Clone(c.Blocks), Tokens: slices.Clone(c.Tokens), Covers: slices.Clone(c.Covers), Namespaces: slices.Clone(c.Namespaces),
+		Blocks: slices.Clone(c.Blocks), Tokens: slices.Clone(c.Tokens), Covers: slices.Clone(c.Covers),
+		Namespaces: slices.Clone(c.Namespaces),
 	}
 	for _, x := range c.List {
 		// Where pools keep blocks does not matter to their keys.
@@ -104,12 +105,16 @@ func (x *Index) Apply(c *protocol.Changes) {
 }
 
 // enter adds a run of blocks, each the parent of the next; the last may be stored in part.
-func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover, parent protocol.BlockID, n messages.Namespace) {
+func (x *Index) enter(
+	blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover,
+	parent protocol.BlockID, n messages.Namespace,
+) {
 	for i, b := range blocks {
 		from, to := i*x.tokensPerBlock, min((i+1)*x.tokensPerBlock, len(tokens))
 		e := entry{known: true, parent: parent, namespace: n, tokens: tokens[from:to:to]}
 		// A block without a covered token has no covers, whatever its run has.
-		if covers != nil && slices.ContainsFunc(covers[from:to], func(c messages.Cover) bool { return c.Covered }) {
+		if covers != nil && slices.ContainsFunc(covers[from:to],
+			func(c messages.Cover) bool { return c.Covered }) {
 			e.covers = covers[from:to:to]
 		}
 		for int(b) >= len(x.entries) {

@@ -15,14 +15,17 @@ import (
 var fingerprint = stores.Fingerprint{1}
 
 // entered makes the change that blocks of two tokens have entered the tree.
-func entered(parent protocol.BlockID, n messages.Namespace, blocks []protocol.BlockID, tokens ...messages.Token) *protocol.Changes {
+func entered(
+	parent protocol.BlockID, n messages.Namespace, blocks []protocol.BlockID, tokens ...messages.Token,
+) *protocol.Changes {
 	c := &protocol.Changes{Blocks: blocks, Tokens: tokens}
 	if parent == protocol.NoBlock {
 		c.Namespaces = []messages.Namespace{n}
 	}
 	c.List = []protocol.Change{
 		{Kind: protocol.BlocksStored, Last: blocks[len(blocks)-1]},
-		{Kind: protocol.BlocksEntered, Last: blocks[len(blocks)-1], Count: int32(len(blocks)), Tokens: int32(len(tokens)), Parent: parent},
+		{Kind: protocol.BlocksEntered, Last: blocks[len(blocks)-1], Count: int32(len(blocks)),
+			Tokens: int32(len(tokens)), Parent: parent},
 	}
 	return c
 }
@@ -43,9 +46,12 @@ func TestKeysFollowThePrefix(t *testing.T) {
 			d, ok := x.Describe(b)
 			require.True(t, ok)
 			want := map[protocol.BlockID]blockkeys.Described{
-				7: {Namespace: salted, Key: first, Block: stores.Block{Parent: space.Root(), Tokens: []messages.Token{1, 2}}},
-				3: {Namespace: salted, Key: second, Block: stores.Block{Parent: first, Tokens: []messages.Token{3, 4}}},
-				9: {Namespace: salted, Key: third, Block: stores.Block{Parent: second, Tokens: []messages.Token{5, 6}}},
+				7: {Namespace: salted, Key: first, Block: stores.Block{Parent: space.Root(),
+					Tokens: []messages.Token{1, 2}}},
+				3: {Namespace: salted, Key: second, Block: stores.Block{Parent: first,
+					Tokens: []messages.Token{3, 4}}},
+				9: {Namespace: salted, Key: third, Block: stores.Block{Parent: second,
+					Tokens: []messages.Token{5, 6}}},
 			}[b]
 			assert.Equal(t, want, d)
 		}

@@ -18,12 +18,15 @@ func pages(decoder, cross int) []windows.PageCounts {
 }
 
 func TestPoolsListTheCrossPoolLast(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 9}, {Primary: 10, Secondary: 3}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 9},
+			{Primary: 10, Secondary: 3}}})
 	defer r.end()
 	infos := r.Pools()
 	require.Len(t, infos, 3)
 	assert.Equal(t, messages.PoolInfo{
-		ID: 2, Name: "cross_h2", Kind: "cross", KVHeads: 2, Layers: []int{0, 1}, DType: "float16", HeadDim: 8, ValueDim: 8, KVFactor: 2,
+		ID: 2, Name: "cross_h2", Kind: "cross", KVHeads: 2, Layers: []int{0, 1}, DType: "float16",
+		HeadDim: 8, ValueDim: 8, KVFactor: 2,
 		Layout: "HND", TokensPerBlock: tpb,
 		PageBytes: 2 * 2 * 2 * tpb * 8 * 2, PrimaryPages: 10, SecondaryPages: 3,
 	}, infos[2])
@@ -45,7 +48,8 @@ func TestIdenticalInputsShareEveryPage(t *testing.T) {
 	second := r.start(ask(run(100, 10), run(50, 3)))
 	assert.Equal(t, 10, second.admitted.Cross.ReusedTokens, "the last token too")
 	assert.Equal(t, first.admitted.Cross.Table, second.admitted.Cross.Table)
-	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone}, second.admitted.Reuse[1])
+	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone},
+		second.admitted.Reuse[1])
 	r.assertCross(3, 0, 5)
 	r.verify()
 
@@ -82,10 +86,11 @@ func TestAnyDifferenceSharesNothing(t *testing.T) {
 		"a block less":   ask(encoder[:4], run(0, 9)),
 		"longer by zero": ask(append(run(100, 8), 0), run(0, 9)),
 		"salt":           {Encoder: encoder, Tokens: run(0, 9), Namespace: messages.Namespace{Salt: "x"}},
-		"LoRA":           {Encoder: encoder, Tokens: run(0, 9), Namespace: messages.Namespace{HasLoRA: true}},
-		"an item":        with(item),
-		"its length":     with(moved),
-		"its content":    with(other),
+		"LoRA": {Encoder: encoder, Tokens: run(0, 9),
+			Namespace: messages.Namespace{HasLoRA: true}},
+		"an item":     with(item),
+		"its length":  with(moved),
+		"its content": with(other),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{pages: pages(16, 16)})
@@ -99,7 +104,8 @@ func TestAnyDifferenceSharesNothing(t *testing.T) {
 			assert.Zero(t, l.admitted.ReusedTokens)
 			assert.Equal(t, messages.ReasonCold, l.admitted.MissReason)
 			again := r.start(request)
-			assert.Equal(t, len(request.Encoder), again.admitted.Cross.ReusedTokens, "but it shares with itself")
+			assert.Equal(t, len(request.Encoder), again.admitted.Cross.ReusedTokens,
+				"but it shares with itself")
 			assert.Equal(t, 8, again.admitted.ReusedTokens)
 			r.verify()
 		})
@@ -129,7 +135,8 @@ func TestPaddingIsNoToken(t *testing.T) {
 func TestItemsInAnyOrderAreTheSame(t *testing.T) {
 	r := newRig(t, setup{pages: pages(16, 16)})
 	defer r.end()
-	a, b := messages.MultimodalItem{Hash: [32]byte{1}, Start: 5, Length: 2}, messages.MultimodalItem{Hash: [32]byte{2}, Start: 0, Length: 5}
+	a, b := messages.MultimodalItem{Hash: [32]byte{1}, Start: 5, Length: 2},
+		messages.MultimodalItem{Hash: [32]byte{2}, Start: 0, Length: 5}
 	request := ask(run(100, 8), run(0, 5))
 	request.EncoderItems = []messages.MultimodalItem{a, b}
 	r.start(request)
@@ -153,7 +160,8 @@ func TestOnlyComputedInputsAreShared(t *testing.T) {
 	r.assertCross(2, 0, 6)
 
 	// A commit that computes nothing says nothing of the cross KV.
-	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: second.id, Computed: 0}})
+	results, err := r.Commit(context.Background(),
+		[]messages.CommitStep{{Sequence: second.id, Computed: 0}})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)
 	third, err := r.admit(ask(run(100, 8), run(0, 6)))
@@ -173,7 +181,9 @@ func TestOnlyComputedInputsAreShared(t *testing.T) {
 
 // The cross pool does not grow while tokens are generated.
 func TestGenerationTakesNoCrossPages(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20}, {Primary: 3}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20},
+			{Primary: 3}}})
 	defer r.end()
 	l := r.start(ask(run(100, 11), run(0, 6)))
 	for i := range 20 {

@@ -29,15 +29,21 @@ func TestRefusals(t *testing.T) {
 		want    messages.Code
 		message string
 	}{
-		"no encoder":      {ask(nil, run(0, 4)), messages.ErrBadRequest, "encoder tokens are empty: the model is an encoder-decoder"},
-		"no prompt":       {ask(run(0, 4), nil), messages.ErrBadRequest, "tokens is empty"},
-		"negative":        {ask([]messages.Token{1, -2}, run(0, 4)), messages.ErrBadRequest, "encoder input: token -2 at position 1 is not in 0 … 2³¹−1"},
-		"too long":        {ask(run(0, long+1), run(0, 4)), messages.ErrTooLong, "an encoder input of 31 tokens is over encoder_max_len 30"},
-		"prompt too long": {ask(run(0, long), run(0, full+1)), messages.ErrTooLong, "a prompt of 65 tokens is over max_seq_len 64"},
-		"item outside": {messages.AdmitRequest{Encoder: run(0, 4), Tokens: run(0, 9), EncoderItems: []messages.MultimodalItem{item}},
+		"no encoder": {ask(nil, run(0, 4)), messages.ErrBadRequest,
+			"encoder tokens are empty: the model is an encoder-decoder"},
+		"no prompt": {ask(run(0, 4), nil), messages.ErrBadRequest, "tokens is empty"},
+		"negative": {ask([]messages.Token{1, -2}, run(0, 4)), messages.ErrBadRequest,
+			"encoder input: token -2 at position 1 is not in 0 … 2³¹−1"},
+		"too long": {ask(run(0, long+1), run(0, 4)), messages.ErrTooLong,
+			"an encoder input of 31 tokens is over encoder_max_len 30"},
+		"prompt too long": {ask(run(0, long), run(0, full+1)), messages.ErrTooLong,
+			"a prompt of 65 tokens is over max_seq_len 64"},
+		"item outside": {messages.AdmitRequest{Encoder: run(0, 4), Tokens: run(0, 9),
+			EncoderItems: []messages.MultimodalItem{item}},
 			messages.ErrBadRequest, "encoder input: multimodal item [3, 3+2) leaves the prompt of 4 tokens"},
 		"retention": {messages.AdmitRequest{Encoder: run(0, 4), Tokens: run(0, 9),
-			EncoderRetention: &messages.Retention{Ranges: []messages.RetentionRange{{Start: 2, End: 1}}}}, messages.ErrBadRequest, "retention range [2, 1) is empty"},
+			EncoderRetention: &messages.Retention{Ranges: []messages.RetentionRange{{Start: 2, End: 1}}}},
+			messages.ErrBadRequest, "retention range [2, 1) is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r.picture()
@@ -62,7 +68,8 @@ func TestEncoderTokensNeedAnEncoder(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
 	config := (&setup{pages: pages(4, 4)}).config(device)
-	_, err = actors.Spawn(system().Root, actors.Config{Model: config.Model, Cache: windows.DefaultConfig(), Device: device})
+	_, err = actors.Spawn(system().Root, actors.Config{Model: config.Model,
+		Cache: windows.DefaultConfig(), Device: device})
 	require.ErrorContains(t, err, "cross_kv_cache_fraction is missing")
 	config.Pages = config.Pages[:1]
 	_, err = actors.Spawn(system().Root, config)
@@ -76,7 +83,8 @@ func TestEncoderTokensNeedAnEncoder(t *testing.T) {
 	require.ErrorIs(t, err, messages.ErrNotSupported)
 	_, err = e.Lookup(ctx, messages.Prefix{Tokens: run(0, 4), Encoder: run(100, 4)})
 	require.ErrorIs(t, err, messages.ErrNotSupported)
-	_, err = e.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4), Encoder: run(100, 4)}})
+	_, err = e.Invalidate(ctx,
+		messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4), Encoder: run(100, 4)}})
 	require.ErrorIs(t, err, messages.ErrNotSupported)
 	_, err = e.Close(ctx)
 	require.NoError(t, err)
@@ -88,7 +96,8 @@ func TestRecovery(t *testing.T) {
 		"coordinator", "tree", "offloader", "pool:wfullh1", "pool:cross_h2",
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
+			r := newRig(t,
+				setup{pages: []windows.PageCounts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
 			defer r.end()
 			first := r.start(ask(run(100, 8), run(0, 6)))
 			require.NoError(t, r.points.Arm(name))
@@ -159,12 +168,14 @@ func (d *stuckDevice) Sync(ctx context.Context, t gpu.Ticket) error {
 // kind of pools it is about. One that is called meanwhile goes on with the end.
 func TestACloseEndsWithItsDeadline(t *testing.T) {
 	ctx := context.Background()
-	for _, prefix := range []messages.Prefix{{Encoder: run(100, 8)}, {Encoder: run(100, 8), Tokens: run(0, 12)}} {
+	for _, prefix := range []messages.Prefix{{Encoder: run(100, 8)},
+		{Encoder: run(100, 8), Tokens: run(0, 12)}} {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 		require.NoError(t, err)
 		stuck := &stuckDevice{Device: device}
 		var points enginetest.Failpoints
-		e, err := actors.Spawn(system().Root, (&setup{pages: pages(20, 20)}).config(stuck), enginetest.WithFailpoints(&points))
+		e, err := actors.Spawn(system().Root, (&setup{pages: pages(20, 20)}).config(stuck),
+			enginetest.WithFailpoints(&points))
 		require.NoError(t, err)
 		a, err := e.Admit(ctx, ask(run(100, 8), run(0, 12)))
 		require.NoError(t, err)
@@ -227,7 +238,8 @@ func TestNames(t *testing.T) {
 		require.NoError(t, err)
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 		require.NoError(t, err)
-		_, err = actors.Spawn(system().Root, (&setup{pages: pages(4, 4)}).config(device), actors.WithName("engine"))
+		_, err = actors.Spawn(system().Root, (&setup{pages: pages(4, 4)}).config(device),
+			actors.WithName("engine"))
 		require.ErrorContains(t, err, "engine")
 		memory, err := device.Memory()
 		require.NoError(t, err)
@@ -268,12 +280,14 @@ func TestSubmit(t *testing.T) {
 // Eight-bit elements have scales, cross attention its own.
 func TestScales(t *testing.T) {
 	ctx := context.Background()
-	r := newRig(t, setup{windows: []int{full, 8}, dtype: windows.FP8, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}, {Primary: 8}}})
+	r := newRig(t, setup{windows: []int{full, 8}, dtype: windows.FP8,
+		pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}, {Primary: 8}}})
 	defer r.end()
 	scales, err := r.Scales(ctx)
 	require.NoError(t, err)
 	want := []messages.LayerScale{
-		{Layer: 0, K: 1, V: 1}, {Layer: 1, K: 1, V: 1}, {Layer: 0, Cross: true, K: 1, V: 1}, {Layer: 1, Cross: true, K: 1, V: 1},
+		{Layer: 0, K: 1, V: 1}, {Layer: 1, K: 1, V: 1}, {Layer: 0, Cross: true, K: 1, V: 1},
+		{Layer: 1, Cross: true, K: 1, V: 1},
 	}
 	assert.Equal(t, want, scales)
 	own := []messages.LayerScale{{Layer: 1, Cross: true, K: 0.5, V: 2}, {Layer: 1, K: 3, V: 4}}
@@ -286,10 +300,13 @@ func TestScales(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, scales, "after the failure of %s", name)
 	}
-	for _, bad := range []messages.LayerScale{{Layer: 0, K: 0, V: 1}, {Layer: 0, K: 1, V: float32(math.Inf(1))}, {Layer: 0, K: float32(math.NaN()), V: 1}} {
-		assert.ErrorIs(t, r.SetScales(ctx, []messages.LayerScale{{Layer: 0, K: 9, V: 9}, bad}), messages.ErrBadRequest)
+	for _, bad := range []messages.LayerScale{{Layer: 0, K: 0, V: 1},
+		{Layer: 0, K: 1, V: float32(math.Inf(1))}, {Layer: 0, K: float32(math.NaN()), V: 1}} {
+		assert.ErrorIs(t, r.SetScales(ctx, []messages.LayerScale{{Layer: 0, K: 9, V: 9}, bad}),
+			messages.ErrBadRequest)
 	}
-	assert.ErrorIs(t, r.SetScales(ctx, []messages.LayerScale{{Layer: 2, Cross: true, K: 1, V: 1}}), messages.ErrNotSupported)
+	assert.ErrorIs(t, r.SetScales(ctx, []messages.LayerScale{{Layer: 2, Cross: true, K: 1, V: 1}}),
+		messages.ErrNotSupported)
 	scales, err = r.Scales(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, want, scales)

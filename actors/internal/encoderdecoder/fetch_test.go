@@ -72,7 +72,8 @@ func TestFetch(t *testing.T) {
 		assert.Zero(t, r.storedTokens(p), "%+v", p)
 		assert.Equal(t, actors.Fetched{}, r.fetched(p), "%+v", p)
 	}
-	input, prompt := messages.Prefix{Encoder: run(100, 6)}, messages.Prefix{Encoder: run(100, 6), Tokens: run(0, 9)}
+	input, prompt := messages.Prefix{Encoder: run(100, 6)},
+		messages.Prefix{Encoder: run(100, 6), Tokens: run(0, 9)}
 	assert.Equal(t, []int{6, 8}, []int{r.storedTokens(input), r.storedTokens(prompt)})
 	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 6}, r.fetched(input))
 	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 8}, r.fetched(prompt))
@@ -105,7 +106,8 @@ func TestFetchOfHalfAnInput(t *testing.T) {
 	defer r.end()
 	input := messages.Prefix{Encoder: run(100, 6)}
 	assert.Equal(t, actors.Fetched{}, r.fetched(input), "one host page for two blocks")
-	assert.Equal(t, actors.Fetched{Blocks: 1, LocalTokens: 4}, r.fetched(messages.Prefix{Encoder: run(100, 6), Tokens: run(0, 9)}))
+	assert.Equal(t, actors.Fetched{Blocks: 1, LocalTokens: 4},
+		r.fetched(messages.Prefix{Encoder: run(100, 6), Tokens: run(0, 9)}))
 	r.assertCross(0, 0, 100)
 	r.verify()
 }
@@ -159,7 +161,8 @@ func randomRestarts(rt *rapid.T) {
 		if got.LocalTokens > 0 {
 			c.known[nameOf(request)] = got.LocalTokens
 		}
-		c.fetched(messages.Prefix{Encoder: request.Encoder, Tokens: request.Tokens, Namespace: request.Namespace})
+		c.fetched(messages.Prefix{Encoder: request.Encoder, Tokens: request.Tokens,
+			Namespace: request.Namespace})
 	}
 	rt.Repeat(actions)
 }

@@ -38,13 +38,15 @@ func handed(from, to *rig, l *hostSequence) (*actors.Imported, error) {
 
 // arrived notes a sequence that has come, which must be what it was.
 func (r *rig) arrived(l *hostSequence, m *actors.Imported) *hostSequence {
-	require.Equal(r.t, []any{l.request.Encoder, l.request.EncoderItems, l.request.EncoderRetention}, []any{m.Encoder, m.EncoderItems, m.EncoderRetention})
+	require.Equal(r.t, []any{l.request.Encoder, l.request.EncoderItems, l.request.EncoderRetention},
+		[]any{m.Encoder, m.EncoderItems, m.EncoderRetention})
 	require.Equal(r.t, l.request.Namespace, m.Namespace)
 	got := &hostSequence{
 		id: m.Sequence, request: l.request, chains: append(l.chains[:0:0], l.chains...), cross: l.cross,
 		computed: m.Computed, ready: m.Ready, written: true,
 	}
-	got.admitted.Cross = &messages.CrossAdmitted{ReusedTokens: len(m.Encoder), Table: m.Tables[r.last][0], Ready: m.Ready}
+	got.admitted.Cross = &messages.CrossAdmitted{ReusedTokens: len(m.Encoder),
+		Table: m.Tables[r.last][0], Ready: m.Ready}
 	r.running = append(r.running, got)
 	return got
 }
@@ -52,31 +54,36 @@ func (r *rig) arrived(l *hostSequence, m *actors.Imported) *hostSequence {
 // A sequence goes on at another engine with its input, whose pages are shared with what is
 // there, and stored for others.
 func TestHandover(t *testing.T) {
-	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20}, {Primary: 20}}}
+	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20},
+		{Primary: 20}}}
 	from, to := newRig(t, s), newRig(t, s)
 	defer from.end()
 	defer to.end()
 	request := ask(run(100, 6), run(0, 9))
-	request.EncoderItems = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 4, Length: 2}, {Hash: [32]byte{2}, Start: 0, Length: 3}}
+	request.EncoderItems = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 4, Length: 2},
+		{Hash: [32]byte{2}, Start: 0, Length: 3}}
 	request.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80}}}
 	l := from.start(request)
 	m, err := handed(from, to, l)
 	require.NoError(t, err)
 	// The key has the items by their starts.
-	l.request.EncoderItems = []messages.MultimodalItem{request.EncoderItems[1], request.EncoderItems[0]}
+	l.request.EncoderItems = []messages.MultimodalItem{request.EncoderItems[1],
+		request.EncoderItems[0]}
 	assert.Zero(t, m.SharedPages)
 	got := to.arrived(l, m)
 	to.verify()
 	again, err := handed(from, to, l)
 	require.NoError(t, err)
-	assert.Equal(t, []int{2, 2 + 2 + 2}, []int{again.Pages, again.SharedPages}, "the partial blocks come, the rest is there")
+	assert.Equal(t, []int{2, 2 + 2 + 2}, []int{again.Pages, again.SharedPages},
+		"the partial blocks come, the rest is there")
 	second := to.arrived(l, again)
 	for i := range 6 {
 		require.NoError(t, to.decode(got, messages.Token(i)))
 		require.NoError(t, to.decode(second, messages.Token(10+i)))
 	}
 	to.verify()
-	found, err := to.Lookup(context.Background(), messages.Prefix{Encoder: request.Encoder, EncoderItems: request.EncoderItems})
+	found, err := to.Lookup(context.Background(), messages.Prefix{Encoder: request.Encoder,
+		EncoderItems: request.EncoderItems})
 	require.NoError(t, err)
 	assert.Equal(t, 6, found.MatchedTokens, "what has come is stored")
 	from.verify()
@@ -100,7 +107,8 @@ func TestRefusedHandover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, x.Release(context.Background()))
 	for n := 0; n < stream.Len(); n += 1 + n/50 {
-		_, err := actors.HandoversOf(to.Engine).Import(context.Background(), bytes.NewReader(stream.Bytes()[:n]))
+		_, err := actors.HandoversOf(to.Engine).Import(context.Background(),
+			bytes.NewReader(stream.Bytes()[:n]))
 		require.Error(t, err)
 	}
 	assert.Equal(t, before, to.picture())
@@ -145,7 +153,8 @@ func randomHandovers(rt *rapid.T) {
 
 // A key is read as the input that it was made of, and no other string is read at all.
 func TestParseEncoderKey(t *testing.T) {
-	items := []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 0, Length: 1}, {Hash: [32]byte{2}, Start: 2, Length: 3}}
+	items := []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 0, Length: 1},
+		{Hash: [32]byte{2}, Start: 2, Length: 3}}
 	for _, want := range [][]messages.MultimodalItem{nil, items[:1], items} {
 		key := coordinator.EncoderKey(run(7, 5), want)
 		tokens, got, ok := coordinator.ParseEncoderKey(key)
@@ -159,7 +168,8 @@ func TestParseEncoderKey(t *testing.T) {
 			assert.Less(t, len(fewer), max(1, len(want)))
 		}
 	}
-	swapped := coordinator.EncoderKey(run(7, 5), nil) + coordinator.EncoderKey(nil, items[1:])[8:] + coordinator.EncoderKey(nil, items[:1])[8:]
+	swapped := coordinator.EncoderKey(run(7, 5), nil) + coordinator.EncoderKey(nil, items[1:])[8:] +
+		coordinator.EncoderKey(nil, items[:1])[8:]
 	far := coordinator.EncoderKey(run(7, 5), []messages.MultimodalItem{{Start: 1 << 40, Length: 1}})
 	many := append([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"), make([]byte, 64)...)
 	for _, key := range []string{swapped, far, string(many)} {

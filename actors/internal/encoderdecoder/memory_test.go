@@ -83,7 +83,8 @@ func TestInputsGoToHostMemoryAndBack(t *testing.T) {
 	r.verify()
 	l := r.start(ask(a, run(50, 4)))
 	assert.Equal(t, 10, l.admitted.Cross.ReusedTokens)
-	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone, Onboarded: 3}, l.admitted.Reuse[1])
+	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone, Onboarded: 3},
+		l.admitted.Reuse[1])
 	assert.NotEmpty(t, l.admitted.Cross.Ready, "the copies must have passed")
 	r.verify()
 	stats, err := r.Stats(context.Background())
@@ -143,7 +144,8 @@ func TestBatches(t *testing.T) {
 	results, err := r.AdmitBatch(context.Background(), requests)
 	require.NoError(t, err)
 	for i, want := range []error{
-		nil, messages.ErrOutOfPages, messages.ErrOutOfPages, messages.ErrBadRequest, nil, messages.ErrBadRequest, nil,
+		nil, messages.ErrOutOfPages, messages.ErrOutOfPages, messages.ErrBadRequest, nil,
+		messages.ErrBadRequest, nil,
 	} {
 		if want != nil {
 			require.ErrorIs(t, results[i].Err, want, "item %d", i)
@@ -165,7 +167,8 @@ func TestBatches(t *testing.T) {
 
 func TestMemoryIsSplitByTheFraction(t *testing.T) {
 	r := newRig(t, setup{change: func(c *windows.Config) {
-		c.CrossKVCacheFraction, c.FreeGPUMemoryFraction, c.HostCacheSize, c.OffloadAhead = 0.25, 0.5, 1<<20, false
+		c.CrossKVCacheFraction, c.FreeGPUMemoryFraction, c.HostCacheSize, c.OffloadAhead = 0.25, 0.5,
+			1<<20, false
 	}})
 	defer r.end()
 	infos := r.Pools()
@@ -182,16 +185,20 @@ func TestMemoryIsSplitByTheFraction(t *testing.T) {
 
 // A rebalance leaves the cross pool its fraction.
 func TestRebalance(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 10}, {Primary: 10}, {Primary: 6}}})
+	r := newRig(t,
+		setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 10}, {Primary: 10},
+			{Primary: 6}}})
 	defer r.end()
 	r.start(ask(run(100, 8), run(0, 8)))
 	answer, err := r.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.75})
 	require.NoError(t, err)
 	require.Len(t, answer.Pools, 3)
-	assert.Equal(t, []int{5, 15, 6}, []int{answer.Pools[0].PrimaryPages, answer.Pools[1].PrimaryPages, answer.Pools[2].PrimaryPages})
+	assert.Equal(t, []int{5, 15, 6}, []int{answer.Pools[0].PrimaryPages, answer.Pools[1].PrimaryPages,
+		answer.Pools[2].PrimaryPages})
 	assert.Equal(t, answer.Pools, r.Pools())
 	assert.Len(t, answer.Moved, 3)
-	_, err = r.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.25, "cross_h2": 0.5})
+	_, err = r.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.25,
+		"cross_h2": 0.5})
 	assert.ErrorIs(t, err, messages.ErrBadRequest)
 	r.verify()
 }

@@ -127,7 +127,8 @@ func TestEventsOfTheCrossPool(t *testing.T) {
 	batch, err := r.Events(context.Background())
 	require.NoError(t, err)
 	require.Len(t, batch.Events, 6)
-	assert.Equal(t, []kvevents.EventType{kvevents.EventCreated, kvevents.EventCreated}, []kvevents.EventType{batch.Events[0].Type, batch.Events[1].Type})
+	assert.Equal(t, []kvevents.EventType{kvevents.EventCreated, kvevents.EventCreated},
+		[]kvevents.EventType{batch.Events[0].Type, batch.Events[1].Type})
 	assert.Equal(t, messages.PoolID(1), batch.Events[1].Pool)
 	assert.Equal(t, 20, batch.Events[1].PrimaryPages)
 	var tokens [2][][]messages.Token
@@ -142,14 +143,16 @@ func TestEventsOfTheCrossPool(t *testing.T) {
 	}
 	assert.Equal(t, [][]messages.Token{run(0, 4), run(0, 4)}, tokens[0])
 	assert.Equal(t, [][]messages.Token{run(100, 4), {104, 105}, run(100, 4), {104, 105, 9}}, tokens[1])
-	assert.Len(t, names, 6, "blocks of different inputs have different names, also where they are alike")
+	assert.Len(t, names, 6,
+		"blocks of different inputs have different names, also where they are alike")
 }
 
 // What is left of an input that lost its tail is told with its parent when the
 // tail is back; host memory and priorities are told of as of the other pools.
 func TestEventsOfEvictedInputs(t *testing.T) {
 	now := time.Duration(0)
-	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20}, {Primary: 3, Secondary: 1}}, change: kept(100), now: &now})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20}, {Primary: 3, Secondary: 1}},
+		change: kept(100), now: &now})
 	defer r.end()
 	w := watch(r)
 	request := ask(run(100, 11), run(0, 4))
@@ -169,7 +172,8 @@ func TestEventsOfEvictedInputs(t *testing.T) {
 			kinds[fmt.Sprintf("%s %v %d", e.Type, e.TierChanged, len(e.Hashes))]++
 		}
 	}
-	assert.Equal(t, map[string]int{"updated false 0": 3, "updated true 0": 2, "removed false 1": 1, "stored false 0": 1}, kinds,
+	assert.Equal(t, map[string]int{"updated false 0": 3, "updated true 0": 2, "removed false 1": 1,
+		"stored false 0": 1}, kinds,
 		"three expire, two go to host memory, where the first makes way for the second")
 	require.NoError(t, w.mirror.Follow(batch))
 	w.compare()
@@ -214,7 +218,8 @@ func TestClearedIsOfBothSides(t *testing.T) {
 	require.NoError(t, r.Reset(context.Background()))
 	assert.Zero(t, clears(), "both sides hold what a sequence runs on")
 	r.release(held)
-	_, err := r.Invalidate(context.Background(), messages.Selector{Prefix: &messages.Prefix{Encoder: run(200, 6)}})
+	_, err := r.Invalidate(context.Background(),
+		messages.Selector{Prefix: &messages.Prefix{Encoder: run(200, 6)}})
 	require.NoError(t, err)
 	assert.Zero(t, clears(), "the prompt is left")
 	require.NoError(t, r.Reset(context.Background()))
@@ -247,7 +252,9 @@ func TestEventsWhenASideFails(t *testing.T) {
 	for _, name := range names {
 		for parts := range 4 {
 			t.Run(fmt.Sprint(name, " ", parts), func(t *testing.T) {
-				r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 5, Secondary: 4}}, change: kept(1000)})
+				r := newRig(t,
+					setup{pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 5, Secondary: 4}},
+						change: kept(1000)})
 				defer r.end()
 				r.unwritten = true
 				w := watch(r)
@@ -272,7 +279,8 @@ func TestEventsWhenASideFails(t *testing.T) {
 	}
 }
 
-// runSequence admits, computes and releases a sequence without kernels, which may be lost on the way.
+// runSequence admits, computes and releases a sequence without kernels, which may be lost on the
+// way.
 func (w *watcher) runSequence(request messages.AdmitRequest) {
 	w.t.Helper()
 	ctx := context.Background()
@@ -281,7 +289,8 @@ func (w *watcher) runSequence(request messages.AdmitRequest) {
 		require.ErrorIs(w.t, err, messages.ErrInternal)
 		return
 	}
-	_, err = w.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: len(request.Tokens)}})
+	_, err = w.Commit(ctx,
+		[]messages.CommitStep{{Sequence: a.Sequence, Computed: len(request.Tokens)}})
 	if err != nil {
 		require.ErrorIs(w.t, err, messages.ErrInternal)
 	}

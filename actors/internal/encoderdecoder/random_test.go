@@ -40,7 +40,8 @@ var rooms = []setup{
 	{pages: []windows.PageCounts{{Primary: 14}, {Primary: 7}}},
 	{pages: []windows.PageCounts{{Primary: 10, Secondary: 4}, {Primary: 5, Secondary: 4}}},
 	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 9}, {Primary: 12}, {Primary: 6}}},
-	{pages: []windows.PageCounts{{Primary: 12}, {Primary: 6}}, change: func(c *windows.Config) { c.EnablePartialReuse = false }},
+	{pages: []windows.PageCounts{{Primary: 12}, {Primary: 6}},
+		change: func(c *windows.Config) { c.EnablePartialReuse = false }},
 }
 
 func TestRandomHosts(t *testing.T) { rapid.Check(t, checkRandomHosts) }
@@ -77,8 +78,10 @@ func (c *randomHosts) actions() map[string]func(*rapid.T) {
 		"release":    func(*rapid.T) { c.releaseOne() },
 		"invalidate": func(*rapid.T) { c.invalidate() },
 		"pin":        func(*rapid.T) { c.pin() },
-		"prefetch":   func(*rapid.T) { _, _ = c.Prefetch(context.Background(), messages.Prefix{Encoder: c.encoder()}) },
-		"advance":    func(*rapid.T) { c.now += time.Duration(c.draw(1, 30, "ms")) * time.Millisecond },
+		"prefetch": func(*rapid.T) {
+			_, _ = c.Prefetch(context.Background(), messages.Prefix{Encoder: c.encoder()})
+		},
+		"advance": func(*rapid.T) { c.now += time.Duration(c.draw(1, 30, "ms")) * time.Millisecond },
 	}
 }
 
@@ -102,7 +105,8 @@ func (c *randomHosts) request() messages.AdmitRequest {
 	}
 	if c.draw(0, 3, "retention") == 0 {
 		request.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{
-			End: messages.EndOfPrompt, Priority: messages.Priority(c.draw(0, 100, "priority")), Duration: 10 * time.Millisecond,
+			End: messages.EndOfPrompt, Priority: messages.Priority(c.draw(0, 100, "priority")),
+			Duration: 10 * time.Millisecond,
 		}}}
 	}
 	return request
@@ -213,7 +217,8 @@ func (c *randomHosts) invalidate() {
 			return
 		}
 	}
-	_, err := c.Invalidate(context.Background(), messages.Selector{Prefix: &messages.Prefix{Encoder: request.Encoder}})
+	_, err := c.Invalidate(context.Background(),
+		messages.Selector{Prefix: &messages.Prefix{Encoder: request.Encoder}})
 	require.NoError(c.t, err)
 	delete(c.known, nameOf(request))
 }
@@ -263,14 +268,16 @@ func runHost(r *rig, host int) error {
 		}
 		steps := []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}}
 		if i%2 == 0 {
-			if _, err := r.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 6}}); err != nil {
+			if _, err := r.Commit(ctx,
+				[]messages.CommitStep{{Sequence: a.Sequence, Computed: 6}}); err != nil {
 				return err
 			}
 			forks, err := r.ForkOne(ctx, a.Sequence, 2)
 			if err != nil {
 				return err
 			}
-			steps = append(steps, messages.ReleaseStep{Sequence: forks[0], Discard: true}, messages.ReleaseStep{Sequence: forks[1], Discard: true})
+			steps = append(steps, messages.ReleaseStep{Sequence: forks[0], Discard: true},
+				messages.ReleaseStep{Sequence: forks[1], Discard: true})
 		}
 		results, err := r.Release(ctx, steps)
 		if err != nil {

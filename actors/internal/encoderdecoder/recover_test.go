@@ -36,17 +36,23 @@ func callsOfAllKinds() map[string]func(*rig, *hostSequence) error {
 			}
 			return nil
 		},
-		"prefetch":   func(r *rig) error { _, err := r.Prefetch(ctx, input); return err },
-		"invalidate": func(r *rig) error { _, err := r.Invalidate(ctx, messages.Selector{Session: "s"}); return err },
-		"forget":     func(r *rig) error { _, err := r.Invalidate(ctx, messages.Selector{Prefix: &input}); return err },
-		"rebalance":  func(r *rig) error { _, err := r.Rebalance(ctx, nil); return err },
-		"reset":      func(r *rig) error { return r.Reset(ctx) },
-		"events":     func(r *rig) error { _, err := r.Events(ctx); return err },
-		"snapshot":   func(r *rig) error { _, err := r.Snapshot(ctx); return err },
-		"contents":   func(r *rig) error { _, err := r.Contents(ctx); return err },
-		"stats":      func(r *rig) error { _, err := r.Stats(ctx); return err },
-		"scales":     func(r *rig) error { _, err := r.Scales(ctx); return err },
-		"check":      func(r *rig) error { return r.Check(ctx) },
+		"prefetch": func(r *rig) error { _, err := r.Prefetch(ctx, input); return err },
+		"invalidate": func(r *rig) error {
+			_, err := r.Invalidate(ctx, messages.Selector{Session: "s"})
+			return err
+		},
+		"forget": func(r *rig) error {
+			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &input})
+			return err
+		},
+		"rebalance": func(r *rig) error { _, err := r.Rebalance(ctx, nil); return err },
+		"reset":     func(r *rig) error { return r.Reset(ctx) },
+		"events":    func(r *rig) error { _, err := r.Events(ctx); return err },
+		"snapshot":  func(r *rig) error { _, err := r.Snapshot(ctx); return err },
+		"contents":  func(r *rig) error { _, err := r.Contents(ctx); return err },
+		"stats":     func(r *rig) error { _, err := r.Stats(ctx); return err },
+		"scales":    func(r *rig) error { _, err := r.Scales(ctx); return err },
+		"check":     func(r *rig) error { return r.Check(ctx) },
 	} {
 		calls[kind] = func(r *rig, _ *hostSequence) error { return call(r) }
 	}
@@ -58,7 +64,8 @@ func stepsOfAllKinds() map[string]func(*rig, *hostSequence) error {
 	ctx := context.Background()
 	return map[string]func(*rig, *hostSequence) error{
 		"admit": func(r *rig, _ *hostSequence) error {
-			m := &messages.Admit{Requests: []messages.AdmitRequest{ask(run(300, 6), run(0, 6)), ask(run(100, 8), run(7, 6))}}
+			m := &messages.Admit{Requests: []messages.AdmitRequest{ask(run(300, 6), run(0, 6)),
+				ask(run(100, 8), run(7, 6))}}
 			err := r.Do(ctx, m)
 			for i := range m.Results {
 				if err == nil && m.Results[i].Err == nil {
@@ -164,7 +171,8 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *hostSequenc
 		require.NoError(t, r.points.ArmWithin(name, parts))
 	}
 	if err := call(r, l); err != nil {
-		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
+		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost),
+			"%s: %v", about, err)
 	}
 	for range 2 { // the failpoint may not have been hit
 		_ = r.Check(ctx)

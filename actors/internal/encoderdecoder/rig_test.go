@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 // system is the actor system of all tests: making one costs milliseconds.
 var system = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 })
 
@@ -120,7 +121,8 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	if s.change != nil {
 		s.change(&cache)
 	}
-	return actors.Config{Model: model(len(s.windows), s.dtype), Cache: cache, Pages: s.pages, Device: device}
+	return actors.Config{Model: model(len(s.windows), s.dtype), Cache: cache, Pages: s.pages,
+		Device: device}
 }
 
 func newRig(t tester, s setup) *rig {
@@ -135,12 +137,13 @@ func newRig(t tester, s setup) *rig {
 		}
 	}})
 	config := s.config(r.device)
-	options := []actors.Option{enginetest.WithFailpoints(&r.points), actors.WithClock(func() time.Duration {
-		if s.now == nil {
-			return 0
-		}
-		return *s.now
-	})}
+	options := []actors.Option{enginetest.WithFailpoints(&r.points),
+		actors.WithClock(func() time.Duration {
+			if s.now == nil {
+				return 0
+			}
+			return *s.now
+		})}
 	if s.store != nil {
 		options = append(options, actors.WithStore(*s.store))
 	}
@@ -163,7 +166,8 @@ func newRig(t tester, s setup) *rig {
 	handles := r.DevicePools()
 	writer := func(from, to int) *host.Writer {
 		return host.NewWriter(host.WriterConfig{
-			Launcher: r.device, Stream: r.stream, Pools: handles[from:to], Layouts: r.layouts[from:to], NanosPerToken: 1000,
+			Launcher: r.device, Stream: r.stream, Pools: handles[from:to], Layouts: r.layouts[from:to],
+			NanosPerToken: 1000,
 		})
 	}
 	r.decoder, r.encoder = writer(0, r.last), writer(r.last, r.last+1)
@@ -220,7 +224,8 @@ func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *hostSeq
 	ns.Encoder = coordinator.EncoderKey(request.Encoder, request.EncoderItems)
 	l := &hostSequence{
 		id: a.Sequence, request: request, admitted: a, computed: a.ReusedTokens, ready: a.Ready,
-		chains:  host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Tokens, Multimodal: request.Multimodal}),
+		chains: host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Tokens,
+			Multimodal: request.Multimodal}),
 		cross:   host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Encoder}),
 		written: a.Cross.ReusedTokens == len(request.Encoder),
 	}
@@ -257,7 +262,8 @@ func (r *rig) compute(l *hostSequence, n int) {
 		l.after, l.ready = after, nil
 	}
 	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
-		return r.Commit(context.Background(), []messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after}})
+		return r.Commit(context.Background(),
+			[]messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after}})
 	})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
@@ -273,7 +279,8 @@ func (r *rig) encode(l *hostSequence) {
 	c := l.admitted.Cross
 	_, err := r.encoder.Launch(host.Step{
 		Label: "encode " + l.id.String(), Waits: c.Ready,
-		Writes: []host.Span{{Chains: l.cross, From: c.ReusedTokens, To: len(l.cross), Table: host.Table{c.Table}}},
+		Writes: []host.Span{{Chains: l.cross, From: c.ReusedTokens, To: len(l.cross),
+			Table: host.Table{c.Table}}},
 	})
 	require.NoError(r.t, err)
 	l.written = true
@@ -304,7 +311,8 @@ func (r *rig) attend(l *hostSequence) {
 func (r *rig) decode(l *hostSequence, token messages.Token) error {
 	r.t.Helper()
 	results, err := enginetest.Again(func() ([]messages.StepResult, error) {
-		return r.Append(context.Background(), []messages.AppendStep{{Sequence: l.id, Tokens: []messages.Token{token}}})
+		return r.Append(context.Background(),
+			[]messages.AppendStep{{Sequence: l.id, Tokens: []messages.Token{token}}})
 	})
 	require.NoError(r.t, err)
 	if results[0].Err != nil {
@@ -371,7 +379,8 @@ func (r *rig) verify() {
 	require.NoError(r.t, err)
 	inspector := host.Inspector{Launcher: r.sim, Stream: r.inspect, Drain: r.sim.Drain}
 	handles := r.DevicePools()
-	v := host.Verifier{Layouts: r.layouts, Read: func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+	v := host.Verifier{Layouts: r.layouts, Read: func(pool messages.PoolID, tier messages.Tier,
+		page messages.PageID) []byte {
 		return inspector.Bytes(gpu.Slot{Pool: handles[pool], Tier: tier, Page: page})
 	}}
 	claims := host.Claims{Blocks: blocks}
@@ -380,13 +389,15 @@ func (r *rig) verify() {
 		require.NoError(r.t, err)
 		require.Equal(r.t, l.admitted.Cross.Table, tables[r.last][0], "the cross table stays as it is")
 		claims.Sequences = append(claims.Sequences, host.Held{
-			Name: l.id.String(), Computed: l.computed, Beams: [][]host.Chain{l.chains}, Tables: tables[:r.last],
+			Name: l.id.String(), Computed: l.computed, Beams: [][]host.Chain{l.chains},
+			Tables: tables[:r.last],
 		})
 		if l.written {
 			own := make(messages.Tables, r.last+1)
 			own[r.last] = tables[r.last]
 			claims.Sequences = append(claims.Sequences, host.Held{
-				Name: "cross " + l.id.String(), Computed: len(l.cross), Beams: [][]host.Chain{l.cross}, Tables: own,
+				Name: "cross " + l.id.String(), Computed: len(l.cross), Beams: [][]host.Chain{l.cross},
+				Tables: own,
 			})
 		}
 	}
@@ -402,9 +413,12 @@ func (r *rig) picture() string {
 	require.NoError(r.t, err)
 	blocks, err := r.Contents(context.Background())
 	require.NoError(r.t, err)
-	stats.Rounds, stats.Waiting, stats.Calls = 0, 0, inspect.CallStats{} // who asks, and not what is held
-	stats.Store = nil                                                    // its goroutines go on by themselves
-	for p := range stats.Pools {                                         // any round may copy ahead, also one that refuses
+	// who asks, and not what is held
+	stats.Rounds, stats.Waiting, stats.Calls = 0, 0, inspect.CallStats{}
+	// its goroutines go on by themselves
+	stats.Store = nil
+	// any round may copy ahead, also one that refuses
+	for p := range stats.Pools {
 		stats.Pools[p].AheadPages, stats.Pools[p].BytesOffloaded = 0, 0
 	}
 	return fmt.Sprintf("%+v\n%+v", stats, blocks)
@@ -421,5 +435,6 @@ func (r *rig) assertPool(p, used, cached, free int) {
 	stats, err := r.Stats(context.Background())
 	require.NoError(r.t, err)
 	c := stats.Pools[p].Primary
-	assert.Equal(r.t, [3]int{used, cached, free}, [3]int{c.Used, c.Cached, c.Free}, "used, cached, free of pool %s", stats.Pools[p].Name)
+	assert.Equal(r.t, [3]int{used, cached, free}, [3]int{c.Used, c.Cached, c.Free},
+		"used, cached, free of pool %s", stats.Pools[p].Name)
 }

@@ -105,14 +105,16 @@ func TestInvalidation(t *testing.T) {
 			r := newRig(t, setup{pages: pages(20, 20)})
 			defer r.end()
 			ns := messages.Namespace{Salt: "x"}
-			r.store(messages.AdmitRequest{Namespace: ns, Session: "s", Encoder: run(100, 6), Tokens: run(0, 8)})
+			r.store(messages.AdmitRequest{Namespace: ns, Session: "s", Encoder: run(100, 6),
+				Tokens: run(0, 8)})
 			n, err := r.Invalidate(context.Background(), c.selector)
 			require.NoError(t, err)
 			assert.Equal(t, c.blocks, n)
 			f, err := r.Lookup(context.Background(), messages.Prefix{Namespace: ns, Encoder: run(100, 6)})
 			require.NoError(t, err)
 			assert.Equal(t, c.input, f.MatchedTokens)
-			f, err = r.Lookup(context.Background(), messages.Prefix{Namespace: ns, Encoder: run(100, 6), Tokens: run(0, 9)})
+			f, err = r.Lookup(context.Background(), messages.Prefix{Namespace: ns, Encoder: run(100, 6),
+				Tokens: run(0, 9)})
 			require.NoError(t, err)
 			assert.Equal(t, c.decoder, f.MatchedTokens)
 			r.verify()
@@ -120,7 +122,8 @@ func TestInvalidation(t *testing.T) {
 	}
 	r := newRig(t, setup{pages: pages(20, 20)})
 	defer r.end()
-	for _, s := range []messages.Selector{{}, {Salt: "x", Session: "s"}, {Prefix: &messages.Prefix{Tokens: run(0, 3)}}} {
+	for _, s := range []messages.Selector{{}, {Salt: "x", Session: "s"},
+		{Prefix: &messages.Prefix{Tokens: run(0, 3)}}} {
 		_, err := r.Invalidate(context.Background(), s)
 		assert.ErrorIs(t, err, messages.ErrBadRequest)
 	}
@@ -144,7 +147,8 @@ func TestReset(t *testing.T) {
 
 // Without reuse nothing is shared, on neither side.
 func TestReuseDisabled(t *testing.T) {
-	r := newRig(t, setup{pages: pages(20, 20), change: func(c *windows.Config) { c.EnableBlockReuse = false }})
+	r := newRig(t,
+		setup{pages: pages(20, 20), change: func(c *windows.Config) { c.EnableBlockReuse = false }})
 	defer r.end()
 	r.start(ask(run(100, 6), run(0, 8)))
 	l := r.start(ask(run(100, 6), run(0, 8)))

@@ -21,7 +21,8 @@ type waitingAdmit struct {
 // served in order, so the answer to a later one tells that.
 func (r *rig) submit(request messages.AdmitRequest) waitingAdmit {
 	r.t.Helper()
-	w := waitingAdmit{record: &messages.Admit{Requests: []messages.AdmitRequest{request}}, done: make(chan error, 1)}
+	w := waitingAdmit{record: &messages.Admit{Requests: []messages.AdmitRequest{request}},
+		done: make(chan error, 1)}
 	require.NoError(r.t, r.Submit(w.record, func(err error) { w.done <- err }))
 	_, err := r.Stats(context.Background())
 	require.NoError(r.t, err)
@@ -42,7 +43,8 @@ func (r *rig) served(w waitingAdmit) *hostSequence {
 // An admission waits for pages of either kind, takes nothing meanwhile, and is served when
 // they are there. One behind it waits as well, though it would fit.
 func TestAdmissionsWaitForPagesOfEitherKind(t *testing.T) {
-	for name, size := range map[string][]windows.PageCounts{"cross": pages(40, 5), "decoder": pages(5, 40)} {
+	for name, size := range map[string][]windows.PageCounts{"cross": pages(40, 5),
+		"decoder": pages(5, 40)} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{pages: size, room: 2})
 			defer r.end()

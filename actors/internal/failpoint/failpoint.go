@@ -115,7 +115,8 @@ func (s *Set) set(actor string, state int64) error {
 	p, ok := s.points[actor]
 	if !ok {
 		names := slices.Sorted(maps.Keys(s.points))
-		return refusals.New(messages.ErrBadRequest, "no actor %q: there are %s", actor, strings.Join(names, ", "))
+		return refusals.New(messages.ErrBadRequest, "no actor %q: there are %s", actor,
+			strings.Join(names, ", "))
 	}
 	p.state.Store(state)
 	return nil

@@ -52,7 +52,8 @@ const (
 )
 
 var kindNames = map[Kind]string{
-	Geometry: "geometry", Sequence: "sequence", Tokens: "tokens", Items: "items", Page: "page", End: "end",
+	Geometry: "geometry", Sequence: "sequence", Tokens: "tokens", Items: "items", Page: "page",
+	End:    "end",
 	Wanted: "wanted", Acknowledged: "acknowledged", Refused: "refused",
 }
 
@@ -244,7 +245,8 @@ func (r *Reader) Begin() (f stores.Fingerprint, answers bool, err error) {
 	case version != 1 && !checked(p[:]):
 		return f, false, corrupt("check of the preamble")
 	case version != Version:
-		return f, false, fmt.Errorf("%w: format version %d, this engine reads version %d", ErrVersion, version, Version)
+		return f, false, fmt.Errorf("%w: format version %d, this engine reads version %d", ErrVersion,
+			version, Version)
 	// A flag of a later version may change what follows, so an unknown one is refused.
 	case flags&^flagAnswers != 0:
 		return f, false, corrupt("flags %x", flags)
@@ -265,7 +267,8 @@ func (r *Reader) Next() (Header, error) {
 		return Header{}, corrupt("check of the header of frame %d", r.number)
 	}
 	h := Header{
-		Kind: Kind(b[0]), Pool: binary.LittleEndian.Uint32(b[4:]), Block: binary.LittleEndian.Uint32(b[8:]),
+		Kind: Kind(b[0]), Pool: binary.LittleEndian.Uint32(b[4:]),
+		Block:  binary.LittleEndian.Uint32(b[8:]),
 		Length: binary.LittleEndian.Uint64(b[16:]),
 	}
 	// The number finds a frame that is missing or repeated.

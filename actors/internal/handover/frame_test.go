@@ -121,7 +121,8 @@ func TestPagesComeAsTheyWere(t *testing.T) {
 	var stream bytes.Buffer
 	w := handover.NewWriter(&stream)
 	var bodies [][]byte
-	for i, size := range []int{0, 1, 100, 128 << 10, 128<<10 + 1, 1 << 20, 3 << 20, 5, 700 << 10, 700 << 10} {
+	for i, size := range []int{0, 1, 100, 128 << 10, 128<<10 + 1, 1 << 20, 3 << 20, 5, 700 << 10,
+		700 << 10} {
 		bodies = append(bodies, bytes.Repeat([]byte{byte(i + 1)}, size))
 		require.NoError(t, w.Page(handover.Header{Kind: handover.Page, Block: uint32(i)}, bodies[i]))
 	}
@@ -143,7 +144,8 @@ func TestPagesComeAsTheyWere(t *testing.T) {
 func TestAWriteThatFails(t *testing.T) {
 	for _, left := range []int64{0, 10, 100, 1 << 20} {
 		w := handover.NewWriter(&full{left: left})
-		require.ErrorIs(t, w.Page(handover.Header{Kind: handover.Page}, make([]byte, 1<<20)), io.ErrShortWrite)
+		require.ErrorIs(t, w.Page(handover.Header{Kind: handover.Page}, make([]byte, 1<<20)),
+			io.ErrShortWrite)
 	}
 }
 

@@ -28,7 +28,8 @@ type Shape struct {
 
 // ShapeOf is the shape of an engine.
 func ShapeOf(g stores.Geometry, maxSeqLen int, scales []messages.LayerScale) Shape {
-	s := Shape{Model: g.Model, MaxSeqLen: maxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks, Scales: scales}
+	s := Shape{Model: g.Model, MaxSeqLen: maxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks,
+		Scales: scales}
 	for i := range s.Pools {
 		// A stream names pages by pool and block. How many pages there are matters to neither side.
 		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
@@ -69,7 +70,8 @@ func (s *Shape) Difference(stream *Shape) string {
 	case max(1, s.Ranks) != max(1, stream.Ranks):
 		return differs("number of ranks", max(1, s.Ranks), max(1, stream.Ranks))
 	case len(s.Pools) != len(stream.Pools):
-		return fmt.Sprintf("%d pools %v here, %d %v in the stream", len(s.Pools), names(s.Pools), len(stream.Pools), names(stream.Pools))
+		return fmt.Sprintf("%d pools %v here, %d %v in the stream", len(s.Pools), names(s.Pools),
+			len(stream.Pools), names(stream.Pools))
 	}
 	for i := range s.Pools {
 		if d := poolDifference(&s.Pools[i], &stream.Pools[i]); d != "" {

@@ -48,9 +48,12 @@ const itemBytes = 48
 func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 	items := itemsOf(s.Covers)
 	a := attributes{
-		Salt: []byte(s.Namespace.Salt), LoRA: []byte(s.Namespace.LoRA), HasLoRA: s.Namespace.HasLoRA, Session: []byte(s.Session),
-		Retention: s.Retention, Prompt: s.Prompt, Computed: s.Computed, Tokens: len(s.Tokens), Items: len(items), NoStore: s.NoStore,
-		Encoder: []byte(s.Namespace.Encoder), Weights: []byte(s.Namespace.Weights), InputRetention: s.InputRetention, InputNoStore: s.InputNoStore,
+		Salt: []byte(s.Namespace.Salt), LoRA: []byte(s.Namespace.LoRA), HasLoRA: s.Namespace.HasLoRA,
+		Session:   []byte(s.Session),
+		Retention: s.Retention, Prompt: s.Prompt, Computed: s.Computed, Tokens: len(s.Tokens),
+		Items: len(items), NoStore: s.NoStore,
+		Encoder: []byte(s.Namespace.Encoder), Weights: []byte(s.Namespace.Weights),
+		InputRetention: s.InputRetention, InputNoStore: s.InputNoStore,
 	}
 	if err := w.writeJSON(Sequence, &a, attributesLimit); err != nil {
 		return err
@@ -98,12 +101,14 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 	// An item covers at least one token, so there are no more items than tokens. These two
 	// bound the memory that the next frames take.
 	if a.Tokens < 1 || a.Tokens > maxTokens || a.Items < 0 || a.Items > a.Tokens {
-		return nil, corrupt("%d tokens and %d items, at most %d tokens are due", a.Tokens, a.Items, maxTokens)
+		return nil, corrupt("%d tokens and %d items, at most %d tokens are due", a.Tokens, a.Items,
+			maxTokens)
 	}
 	s := &protocol.BeginImport{
 		Prompt: messages.AdmitRequest{
-			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA, Encoder: string(a.Encoder), Weights: string(a.Weights)},
-			Session:   string(a.Session), Retention: a.Retention, EncoderRetention: a.InputRetention,
+			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA,
+				Encoder: string(a.Encoder), Weights: string(a.Weights)},
+			Session: string(a.Session), Retention: a.Retention, EncoderRetention: a.InputRetention,
 		},
 		Length: a.Prompt, Computed: a.Computed, NoStore: a.NoStore, InputNoStore: a.InputNoStore,
 	}
@@ -127,7 +132,8 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 		if start > uint64(a.Tokens) || length > uint64(a.Tokens) {
 			return nil, corrupt("an item of %d tokens at %d, in a prompt of %d", length, start, a.Tokens)
 		}
-		s.Prompt.Multimodal = append(s.Prompt.Multimodal, messages.MultimodalItem{Hash: [32]byte(it), Start: int(start), Length: int(length)})
+		s.Prompt.Multimodal = append(s.Prompt.Multimodal, messages.MultimodalItem{Hash: [32]byte(it),
+			Start: int(start), Length: int(length)})
 	}
 	return s, nil
 }

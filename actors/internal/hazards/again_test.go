@@ -24,7 +24,8 @@ func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 			require.NoError(t, err)
 			child, err := w.fork(q)
 			require.NoError(t, err)
-			require.NoError(t, w.release(child)) // its last block, of two tokens, is stored on a page that q holds
+			// its last block, of two tokens, is stored on a page that q holds
+			require.NoError(t, w.release(child))
 			running = append(running, q)
 		}
 		w.right(running...)
@@ -33,7 +34,8 @@ func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, w.points.Arm("tree"))
 		steps := []messages.AppendStep{
-			{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
+			{Sequence: running[0].id, Tokens: []messages.Token{7}},
+			{Sequence: running[1].id, Tokens: []messages.Token{8}},
 		}
 		_, err := w.Append(context.Background(), steps)
 		require.ErrorIs(t, err, messages.ErrInternal)

@@ -70,7 +70,8 @@ func TestAheadDecidesNothing(t *testing.T) {
 		seeds = 3
 	}
 	for name, pages := range map[string]windows.PageCounts{
-		"short": {Primary: 40, Secondary: 24}, "room in host memory": {Primary: 40, Secondary: 200}, "narrow": {Primary: 30, Secondary: 6},
+		"short": {Primary: 40, Secondary: 24}, "room in host memory": {Primary: 40, Secondary: 200},
+		"narrow": {Primary: 30, Secondary: 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			saved := int64(0)
@@ -101,7 +102,8 @@ func TestNothingIsCopiedAheadThatMayBeWritten(t *testing.T) {
 		require.NoError(t, w.append(q, 50))
 		child, err := w.fork(q)
 		require.NoError(t, err)
-		require.NoError(t, w.release(child)) // three tokens of its last block are stored on a page that q holds
+		// three tokens of its last block are stored on a page that q holds
+		require.NoError(t, w.release(child))
 		w.rest()
 		w.leave(text(2, 4)) // a look ahead comes, with little else to look at
 		synctest.Wait()     // the engine copies ahead when it is idle

@@ -158,7 +158,8 @@ var failedCopies = []fault{
 // The copies of a step that did succeed read the pages that its sequence goes
 // back to when another of them fails: the refusal says what to wait for.
 func TestARefusedStepSaysWhatToWaitFor(t *testing.T) {
-	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 6}, change: withoutAhead})
+	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 6},
+		change: withoutAhead})
 	q, _, err := w.start(text(1, 3))
 	require.NoError(t, err)
 	require.NoError(t, w.append(q, 50))
@@ -168,7 +169,8 @@ func TestARefusedStepSaysWhatToWaitFor(t *testing.T) {
 	require.NoError(t, w.launch(q, 4))
 	require.NoError(t, w.sim.Stall(1, time.Second))
 	w.sim.Fail(gpu.Local, 1) // in one of the two pools
-	step := messages.AppendStep{Sequence: q.id, Tokens: []messages.Token{51}, Computed: 4, After: q.last}
+	step := messages.AppendStep{Sequence: q.id, Tokens: []messages.Token{51}, Computed: 4,
+		After: q.last}
 	results, err := w.Append(context.Background(), []messages.AppendStep{step})
 	require.NoError(t, err)
 	require.ErrorIs(t, results[0].Err, messages.ErrInternal)
@@ -289,7 +291,8 @@ func TestMemoryRunsOut(t *testing.T) {
 	require.NoError(t, err)
 	system := newSystem()
 	defer system.Shutdown()
-	s := setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 24}} // 128 bytes each: the second pool finds 1024
+	// 128 bytes each: the second pool finds 1024
+	s := setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 24}}
 	_, err = actors.Spawn(system.Root, s.config(device))
 	require.ErrorIs(t, err, gpu.ErrOutOfMemory)
 	memory, err := device.Memory()
@@ -316,13 +319,15 @@ func TestRebalanceOnALostDevice(t *testing.T) {
 // A rebalance that one rank refuses gives no pool pages that are not there on all.
 func TestRebalanceThatOneRankRefuses(t *testing.T) {
 	for rank := range 3 {
-		w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 12}, ranks: 3})
+		w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 12},
+			ranks: 3})
 		w.leave(stored)
 		w.rest()
 		// Another user of the device takes what the pools leave.
 		memory, err := w.group.Sim(rank).Memory()
 		require.NoError(t, err)
-		_, err = w.group.Sim(rank).CreatePool(gpu.PoolSpec{Name: "other", PageBytes: memory.Free, DevicePages: 1})
+		_, err = w.group.Sim(rank).CreatePool(gpu.PoolSpec{Name: "other", PageBytes: memory.Free,
+			DevicePages: 1})
 		require.NoError(t, err)
 		ctx := context.Background()
 		before := w.Pools()

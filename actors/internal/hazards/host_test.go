@@ -77,7 +77,8 @@ func (g *guest) say(what string, answer any, err error) bool {
 	if err == nil {
 		return true
 	}
-	require.True(g.t, errors.Is(err, messages.ErrOutOfPages) || errors.Is(err, messages.ErrNotSupported), "%s: %v", what, err)
+	require.True(g.t, errors.Is(err, messages.ErrOutOfPages) ||
+		errors.Is(err, messages.ErrNotSupported), "%s: %v", what, err)
 	return false
 }
 
@@ -102,7 +103,8 @@ func (g *guest) arrive() {
 	require.NoError(g.t, err)
 	for i := range results {
 		a := &results[i]
-		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.MissReason, a.Reuse, a.Tables, a.Checkpoints), a.Err) {
+		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.MissReason, a.Reuse, a.Tables, a.Checkpoints),
+			a.Err) {
 			continue
 		}
 		q := admitted(requests[i], a)
@@ -122,7 +124,10 @@ func (g *guest) decode(q *sequence) {
 	g.touched = q
 	tokens := text(g.next, 1+g.dice.IntN(3))
 	g.next++
-	tables := func() any { t, err := g.TablesOf(context.Background(), q.id); return fmt.Sprint(t, err) }
+	tables := func() any {
+		t, err := g.TablesOf(context.Background(), q.id)
+		return fmt.Sprint(t, err)
+	}
 	if g.say("append", tables(), g.append(q, tokens...)) {
 		g.commit(q, len(q.chains)-1)
 	}
@@ -178,10 +183,12 @@ func (g *guest) change() {
 	if q.stream = g.dice.IntN(len(g.streams)); g.dice.IntN(2) == 0 {
 		require.NoError(g.t, g.launch(q, q.prompt))
 	}
-	results, err := g.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, Discard: true, After: q.last}})
+	results, err := g.Release(context.Background(),
+		[]messages.ReleaseStep{{Sequence: q.id, Discard: true, After: q.last}})
 	g.say("discard", nil, outcome(results, err))
 	for range 2 {
-		n, err := g.Prefetch(context.Background(), messages.Prefix{Tokens: g.texts[g.dice.IntN(len(g.texts))]})
+		n, err := g.Prefetch(context.Background(),
+			messages.Prefix{Tokens: g.texts[g.dice.IntN(len(g.texts))]})
 		g.say("prefetch", n, err)
 	}
 }

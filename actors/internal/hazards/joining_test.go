@@ -27,8 +27,10 @@ func until(tickets []messages.Ticket, s gpu.Stream) (t messages.Ticket, ok bool)
 // all wait for the one copy. The streams stand still meanwhile, so everything is
 // on its way.
 func TestHitsJoinWhatIsInFlight(t *testing.T) {
-	const offloads, onboards = gpu.Stream(1), gpu.Stream(2) // the engine's streams, which it made first
-	w := newWorld(t, setup{pages: windows.PageCounts{Primary: 12, Secondary: 24}, change: withoutAhead})
+	// the engine's streams, which it made first
+	const offloads, onboards = gpu.Stream(1), gpu.Stream(2)
+	w := newWorld(t, setup{pages: windows.PageCounts{Primary: 12, Secondary: 24},
+		change: withoutAhead})
 	w.leave(text(1, 24))
 	w.leave(text(2, 48)) // the first text is in host memory
 	w.sim.Drain()

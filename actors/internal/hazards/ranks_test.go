@@ -39,7 +39,9 @@ func TestAllWaitsOnEveryRank(t *testing.T) {
 func TestRanksDecideNothing(t *testing.T) {
 	var want inspect.PoolCounters
 	for _, ranks := range []int{0, 1, 2, 4, 8} {
-		w := newWorld(t, setup{windows: []int{maxLen, 12}, pages: windows.PageCounts{Primary: 24, Secondary: 16}, ranks: ranks, change: withoutAhead})
+		w := newWorld(t,
+			setup{windows: []int{maxLen, 12}, pages: windows.PageCounts{Primary: 24, Secondary: 16},
+				ranks: ranks, change: withoutAhead})
 		for i := range 12 {
 			w.leave(text(i%5, 16+i))
 		}

@@ -34,7 +34,8 @@ func text(of, n int) []messages.Token {
 // admitted is the host's view of an admission.
 func admitted(r messages.AdmitRequest, a *messages.Admitted) *sequence {
 	return &sequence{
-		id: a.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens, computed: a.ReusedTokens, ready: a.Ready,
+		id: a.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens, computed: a.ReusedTokens,
+		ready:       a.Ready,
 		checkpoints: a.Checkpoints,
 		chains:      host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}),
 	}
@@ -136,7 +137,8 @@ func (w *world) commit(q *sequence, n int) error {
 
 // append adds sampled tokens; none of them is computed.
 func (w *world) append(q *sequence, tokens ...messages.Token) error {
-	results, err := w.Append(context.Background(), []messages.AppendStep{{Sequence: q.id, Tokens: tokens}})
+	results, err := w.Append(context.Background(),
+		[]messages.AppendStep{{Sequence: q.id, Tokens: tokens}})
 	if err = outcome(results, err); err != nil {
 		return err
 	}
@@ -165,7 +167,8 @@ func (w *world) fork(q *sequence) (*sequence, error) {
 
 // release releases a sequence.
 func (w *world) release(q *sequence) error {
-	results, err := w.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, After: q.last}})
+	results, err := w.Release(context.Background(),
+		[]messages.ReleaseStep{{Sequence: q.id, After: q.last}})
 	return outcome(results, err)
 }
 

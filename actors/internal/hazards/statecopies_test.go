@@ -84,7 +84,8 @@ func begin(n int) func(w *world) []*sequence {
 // discard ends a sequence and leaves the state of its last token in a page that is free.
 func (w *world) discard(q *sequence) {
 	w.t.Helper()
-	results, err := w.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, Discard: true, After: q.last}})
+	results, err := w.Release(context.Background(),
+		[]messages.ReleaseStep{{Sequence: q.id, Discard: true, After: q.last}})
 	require.NoError(w.t, outcome(results, err))
 }
 
@@ -136,10 +137,14 @@ var stateCopies = []stateCopy{
 			return []*sequence{q}
 		}},
 	{"checkpoint to a working page", windows.PageCounts{Primary: 4}, within, storing(8), reusing(8)},
-	{"checkpoint of a block stored in part", windows.PageCounts{Primary: 4}, within, storing(6), reusing(6)},
-	{"checkpoint to host memory", windows.PageCounts{Primary: 2, Secondary: 2}, outward, storing(8), another},
-	{"checkpoint from host memory into a working page", windows.PageCounts{Primary: 2, Secondary: 2}, inward, displaced, reusing(8)},
-	{"checkpoint from host memory for a prefetch", windows.PageCounts{Primary: 2, Secondary: 2}, inward, displaced,
+	{"checkpoint of a block stored in part", windows.PageCounts{Primary: 4}, within, storing(6),
+		reusing(6)},
+	{"checkpoint to host memory", windows.PageCounts{Primary: 2, Secondary: 2}, outward, storing(8),
+		another},
+	{"checkpoint from host memory into a working page", windows.PageCounts{Primary: 2, Secondary: 2},
+		inward, displaced, reusing(8)},
+	{"checkpoint from host memory for a prefetch", windows.PageCounts{Primary: 2, Secondary: 2},
+		inward, displaced,
 		func(w *world, running []*sequence) []*sequence {
 			n, err := w.Prefetch(context.Background(), messages.Prefix{Tokens: text(1, 8)})
 			require.NoError(w.t, err)
@@ -152,15 +157,16 @@ var stateCopies = []stateCopy{
 			require.NoError(w.t, err)
 			return append(running, child)
 		}},
-	{"working page that a resize moves", windows.PageCounts{Primary: 2}, within, func(w *world) []*sequence {
-		running := begin(2)(w)
-		w.discard(running[0])
-		return running[1:]
-	}, func(w *world, running []*sequence) []*sequence {
-		_, err := w.Resize(context.Background(), []int{32, 1})
-		require.NoError(w.t, err)
-		return running
-	}},
+	{"working page that a resize moves", windows.PageCounts{Primary: 2}, within,
+		func(w *world) []*sequence {
+			running := begin(2)(w)
+			w.discard(running[0])
+			return running[1:]
+		}, func(w *world, running []*sequence) []*sequence {
+			_, err := w.Resize(context.Background(), []int{32, 1})
+			require.NoError(w.t, err)
+			return running
+		}},
 }
 
 // Each copy of a state that is left out is found by its bytes.
@@ -177,7 +183,9 @@ func TestEveryCopyOfAStateIsNeeded(t *testing.T) {
 				running := c.before(w)
 				w.right(running...)
 				if leaveOut {
-					device.leaveOut(func(copied gpu.Copy) bool { return copied.Dst.Pool == pool && c.copies(copied) })
+					device.leaveOut(func(copied gpu.Copy) bool {
+						return copied.Dst.Pool == pool && c.copies(copied)
+					})
 				}
 				running = c.run(w, running)
 				device.leaveOut(nil)

@@ -42,7 +42,8 @@ func onlyStates(seed uint64, options ...actors.Option) setup {
 
 // With states everything is in order, too.
 func TestAllWaitsWithStates(t *testing.T) {
-	for name, hosts := range map[string]func(uint64, ...actors.Option) setup{"hybrid": hybrid, "only states": onlyStates} {
+	for name, hosts := range map[string]func(uint64, ...actors.Option) setup{"hybrid": hybrid,
+		"only states": onlyStates} {
 		t.Run(name, func(t *testing.T) {
 			var all inspect.PoolCounters
 			for seed := range uint64(seeds / 2) {
@@ -56,7 +57,8 @@ func TestAllWaitsWithStates(t *testing.T) {
 			assert.NotZero(t, all.Offloaded)
 			assert.NotZero(t, all.ReusedPartial)
 			assert.NotZero(t, all.Checkpoints)
-			t.Logf("checkpoints %d, copied %d, offloaded %d", all.Checkpoints, all.ReusedPartial, all.Offloaded)
+			t.Logf("checkpoints %d, copied %d, offloaded %d", all.Checkpoints, all.ReusedPartial,
+				all.Offloaded)
 		})
 	}
 }
@@ -94,7 +96,8 @@ func TestEveryWaitIsNeededByStates(t *testing.T) {
 func TestAKernelWaitsForTheCheckpointOfItsPage(t *testing.T) {
 	for _, skip := range []string{"", "write waits for readers"} {
 		w := newWorld(t, setup{
-			pages: windows.PageCounts{Primary: 8}, states: windows.PageCounts{Primary: 2}, change: withoutAhead,
+			pages: windows.PageCounts{Primary: 8}, states: windows.PageCounts{Primary: 2},
+			change:  withoutAhead,
 			options: []actors.Option{enginetest.WithoutWait(skip)},
 		})
 		q, _, err := w.admit(text(1, 6))

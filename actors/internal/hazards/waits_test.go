@@ -28,12 +28,16 @@ const (
 )
 
 // runHost runs a guest in a crowded world and returns all that was wrong.
-func runHost(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did inspect.PoolCounters) {
+func runHost(
+	t *testing.T, seed uint64, options ...actors.Option,
+) (problems []string, hazards int, did inspect.PoolCounters) {
 	return runHostIn(t, crowded(seed, options...), seed)
 }
 
 // runHostIn runs a guest in a world of its own.
-func runHostIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did inspect.PoolCounters) {
+func runHostIn(
+	t *testing.T, s setup, seed uint64,
+) (problems []string, hazards int, did inspect.PoolCounters) {
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
 	g.runSteps(lifetime)
@@ -62,7 +66,8 @@ func TestAllWaits(t *testing.T) {
 	assert.NotZero(t, all.Onboarded)
 	assert.NotZero(t, all.ReusedPartial)
 	assert.NotZero(t, all.Dropped)
-	t.Logf("offloaded %d, ahead %d, onboarded %d, in part %d, dropped %d", all.Offloaded, all.AheadPages, all.Onboarded, all.ReusedPartial, all.Dropped)
+	t.Logf("offloaded %d, ahead %d, onboarded %d, in part %d, dropped %d", all.Offloaded,
+		all.AheadPages, all.Onboarded, all.ReusedPartial, all.Dropped)
 }
 
 // Each wait that is left out is seen, whichever the schedule of the device.

@@ -70,7 +70,8 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	if s.windows == nil {
 		s.windows = []int{maxLen}
 	}
-	model := windows.Model{Layers: len(s.windows), KVHeads: []int{2}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: maxLen}
+	model := windows.Model{Layers: len(s.windows), KVHeads: []int{2}, HeadDim: 4,
+		DType: windows.Float16, MaxSeqLen: maxLen}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = tpb, s.windows
 	cache.EventBufferMaxSize = 1 << 16
@@ -103,7 +104,8 @@ func (s *setup) recur(model *windows.Model, cache *windows.Config) {
 // newSystem makes an actor system that says nothing.
 func newSystem() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 }
 
@@ -118,7 +120,8 @@ func newWorld(t testing.TB, s setup) *world {
 	if s.wrap != nil {
 		config.Device = s.wrap(w.device)
 	}
-	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now), enginetest.WithFailpoints(&w.points))...)
+	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now),
+		enginetest.WithFailpoints(&w.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)
@@ -130,7 +133,8 @@ func newWorld(t testing.TB, s setup) *world {
 		require.NoError(t, err)
 		w.streams = append(w.streams, stream)
 		w.writers = append(w.writers, host.NewWriter(host.WriterConfig{
-			Launcher: w.device, Stream: stream, Pools: w.DevicePools(), Layouts: w.layouts, NanosPerToken: 400, Ranks: s.ranks,
+			Launcher: w.device, Stream: stream, Pools: w.DevicePools(), Layouts: w.layouts,
+			NanosPerToken: 400, Ranks: s.ranks,
 		}))
 	}
 	return w
@@ -221,11 +225,12 @@ func (w *world) claims(running []*sequence) host.Claims {
 func (w *world) reader(rank int) host.Read {
 	w.t.Helper()
 	var bytes gpu.PageBytes
-	_, err := w.sim.Launch(w.streams[0], gpu.Kernel{Label: "verify", RunRank: func(r int, b gpu.PageBytes) {
-		if r == rank {
-			bytes = b
-		}
-	}})
+	_, err := w.sim.Launch(w.streams[0], gpu.Kernel{Label: "verify",
+		RunRank: func(r int, b gpu.PageBytes) {
+			if r == rank {
+				bytes = b
+			}
+		}})
 	require.NoError(w.t, err)
 	w.sim.Drain()
 	handles := w.DevicePools()

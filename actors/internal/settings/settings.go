@@ -100,9 +100,11 @@ func (s *Settings) Validate() error {
 	case s.RebalanceEvery > 0 && s.OnRebalance == nil:
 		return refuse("WithAutoRebalance: no function to tell of moved pages")
 	case s.WaitingRoom < 0 || s.WaitingRoom >= s.MaxInFlight:
-		return refuse("WithWaitingRoom: %d calls are not in 0 … %d, below the bound of calls in flight", s.WaitingRoom, s.MaxInFlight-1)
+		return refuse("WithWaitingRoom: %d calls are not in 0 … %d, below the bound of calls in flight",
+			s.WaitingRoom, s.MaxInFlight-1)
 	case s.MaxRestarts < 0 || s.RestartWindow < 0:
-		return refuse("WithRestartLimit: %d failures within %v, want at least 0", s.MaxRestarts, s.RestartWindow)
+		return refuse("WithRestartLimit: %d failures within %v, want at least 0", s.MaxRestarts,
+			s.RestartWindow)
 	case s.OnPageTime != nil && (s.PageSample < 1 || s.PageSample > math.MaxInt32):
 		return refuse("WithPageObserver: every %d pages, want at least 1", s.PageSample)
 	case s.Clock == nil:
@@ -112,7 +114,8 @@ func (s *Settings) Validate() error {
 	case s.Scheduled && s.Scheduler == nil:
 		return refuse("WithScheduler: no scheduler")
 	case s.SkipWait != "" && !slices.Contains(offloader.WaitNames(), s.SkipWait):
-		return refuse("WithoutWait: no wait %q: there are %s", s.SkipWait, strings.Join(offloader.WaitNames(), ", "))
+		return refuse("WithoutWait: no wait %q: there are %s", s.SkipWait,
+			strings.Join(offloader.WaitNames(), ", "))
 	}
 	return nil
 }

@@ -98,7 +98,9 @@ func (c *cancelling) releaseSome(random *rand.Rand, results []messages.Admitted)
 		c.served.Add(1)
 		if random.IntN(2) == 0 {
 			// It ends before the first block of some chunked prompts: refused, and harmless.
-			if _, err := c.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: a.ReusedTokens/tpb*tpb + tpb}}); err != nil {
+			if _, err := c.Commit(ctx,
+				[]messages.CommitStep{{Sequence: a.Sequence, Computed: a.ReusedTokens/tpb*tpb +
+					tpb}}); err != nil {
 				c.t.Error(err)
 			}
 		}
@@ -115,7 +117,8 @@ func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
 	for name, room := range map[string]int{"refused": 0, "waiting": 8, "a room for all": 64} {
 		t.Run(name, func(t *testing.T) {
 			pages := windows.PageCounts{Primary: 12, Secondary: 6}
-			r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}}, actors.WithWaitingRoom(room))
+			r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}},
+				actors.WithWaitingRoom(room))
 			c := &cancelling{rig: r}
 			var crowd sync.WaitGroup
 			for i := range 8 {
@@ -123,7 +126,8 @@ func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
 			}
 			crowd.Wait()
 			c.nothingTaken(pages.Primary)
-			t.Logf("%d cancelled, %d refused, %d served", c.cancelled.Load(), c.refused.Load(), c.served.Load())
+			t.Logf("%d cancelled, %d refused, %d served", c.cancelled.Load(), c.refused.Load(),
+				c.served.Load())
 			assert.NotZero(t, c.cancelled.Load())
 			assert.NotZero(t, c.served.Load())
 			r.close()
@@ -135,7 +139,8 @@ func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
 // before, between and after all of them: what is answered is held and can be let
 // go, what is not has taken nothing.
 func TestAnAdmissionIsCancelledAtEachOfItsMoments(t *testing.T) {
-	for name, list := range map[string][]actors.Option{"refused": nil, "waiting": {actors.WithWaitingRoom(4)}} {
+	for name, list := range map[string][]actors.Option{"refused": nil,
+		"waiting": {actors.WithWaitingRoom(4)}} {
 		for _, large := range []bool{false, true} { // it fits, or waits
 			t.Run(fmt.Sprintf("%s, large %v", name, large), func(t *testing.T) {
 				answers := map[bool]int{}
@@ -156,10 +161,13 @@ func TestAnAdmissionIsCancelledAtEachOfItsMoments(t *testing.T) {
 
 // cancelAt cancels an admission when so many messages were received, and tells
 // whether it was over by then.
-func cancelAt(t *testing.T, moment int, large bool, answers map[bool]int, list []actors.Option) (over bool) {
+func cancelAt(
+	t *testing.T, moment int, large bool, answers map[bool]int, list []actors.Option,
+) (over bool) {
 	scheduler := mailbox.NewScheduler(uint64(moment))
 	pages := windows.PageCounts{Primary: 8, Secondary: 4}
-	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}}, append(list, enginetest.WithScheduler(scheduler))...)
+	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}},
+		append(list, enginetest.WithScheduler(scheduler))...)
 	until := func(done func() bool) {
 		for !done() {
 			synctest.Wait()

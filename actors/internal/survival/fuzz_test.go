@@ -43,8 +43,10 @@ func newFuzzed(t *testing.T, bytes []byte) *fuzzed {
 	cache.MaxAttentionWindow = [][]int{{fuzzedMax}, {9}, {fuzzedMax, 6}, {6, 9, fuzzedMax}}[f.below(4)]
 	cache.SinkTokenLength = [4]int{0, 0, 1, 6}[f.below(4)]
 	switches := f.byte()
-	cache.EnableBlockReuse, cache.EnablePartialReuse, cache.CopyOnPartialReuse = switches%16 > 0, switches%8 > 0, switches%4 > 0
-	model := windows.Model{Layers: len(cache.MaxAttentionWindow), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: fuzzedMax}
+	cache.EnableBlockReuse, cache.EnablePartialReuse, cache.CopyOnPartialReuse = switches%16 > 0,
+		switches%8 > 0, switches%4 > 0
+	model := windows.Model{Layers: len(cache.MaxAttentionWindow), KVHeads: []int{1}, HeadDim: 1,
+		DType: windows.Int8, MaxSeqLen: fuzzedMax}
 	require.NoError(t, cache.Validate(model))
 	pools, err := windows.Pools(model, cache)
 	require.NoError(t, err)
@@ -52,7 +54,8 @@ func newFuzzed(t *testing.T, bytes []byte) *fuzzed {
 	count := windows.PageCounts{Primary: f.pages, Secondary: f.below(12)}
 	config := coordinator.Config{
 		Pools: pools, TokensPerBlock: tpb, MaxSeqLen: fuzzedMax, WaitingRoom: f.below(2) * f.below(4),
-		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
+		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse,
+		CopyOnPartial: cache.CopyOnPartialReuse,
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
 			c.PoolFractions = fractions
@@ -65,20 +68,25 @@ func newFuzzed(t *testing.T, bytes []byte) *fuzzed {
 	return f
 }
 
-func (f *fuzzed) cores(pools []windows.Pool, config *coordinator.Config, count windows.PageCounts) direct.Cores {
+func (f *fuzzed) cores(
+	pools []windows.Pool, config *coordinator.Config, count windows.PageCounts,
+) direct.Cores {
 	var c direct.Cores
 	var shapes []tree.PoolShape
-	host := offloader.Config{MinPriority: messages.Priority(f.below(101)), Ahead: config.Ahead, Passed: func(messages.Ticket) bool { return true }}
+	host := offloader.Config{MinPriority: messages.Priority(f.below(101)), Ahead: config.Ahead,
+		Passed: func(messages.Ticket) bool { return true }}
 	for _, p := range pools {
 		config.Counts = append(config.Counts, count)
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
 		c.Pools = append(c.Pools, pool.New(p.Name, count.Primary))
 		host.Pools = append(host.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb,
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
+			TokensPerBlock: tpb,
 		})
 	}
-	c.Tree = tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Events: true, Host: count.Secondary > 0})
+	c.Tree = tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Events: true,
+		Host: count.Secondary > 0})
 	c.Offloader = offloader.New(host)
 	return c
 }
@@ -96,7 +104,8 @@ func (f *fuzzed) byte() int {
 func (f *fuzzed) below(n int) int { return f.byte() % n }
 
 // edges are numbers at the ends of their types.
-var edges = []int{-1, math.MinInt, math.MaxInt, math.MaxInt32, math.MinInt32, math.MaxInt - 3, math.MaxInt32 + 1, fuzzedMax, fuzzedMax + 1, 1 << 20}
+var edges = []int{-1, math.MinInt, math.MaxInt, math.MaxInt32, math.MinInt32, math.MaxInt - 3,
+	math.MaxInt32 + 1, fuzzedMax, fuzzedMax + 1, 1 << 20}
 
 // number is mostly small and reasonable.
 func (f *fuzzed) number() int {
@@ -127,7 +136,8 @@ func (f *fuzzed) namespace() messages.Namespace {
 func (f *fuzzed) items() []messages.MultimodalItem {
 	var list []messages.MultimodalItem
 	for range max(0, f.below(6)-3) {
-		list = append(list, messages.MultimodalItem{Hash: [32]byte{byte(f.below(2))}, Start: f.number(), Length: f.number()})
+		list = append(list, messages.MultimodalItem{Hash: [32]byte{byte(f.below(2))}, Start: f.number(),
+			Length: f.number()})
 	}
 	return list
 }
@@ -143,11 +153,13 @@ func (f *fuzzed) retention() *messages.Retention {
 	r := &messages.Retention{}
 	for range f.below(3) {
 		r.Ranges = append(r.Ranges, messages.RetentionRange{
-			Start: f.number(), End: f.number() - 1, Priority: messages.Priority(f.below(110)), Duration: time.Duration(f.number()) * time.Millisecond,
+			Start: f.number(), End: f.number() - 1, Priority: messages.Priority(f.below(110)),
+			Duration: time.Duration(f.number()) * time.Millisecond,
 		})
 	}
 	if f.below(2) == 0 {
-		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(f.below(110)), Duration: time.Duration(f.number()) * time.Millisecond}
+		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(f.below(110)),
+			Duration: time.Duration(f.number()) * time.Millisecond}
 	}
 	return r
 }
@@ -167,7 +179,8 @@ func (f *fuzzed) request() messages.Request {
 	case 4, 5:
 		m := &messages.Commit{}
 		for range f.below(3) {
-			m.Steps = append(m.Steps, messages.CommitStep{Sequence: f.sequence(), Computed: f.number(), SeparateRequest: f.below(2) == 0})
+			m.Steps = append(m.Steps, messages.CommitStep{Sequence: f.sequence(), Computed: f.number(),
+				SeparateRequest: f.below(2) == 0})
 		}
 		return m
 	case 6, 7, 8:
@@ -202,7 +215,8 @@ func (f *fuzzed) request() messages.Request {
 func (f *fuzzed) admit() messages.Request {
 	m := &messages.Admit{}
 	for range f.below(3) + 1 {
-		q := messages.AdmitRequest{Namespace: f.namespace(), Tokens: f.tokens(), Multimodal: f.items(), Retention: f.retention()}
+		q := messages.AdmitRequest{Namespace: f.namespace(), Tokens: f.tokens(), Multimodal: f.items(),
+			Retention: f.retention()}
 		switch f.below(5) {
 		case 0:
 			q.ChunkTokens = f.number() / tpb * tpb
@@ -222,7 +236,8 @@ func (f *fuzzed) extend() messages.Request {
 		s := messages.AppendStep{Sequence: f.sequence(), Computed: f.number()}
 		if f.below(4) == 0 {
 			for range f.below(4) {
-				s.Beams = append(s.Beams, messages.BeamStep{Parent: f.below(3), Token: messages.Token(f.byte())})
+				s.Beams = append(s.Beams, messages.BeamStep{Parent: f.below(3),
+					Token: messages.Token(f.byte())})
 			}
 		} else {
 			s.Tokens = run(f.byte(), f.below(6))
@@ -249,7 +264,8 @@ func (f *fuzzed) rare() messages.Request {
 		return &messages.Prefetch{Prefix: f.prefix()}
 	case 4:
 		p := f.prefix()
-		return &messages.Invalidate{Selector: []messages.Selector{{Prefix: &p}, {Prefix: &p}, {Session: "s"}, {Salt: "a"}, {}}[f.below(5)]}
+		return &messages.Invalidate{Selector: []messages.Selector{{Prefix: &p}, {Prefix: &p},
+			{Session: "s"}, {Salt: "a"}, {}}[f.below(5)]}
 	case 5:
 		return &messages.Reset{}
 	case 6:
@@ -266,7 +282,8 @@ func (f *fuzzed) rare() messages.Request {
 			share[p.Name()] = 0.8 / float64(len(f.Pools)-1)
 		}
 		share[f.Pools[0].Name()] = 0.2
-		return &messages.Rebalance{Fractions: []map[string]float64{nil, share, {"x": math.NaN()}}[f.below(3)]}
+		return &messages.Rebalance{Fractions: []map[string]float64{nil, share,
+			{"x": math.NaN()}}[f.below(3)]}
 	}
 }
 

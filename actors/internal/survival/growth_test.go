@@ -35,11 +35,13 @@ func newBare(t testing.TB, count windows.PageCounts, copyOnPartial bool) *bare {
 	p := pools[0]
 	return &bare{t: t, Engine: direct.New(config, direct.Cores{
 		Pools: []*pool.Pool{pool.New(p.Name, count.Primary)},
-		Tree:  tree.New(tree.Config{TokensPerBlock: tpb, Pools: make([]tree.PoolShape, 1), Host: count.Secondary > 0}),
-		Offloader: offloader.New(offloader.Config{Passed: func(messages.Ticket) bool { return true }, Pools: []offloader.PoolConfig{{
-			Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
-			Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb,
-		}}}),
+		Tree: tree.New(tree.Config{TokensPerBlock: tpb, Pools: make([]tree.PoolShape, 1),
+			Host: count.Secondary > 0}),
+		Offloader: offloader.New(offloader.Config{Passed: func(messages.Ticket) bool { return true },
+			Pools: []offloader.PoolConfig{{
+				Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
+				Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb,
+			}}}),
 	})}
 }
 
@@ -62,8 +64,10 @@ func (b *bare) end(m *messages.Admit, discard bool) {
 	b.t.Helper()
 	commit, release := &messages.Commit{}, &messages.Release{}
 	for i := range m.Results {
-		commit.Steps = append(commit.Steps, messages.CommitStep{Sequence: m.Results[i].Sequence, Computed: len(m.Requests[i].Tokens)})
-		release.Steps = append(release.Steps, messages.ReleaseStep{Sequence: m.Results[i].Sequence, Discard: discard})
+		commit.Steps = append(commit.Steps, messages.CommitStep{Sequence: m.Results[i].Sequence,
+			Computed: len(m.Requests[i].Tokens)})
+		release.Steps = append(release.Steps, messages.ReleaseStep{Sequence: m.Results[i].Sequence,
+			Discard: discard})
 	}
 	if !discard {
 		b.Do(commit)
@@ -153,13 +157,16 @@ func batchCosts() map[string]batchCost {
 	same := func(n int) [][]messages.Token { return repeated(n, append(run(0, 2*tpb-1), 1<<20)) }
 	whole := func(n int) [][]messages.Token { return repeated(n, run(0, 2*tpb)) }
 	return map[string]batchCost{
-		"a part of one block each":     {stored: stored, batch: parts},
-		"each takes one over":          {takeover: true, stored: stored, batch: parts},
-		"a part of the same block":     {stored: one, batch: same},
-		"only one may take it over":    {takeover: true, stored: one, batch: same},
-		"whole blocks of host memory":  {hosted: true, stored: func(n int) [][]messages.Token { return crowdOf(n, 3, 0) }, batch: func(n int) [][]messages.Token { return crowdOf(n, 3, 1) }},
+		"a part of one block each":  {stored: stored, batch: parts},
+		"each takes one over":       {takeover: true, stored: stored, batch: parts},
+		"a part of the same block":  {stored: one, batch: same},
+		"only one may take it over": {takeover: true, stored: one, batch: same},
+		"whole blocks of host memory": {hosted: true,
+			stored: func(n int) [][]messages.Token { return crowdOf(n, 3, 0) },
+			batch:  func(n int) [][]messages.Token { return crowdOf(n, 3, 1) }},
 		"the same ones of host memory": {hosted: true, stored: one, batch: whole},
-		"half of them do not fit":      {tight: true, stored: func(n int) [][]messages.Token { return crowdOf(n/2, 2, 0) }, batch: halfFits},
+		"half of them do not fit": {tight: true,
+			stored: func(n int) [][]messages.Token { return crowdOf(n/2, 2, 0) }, batch: halfFits},
 	}
 }
 

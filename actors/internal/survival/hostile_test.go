@@ -122,7 +122,9 @@ func committing(name string, code error, pick func(*victim) messages.SequenceID,
 	}}
 }
 
-func appending(name string, code error, pick func(*victim) messages.SequenceID, s messages.AppendStep) bad {
+func appending(
+	name string, code error, pick func(*victim) messages.SequenceID, s messages.AppendStep,
+) bad {
 	return bad{name: "append " + name, code: code, call: func(v *victim) error {
 		s.Sequence = pick(v)
 		return one(v.Append(ctx, []messages.AppendStep{s}))
@@ -154,7 +156,8 @@ var strangers = map[string]func(*victim) messages.SequenceID{
 
 func TestHostileCallsAreRefusedAndChangeNothing(t *testing.T) {
 	var list []bad
-	for _, some := range [][]bad{badPrompts(), badShapes(), badRetention(), badSteps(), badSequences(), badPrefixes(), badFractions()} {
+	for _, some := range [][]bad{badPrompts(), badShapes(), badRetention(), badSteps(), badSequences(),
+		badPrefixes(), badFractions()} {
 		list = append(list, some...)
 	}
 	require.Greater(t, len(list), 120)
@@ -185,7 +188,8 @@ func hostile(t *testing.T, v *victim, list []bad) {
 // In one request a sequence may be there once; the first step counts.
 func TestASequenceTwiceInARequest(t *testing.T) {
 	v := newVictim(t)
-	results, err := v.Commit(ctx, []messages.CommitStep{{Sequence: v.prefill, Computed: 4}, {Sequence: v.prefill, Computed: 8}})
+	results, err := v.Commit(ctx, []messages.CommitStep{{Sequence: v.prefill, Computed: 4},
+		{Sequence: v.prefill, Computed: 8}})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)
 	require.ErrorIs(t, results[1].Err, messages.ErrBadRequest)
@@ -211,7 +215,8 @@ func TestLargeButRight(t *testing.T) {
 	q.Session = name
 	q.ChunkTokens = maxInt / tpb * tpb
 	q.Retention = &messages.Retention{
-		Ranges: []messages.RetentionRange{{Start: maxInt - 1, End: maxInt}, {End: 5, Duration: math.MaxInt64}},
+		Ranges: []messages.RetentionRange{{Start: maxInt - 1, End: maxInt},
+			{End: 5, Duration: math.MaxInt64}},
 		Decode: &messages.DecodeRetention{Priority: 100, Duration: math.MaxInt64},
 	}
 	a := v.admit(q)
@@ -241,7 +246,8 @@ func TestLargeButRight(t *testing.T) {
 // A nil request is refused, and the engine goes on. The compiler refuses what is no
 // request.
 func TestWhatIsNoRequest(t *testing.T) {
-	for name, request := range map[string]messages.Request{"no record": (*messages.Admit)(nil), "nothing": nil} {
+	for name, request := range map[string]messages.Request{"no record": (*messages.Admit)(nil),
+		"nothing": nil} {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t)
 			before := v.look()
@@ -256,11 +262,16 @@ func TestWhatIsNoRequest(t *testing.T) {
 // them back as refused, and what is no request at all as well.
 func TestARequestThatPointsAtNothing(t *testing.T) {
 	requests := []any{
-		(*messages.Admit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
-		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
-		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
-		(*inspect.ReadStats)(nil), (*inspect.ReadOverview)(nil), (*kvevents.ReadEvents)(nil), (*kvevents.ReadSnapshot)(nil), (*protocol.ReadContents)(nil),
-		(*inspect.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), &protocol.PoolWork{}, messages.Admit{}, 42, "admit",
+		(*messages.Admit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil),
+		(*messages.Release)(nil),
+		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil),
+		(*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
+		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil),
+		(*messages.Reset)(nil), (*messages.Rebalance)(nil),
+		(*inspect.ReadStats)(nil), (*inspect.ReadOverview)(nil), (*kvevents.ReadEvents)(nil),
+		(*kvevents.ReadSnapshot)(nil), (*protocol.ReadContents)(nil),
+		(*inspect.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil),
+		(*protocol.Close)(nil), &protocol.PoolWork{}, messages.Admit{}, 42, "admit",
 	}
 	for name, s := range map[string]setup{"one engine": {}, "with an encoder": {encodes: true}} {
 		t.Run(name, func(t *testing.T) {

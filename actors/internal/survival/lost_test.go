@@ -50,11 +50,13 @@ func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 			other := r.admit(prompt(1000, (total-stats.Pools[0].Primary.Used)*tpb))
 			for _, beam := range known[0] {
 				for _, page := range beam {
-					assert.False(t, slices.Contains(other.Tables[0][0], page), "after %d parts page %d is another's", parts, page)
+					assert.False(t, slices.Contains(other.Tables[0][0], page),
+						"after %d parts page %d is another's", parts, page)
 				}
 			}
 			r.release(other.Sequence)
-			require.ErrorIs(t, one(r.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence}})), messages.ErrSequenceLost)
+			require.ErrorIs(t, one(r.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence}})),
+				messages.ErrSequenceLost)
 		} else {
 			r.release(a.Sequence)
 		}

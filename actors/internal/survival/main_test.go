@@ -50,12 +50,14 @@ type rig struct {
 
 func newSystem() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 }
 
 func modelOf(layers int) windows.Model {
-	return windows.Model{Layers: layers, KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: long}
+	return windows.Model{Layers: layers, KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8,
+		MaxSeqLen: long}
 }
 
 func (s *setup) config(t testing.TB) actors.Config {
@@ -96,7 +98,8 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	}
 	r := &rig{t: t, system: newSystem(), device: config.Device.(*sim.Device)}
 	var err error
-	r.Engine, err = actors.Spawn(r.system.Root, config, append(list, enginetest.WithFailpoints(&r.points))...)
+	r.Engine, err = actors.Spawn(r.system.Root, config, append(list,
+		enginetest.WithFailpoints(&r.points))...)
 	require.NoError(t, err)
 	return r
 }
@@ -140,7 +143,9 @@ func run(from, n int) []messages.Token {
 	return tokens
 }
 
-func prompt(from, n int) messages.AdmitRequest { return messages.AdmitRequest{Tokens: run(from, n)} }
+func prompt(from, n int) messages.AdmitRequest {
+	return messages.AdmitRequest{Tokens: run(from, n)}
+}
 
 // admit takes a sequence in that must fit.
 func (r *rig) admit(q messages.AdmitRequest) messages.Admitted {

@@ -174,7 +174,8 @@ func (c *crowd) typed(err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		refusal = &messages.Refusal{Code: "deadline"}
-	case !errors.As(err, &refusal) || !errors.Is(err, messages.ErrOutOfPages) && !errors.Is(err, messages.ErrBusy):
+	case !errors.As(err, &refusal) || !errors.Is(err, messages.ErrOutOfPages) &&
+		!errors.Is(err, messages.ErrBusy):
 		c.unexpected.Store(&err)
 		return
 	}
@@ -221,7 +222,9 @@ func (c *crowd) runSequence(i int, a *messages.Admitted, random *rand.Rand) {
 	c.tokens.Add(int64(length))
 	for n := 0; whole && n < promptBlocks*tpb; {
 		whole = c.step(func() ([]messages.StepResult, error) {
-			return c.Append(ctx, []messages.AppendStep{{Sequence: id, Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length + 1}})
+			return c.Append(ctx,
+				[]messages.AppendStep{{Sequence: id,
+					Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length + 1}})
 		}, &c.samples[i], appended)
 		if whole {
 			length, n = length+1, n+1
@@ -273,8 +276,11 @@ func (c *crowd) rate() float64 { return float64(c.tokens.Load()) / c.elapsed.Sec
 // report draws what happened.
 func (c *crowd) report(name string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d hosts, %d pages, %v\n", name, c.workers, pageCount, c.elapsed.Round(time.Millisecond))
-	fmt.Fprintf(&b, "  %.0f tokens/s, %d sequences finished, %d gave way\n  live heap in MiB, by tenths of the time:", c.rate(), c.finished.Load(), c.preempts.Load())
+	fmt.Fprintf(&b, "%s: %d hosts, %d pages, %v\n", name, c.workers, pageCount,
+		c.elapsed.Round(time.Millisecond))
+	fmt.Fprintf(&b,
+		"  %.0f tokens/s, %d sequences finished, %d gave way\n  live heap in MiB, by tenths of the time:",
+		c.rate(), c.finished.Load(), c.preempts.Load())
 	for _, bytes := range c.held {
 		fmt.Fprintf(&b, " %.1f", float64(bytes)/(1<<20))
 	}
@@ -292,8 +298,11 @@ func (c *crowd) report(name string) string {
 			continue
 		}
 		slices.Sort(all)
-		at := func(p float64) time.Duration { return all[int(p*float64(len(all)-1))].Round(time.Microsecond) }
-		fmt.Fprintf(&b, "  %-15s p50 %-9v p90 %-9v p99 %-9v p99.9 %-9v max %v\n", kindNames[k], at(.5), at(.9), at(.99), at(.999), at(1))
+		at := func(p float64) time.Duration {
+			return all[int(p*float64(len(all)-1))].Round(time.Microsecond)
+		}
+		fmt.Fprintf(&b, "  %-15s p50 %-9v p90 %-9v p99 %-9v p99.9 %-9v max %v\n", kindNames[k], at(.5),
+			at(.9), at(.99), at(.999), at(1))
 	}
 	return b.String()
 }
@@ -309,7 +318,8 @@ func TestOverload(t *testing.T) {
 		{"refused at once", false, nil},
 		{"a waiting room", false, []actors.Option{actors.WithWaitingRoom(demand)}},
 		{"a small waiting room", false, []actors.Option{actors.WithWaitingRoom(capacity)}},
-		{"few calls in flight", false, []actors.Option{actors.WithMaxInFlight(2 * capacity), actors.WithBusyRefusal()}},
+		{"few calls in flight", false, []actors.Option{actors.WithMaxInFlight(2 * capacity),
+			actors.WithBusyRefusal()}},
 		{"few states", true, nil},
 		{"few states and a waiting room", true, []actors.Option{actors.WithWaitingRoom(demand)}},
 	} {
@@ -349,7 +359,8 @@ func overload(t *testing.T, states bool, options []actors.Option) {
 	if strict {
 		assert.GreaterOrEqual(t, storm.rate(), max(calm.rate(), after.rate())/2)
 		assert.LessOrEqual(t, slices.Max(storm.held[:]), slices.Max(calm.held[:])+heapLimit)
-		assert.LessOrEqual(t, slices.Max(storm.held[parts/2:]), slices.Max(storm.held[:parts/2])+growthLimit)
+		assert.LessOrEqual(t, slices.Max(storm.held[parts/2:]),
+			slices.Max(storm.held[:parts/2])+growthLimit)
 		assert.LessOrEqual(t, recovery, recoveryLimit)
 	}
 	r.checkRestored(before)

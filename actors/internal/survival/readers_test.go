@@ -14,11 +14,13 @@ import (
 
 // hostileFiles are configurations in JSON, all of which are YAML too.
 var hostileFiles = map[string]string{
-	"a list":                         `[]`,
-	"a number":                       `42`,
-	"a word":                         `"tokens_per_block"`,
-	"a deep nest":                    strings.Repeat(`{"kv_cache_config":`, 2000) + `{}` + strings.Repeat(`}`, 2000),
-	"a deep list":                    `{"max_attention_window":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`,
+	"a list":   `[]`,
+	"a number": `42`,
+	"a word":   `"tokens_per_block"`,
+	"a deep nest": strings.Repeat(`{"kv_cache_config":`, 2000) + `{}` +
+		strings.Repeat(`}`, 2000),
+	"a deep list": `{"max_attention_window":` + strings.Repeat("[", 2000) +
+		strings.Repeat("]", 2000) + `}`,
 	"no such name":                   `{"tokens_per_blocks": 32}`,
 	"a name of a megabyte":           `{"` + strings.Repeat("x", 1<<20) + `": 1}`,
 	"a word for a number":            `{"tokens_per_block": "many"}`,

@@ -29,7 +29,8 @@ func (r *rig) store(prompts ...[]messages.Token) {
 		var releases []messages.ReleaseStep
 		for i, a := range results {
 			require.NoError(r.t, a.Err)
-			commits = append(commits, messages.CommitStep{Sequence: a.Sequence, Computed: len(requests[i].Tokens)})
+			commits = append(commits, messages.CommitStep{Sequence: a.Sequence,
+				Computed: len(requests[i].Tokens)})
 			releases = append(releases, messages.ReleaseStep{Sequence: a.Sequence})
 		}
 		for _, steps := range []func() ([]messages.StepResult, error){
@@ -136,8 +137,10 @@ func TestATreeAsWideAsItsPages(t *testing.T) {
 		}
 		c.each("all children are stored", func() { r.store(children...) })
 		c.once("one is found", func() { assert.Equal(t, 2*tpb, r.found(append(child(n-1), 0))) })
-		c.once("the one stored last matches in part", func() { assert.Equal(t, 2*tpb-1, r.found(append(child(n+1), 0))) })
-		c.once("an admission that copies a part", func() { r.release(r.admit(messages.AdmitRequest{Tokens: append(child(n+2), 0)}).Sequence) })
+		c.once("the one stored last matches in part",
+			func() { assert.Equal(t, 2*tpb-1, r.found(append(child(n+1), 0))) })
+		c.once("an admission that copies a part",
+			func() { r.release(r.admit(messages.AdmitRequest{Tokens: append(child(n+2), 0)}).Sequence) })
 		c.each("new contents evict all", func() { r.release(r.admit(prompt(1<<19, n*tpb)).Sequence) })
 		c.each("all are forgotten", func() {
 			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 1)}})
@@ -212,7 +215,8 @@ func TestAllPrefixesOfOnePrompt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scales(t, func(c *costs) {
 				longest := int(math.Sqrt(float64(8 * c.blocks))) // so many blocks of four tokens in all
-				r := newRig(t, setup{pages: []windows.PageCounts{{Primary: longest + longest/tpb, Secondary: 20}}})
+				r := newRig(t,
+					setup{pages: []windows.PageCounts{{Primary: longest + longest/tpb, Secondary: 20}}})
 				c.each("all are stored", func() {
 					for i := range longest {
 						r.store(run(0, order(i, longest)))

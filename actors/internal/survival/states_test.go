@@ -17,7 +17,8 @@ import (
 // recurrent is a setup of a model with recurrent layers, and few pages for states.
 func recurrent() setup {
 	return setup{
-		states: true, pages: []windows.PageCounts{{Primary: 24, Secondary: 24}, {Primary: 5, Secondary: 3}},
+		states: true, pages: []windows.PageCounts{{Primary: 24, Secondary: 24},
+			{Primary: 5, Secondary: 3}},
 		change: func(c *windows.Config) { c.StateCheckpointInterval = tpb },
 	}
 }
@@ -35,7 +36,8 @@ func (h *stateHost) try(err error) bool {
 	if err == nil {
 		return true
 	}
-	alive := errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost) || errors.Is(err, messages.ErrOutOfPages)
+	alive := errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost) ||
+		errors.Is(err, messages.ErrOutOfPages)
 	require.True(h.t, alive, "%v", err)
 	return false
 }
@@ -91,7 +93,8 @@ func (h *stateHost) end() {
 			err = results[0].Err
 		}
 		// A call that was not served may have released it all the same.
-		if errors.Is(err, messages.ErrUnknownSequence) || h.try(err) || errors.Is(err, messages.ErrSequenceLost) {
+		if errors.Is(err, messages.ErrUnknownSequence) || h.try(err) ||
+			errors.Is(err, messages.ErrSequenceLost) {
 			h.running = h.running[1:]
 		}
 	}
@@ -129,8 +132,10 @@ func TestActorsFailWhileStatesAreCopied(t *testing.T) {
 	}
 	for _, actor := range []string{"coordinator", "tree", "offloader", "pool:wfullh1", "pool:state"} {
 		t.Run(actor, func(t *testing.T) {
-			h := &stateHost{rig: newRig(t, recurrent(), actors.WithRestartLimit(10_000, time.Second)), left: map[messages.SequenceID][]int{}}
-			actions := []func(){h.admit, h.commit, h.other, h.commit, h.commit, h.fork, h.prefetch, h.resize, h.end}
+			h := &stateHost{rig: newRig(t, recurrent(), actors.WithRestartLimit(10_000, time.Second)),
+				left: map[messages.SequenceID][]int{}}
+			actions := []func(){h.admit, h.commit, h.other, h.commit, h.commit, h.fork, h.prefetch, h.resize,
+				h.end}
 			for i := range 2 * panics * len(actions) { // one within a change may find none
 				for n, action := range actions {
 					if n == i%len(actions) {
@@ -162,8 +167,8 @@ func (h *stateHost) arm(actor string, i int) {
 	require.NoError(h.t, h.points.ArmWithin(actor, i/2%3))
 }
 
-// checkServing checks the engine when nothing fails: a sequence stores, and the next prompt finds its state.
-// What is still armed fails in the one before.
+// checkServing checks the engine when nothing fails: a sequence stores, and the next prompt finds
+// its state. What is still armed fails in the one before.
 func (h *stateHost) checkServing() {
 	for range 3 {
 		h.admit()

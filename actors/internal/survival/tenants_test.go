@@ -28,13 +28,15 @@ import (
 type tenancy [2]messages.Namespace
 
 var tenancies = map[string]tenancy{
-	"two salts":               {{Salt: "a"}, {Salt: "b"}},
-	"a salt and none":         {{Salt: "a"}, {}},
-	"none and a salt":         {{}, {Salt: "b"}},
-	"an adapter of no name":   {{}, {HasLoRA: true}},
-	"names that run together": {{Salt: "ab", LoRA: "c", HasLoRA: true}, {Salt: "a", LoRA: "bc", HasLoRA: true}},
-	"a salt as an adapter":    {{Salt: "x"}, {LoRA: "x", HasLoRA: true}},
-	"two adapters of a salt":  {{Salt: "s", LoRA: "1", HasLoRA: true}, {Salt: "s", LoRA: "2", HasLoRA: true}},
+	"two salts":             {{Salt: "a"}, {Salt: "b"}},
+	"a salt and none":       {{Salt: "a"}, {}},
+	"none and a salt":       {{}, {Salt: "b"}},
+	"an adapter of no name": {{}, {HasLoRA: true}},
+	"names that run together": {{Salt: "ab", LoRA: "c", HasLoRA: true},
+		{Salt: "a", LoRA: "bc", HasLoRA: true}},
+	"a salt as an adapter": {{Salt: "x"}, {LoRA: "x", HasLoRA: true}},
+	"two adapters of a salt": {{Salt: "s", LoRA: "1", HasLoRA: true},
+		{Salt: "s", LoRA: "2", HasLoRA: true}},
 }
 
 // renamed is added to every token, and to the hashes, that are renamed.
@@ -64,9 +66,12 @@ type neighbourhood struct {
 	own     map[kvevents.Hash]bool // of blocks whose tokens are not renamed
 }
 
-func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.Token) *neighbourhood {
+func newNeighbourhood(
+	t *testing.T, who tenancy, seed uint64, rename messages.Token,
+) *neighbourhood {
 	random := rand.New(rand.NewPCG(seed, 7))
-	w := &neighbourhood{tenancy: who, random: random, rename: rename, hashes: map[kvevents.Hash]int{}, own: map[kvevents.Hash]bool{}}
+	w := &neighbourhood{tenancy: who, random: random, rename: rename, hashes: map[kvevents.Hash]int{},
+		own: map[kvevents.Hash]bool{}}
 	s := setup{
 		windows: [][]int{{long}, {long, 3 * tpb}}[random.IntN(2)],
 		clock:   func() time.Duration { return w.now },
@@ -124,18 +129,21 @@ func (w *neighbourhood) items(tenant, prompt int) []messages.MultimodalItem {
 
 func (w *neighbourhood) prefix(tenant int) messages.Prefix {
 	tokens := w.tokens(tenant)
-	return messages.Prefix{Namespace: w.tenancy[tenant], Tokens: tokens, Multimodal: w.items(tenant, len(tokens))}
+	return messages.Prefix{Namespace: w.tenancy[tenant], Tokens: tokens,
+		Multimodal: w.items(tenant, len(tokens))}
 }
 
 func (w *neighbourhood) request(tenant int) messages.AdmitRequest {
 	p := w.prefix(tenant)
-	q := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal, Session: fmt.Sprint("session", tenant)}
+	q := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal,
+		Session: fmt.Sprint("session", tenant)}
 	switch w.random.IntN(4) {
 	case 0:
 		q.ChunkTokens = tpb
 	case 1:
 		q.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{
-			Start: w.random.IntN(8), End: messages.EndOfPrompt, Priority: messages.Priority(20 * w.random.IntN(6)),
+			Start: w.random.IntN(8), End: messages.EndOfPrompt,
+			Priority: messages.Priority(20 * w.random.IntN(6)),
 			Duration: time.Duration(w.random.IntN(3)) * time.Second,
 		}}}
 	}
@@ -212,7 +220,8 @@ func (w *neighbourhood) extend() {
 		return
 	}
 	added := w.named(s.tenant, run(500, 1+w.random.IntN(3)))
-	results, err := w.Append(ctx, []messages.AppendStep{{Sequence: s.id, Tokens: added, Computed: s.length + len(added)}})
+	results, err := w.Append(ctx,
+		[]messages.AppendStep{{Sequence: s.id, Tokens: added, Computed: s.length + len(added)}})
 	w.note("append", results, err)
 	if results[0].Err == nil {
 		s.length += len(added)
@@ -224,7 +233,8 @@ func (w *neighbourhood) releaseSome() {
 		return
 	}
 	i := w.random.IntN(len(w.running))
-	results, err := w.Release(ctx, []messages.ReleaseStep{{Sequence: w.running[i].id, Discard: w.random.IntN(5) == 0}})
+	results, err := w.Release(ctx,
+		[]messages.ReleaseStep{{Sequence: w.running[i].id, Discard: w.random.IntN(5) == 0}})
 	w.note("release", results, err)
 	w.running = slices.Delete(w.running, i, i+1)
 }

@@ -311,24 +311,25 @@ func TestFailureEndsTheWaiting(t *testing.T) {
 func TestTheRoomOutlivesAFailure(t *testing.T) {
 	for _, name := range []string{"coordinator", "tree", "offloader", "pool:wfullh1"} {
 		t.Run(name, func(t *testing.T) {
-			inRoom(t, 4, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}, func(t *testing.T, r *rig) {
-				a := r.admit(prompt(0, 8*tpb))
-				r.compute(a.Sequence, 8*tpb)
-				one := r.later(ctx, prompt(1000, 8*tpb))
-				synctest.Wait()
-				two := r.later(ctx, prompt(2000, tpb))
-				pending(t, one, two)
-				require.NoError(t, r.points.Arm(name))
-				r.release(a.Sequence)
-				synctest.Wait()
-				if len(one) == 0 {
-					one, two = two, one
-				}
-				b := served(t, one)
-				require.NoError(t, r.points.Arm(name))
-				r.release(b.Sequence)
-				r.release(served(t, two).Sequence)
-			})
+			inRoom(t, 4, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}},
+				func(t *testing.T, r *rig) {
+					a := r.admit(prompt(0, 8*tpb))
+					r.compute(a.Sequence, 8*tpb)
+					one := r.later(ctx, prompt(1000, 8*tpb))
+					synctest.Wait()
+					two := r.later(ctx, prompt(2000, tpb))
+					pending(t, one, two)
+					require.NoError(t, r.points.Arm(name))
+					r.release(a.Sequence)
+					synctest.Wait()
+					if len(one) == 0 {
+						one, two = two, one
+					}
+					b := served(t, one)
+					require.NoError(t, r.points.Arm(name))
+					r.release(b.Sequence)
+					r.release(served(t, two).Sequence)
+				})
 		})
 	}
 }
@@ -340,7 +341,8 @@ func TestABatchWaitsAsAWhole(t *testing.T) {
 		a := r.admit(prompt(0, 6*tpb))
 		done := make(chan []messages.Admitted, 1)
 		go func() {
-			results, err := r.AdmitBatch(ctx, []messages.AdmitRequest{{}, prompt(1000, 9*tpb), prompt(2000, 8*tpb), prompt(3000, tpb)})
+			results, err := r.AdmitBatch(ctx, []messages.AdmitRequest{{}, prompt(1000, 9*tpb),
+				prompt(2000, 8*tpb), prompt(3000, tpb)})
 			assert.NoError(t, err)
 			done <- results
 		}()
@@ -362,7 +364,8 @@ func TestABatchWaitsAsAWhole(t *testing.T) {
 func TestABatchDoesNotWaitForItself(t *testing.T) {
 	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
 		r.store(run(0, 2*tpb))
-		results, err := r.AdmitBatch(ctx, []messages.AdmitRequest{prompt(1000, 7*tpb), prompt(0, 2*tpb+1)})
+		results, err := r.AdmitBatch(ctx, []messages.AdmitRequest{prompt(1000, 7*tpb),
+			prompt(0, 2*tpb+1)})
 		require.NoError(t, err)
 		require.EqualError(t, results[0].Err, "pool wfullh1 needs 7 pages, 6 available")
 		require.NoError(t, results[1].Err)
@@ -394,7 +397,8 @@ func TestPromptsWithItemsWait(t *testing.T) {
 
 // A rebalance that leaves a pool too small for who waits ends the wait.
 func TestAShrunkPoolRefusesWhoNeverFits(t *testing.T) {
-	s := setup{windows: []int{long, 8 * tpb}, pages: []windows.PageCounts{{Primary: 16}, {Primary: 16}}}
+	s := setup{windows: []int{long, 8 * tpb}, pages: []windows.PageCounts{{Primary: 16},
+		{Primary: 16}}}
 	inRoom(t, 4, s, func(t *testing.T, r *rig) {
 		pools := r.Pools()
 		a := r.admit(prompt(0, 2*tpb))

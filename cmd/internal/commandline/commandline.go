@@ -49,7 +49,8 @@ func Version() string {
 	}
 	text := "kvactor " + info.Main.Version
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]) {
+		if s.Key == "vcs.revision" && !strings.Contains(info.Main.Version,
+			s.Value[:min(12, len(s.Value))]) {
 			text += " " + s.Value[:min(12, len(s.Value))]
 		}
 	}

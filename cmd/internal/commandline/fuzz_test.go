@@ -8,7 +8,8 @@ import (
 
 // Whatever is said for a size is a number of bytes that reads back as itself, or refused.
 func FuzzSize(f *testing.F) {
-	for _, text := range []string{"80GiB", "24 gb", "512M", "1e6", "0x1p20", "8EiB", "-1", "NaN", "Inf", "1_000k", "b", ""} {
+	for _, text := range []string{"80GiB", "24 gb", "512M", "1e6", "0x1p20", "8EiB", "-1", "NaN",
+		"Inf", "1_000k", "b", ""} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -9,7 +9,8 @@ import (
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]Size{
-		"80GiB": 80 << 30, "1.5 kib": 1536, "24GB": 24e9, "512M": 512 << 20, "1000000": 1e6, "1e9": 1e9, "7b": 7, "0": 0, "2t": 2 << 40,
+		"80GiB": 80 << 30, "1.5 kib": 1536, "24GB": 24e9, "512M": 512 << 20, "1000000": 1e6, "1e9": 1e9,
+		"7b": 7, "0": 0, "2t": 2 << 40,
 	} {
 		var s Size
 		require.NoError(t, s.Set(text), text)

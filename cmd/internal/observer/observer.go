@@ -60,7 +60,8 @@ func New(o Options) *Observer {
 		o.Events = wire.Default()
 	}
 	return &Observer{o: o, collector: metrics.New(metrics.Options{
-		Model: cmp.Or(o.Model, o.Title), Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions, Generated: o.Generated,
+		Model: cmp.Or(o.Model, o.Title), Aliases: o.Aliases, Waiting: o.Waiting,
+		Preemptions: o.Preemptions, Generated: o.Generated,
 	})}
 }
 
@@ -79,7 +80,9 @@ func (o *Observer) Call(ctx context.Context, request messages.Request, began tim
 }
 
 // Stages observes the stages of a call for the metrics.
-func (o *Observer) Stages(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+func (o *Observer) Stages(
+	ctx context.Context, request messages.Request, marks []inspect.StageMark, err error,
+) {
 	o.collector.ObserveStages(ctx, request, marks, err)
 }
 
@@ -100,25 +103,31 @@ func (o *Observer) Transfer(t gpu.Transfer) {
 	o.collector.Copied(t.Stream, t.End-t.Start, t.Bytes)
 	o.collector.CopyEnded(t.Stream, t.End-t.Submit)
 	o.recorder.Copied(page.Transfer{
-		Stream: t.Stream, Label: t.Label, Start: t.Start.Seconds(), End: t.End.Seconds(), Copies: t.Copies, Bytes: t.Bytes,
+		Stream: t.Stream, Label: t.Label, Start: t.Start.Seconds(), End: t.End.Seconds(),
+		Copies: t.Copies, Bytes: t.Bytes,
 	})
 }
 
 // Attach starts to watch an engine, whose events source reads.
-func (o *Observer) Attach(ctx context.Context, e *actors.Engine, source wire.Source, pools []windows.Pool) error {
+func (o *Observer) Attach(
+	ctx context.Context, e *actors.Engine, source wire.Source, pools []windows.Pool,
+) error {
 	o.collector.Attach(e, pools)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.collector)
 	p := page.Options{
-		Title: o.o.Title, Source: e, Pools: pools, Recorder: &o.recorder, Encode: o.o.Encode, EncodeChat: o.o.EncodeChat, NoLookup: o.o.NoLookup,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}),
+		Title: o.o.Title, Source: e, Pools: pools, Recorder: &o.recorder, Encode: o.o.Encode,
+		EncodeChat: o.o.EncodeChat, NoLookup: o.o.NoLookup,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4,
+			Timeout: 10 * time.Second}),
 	}
 	if o.o.Pprof {
 		p.Pprof = profiles()
 	}
 	if o.o.Events.Enable || !o.o.NoEvents {
 		publisher, err := wire.Start(ctx, wire.Options{
-			Source: source, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
+			Source: source, View: publish.Config{Pools: pools}, Config: o.o.Events,
+			ShowTokens: o.o.ShowTokens,
 		})
 		if err == nil {
 			o.publisher, p.Events = publisher, publisher

@@ -28,10 +28,13 @@ func (f *Flag) Add(flags *pflag.FlagSet, usage string) {
 // openTime is how long the start waits for the store.
 const openTime = 2 * time.Second
 
-// Open opens the store. One that cannot be opened yet keeps no engine from starting, unless the user
-// says so; notes are told, in the name of the command.
+// Open opens the store. One that cannot be opened yet keeps no engine from starting, unless the
+// user says so; notes are told, in the name of the command.
 func (f *Flag) Open(ctx context.Context, command string, notes io.Writer) (*stores.Later, error) {
-	store := stores.OpenLater(func(ctx context.Context) (stores.Store, error) { return Open(ctx, f.URL) })
+	store := stores.OpenLater(func(ctx context.Context) (stores.Store,
+		error) {
+		return Open(ctx, f.URL)
+	})
 	limited, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	if err := store.Open(limited); err != nil {

@@ -25,7 +25,8 @@ func Open(ctx context.Context, text string) (stores.Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", stores.ErrURL, err)
 	case u.Scheme != "file":
-		return nil, fmt.Errorf("%w: %q begins with neither file: nor valkey: as its scheme", stores.ErrURL, text)
+		return nil, fmt.Errorf("%w: %q begins with neither file: nor valkey: as its scheme",
+			stores.ErrURL, text)
 	}
 	return blob.Open(ctx, text, blob.Options{})
 }

@@ -84,7 +84,8 @@ func DialAttached(path string, key []byte) (net.Conn, error) {
 		return nil, err
 	}
 	c := &Client{conn: conn, reader: bufio.NewReader(conn)}
-	if _, err := c.Do(&Request{Op: &Request_Attach{Attach: &Attach{Version: Version, Key: key}}}); err != nil {
+	if _, err := c.Do(
+		&Request{Op: &Request_Attach{Attach: &Attach{Version: Version, Key: key}}}); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil

@@ -13,10 +13,12 @@ import (
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	r := &Request{Op: &Request_Step{Step: &Step{
 		Releases: []uint64{1},
-		Matches:  []*Match{{Fetch: true}, {Prompt: &Prompt{Tokens: []byte("1234"), Items: []*Item{{}, {Start: 1}}}}},
+		Matches: []*Match{{Fetch: true},
+			{Prompt: &Prompt{Tokens: []byte("1234"), Items: []*Item{{}, {Start: 1}}}}},
 	}}}
 	prompt := r.GetStep().GetMatches()[1].GetPrompt()
-	for _, m := range []proto.Message{r, r.GetStep(), r.GetStep().GetMatches()[0], prompt, prompt.GetItems()[1]} {
+	for _, m := range []proto.Message{r, r.GetStep(), r.GetStep().GetMatches()[0], prompt,
+		prompt.GetItems()[1]} {
 		at := m.ProtoReflect()
 		at.SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
 		frame, err := Append(nil, r)

@@ -24,9 +24,10 @@ type Config struct {
 	ReplayEndpoint string `json:"replay_endpoint"` // "": none
 	// Batches are what a poll has found; at the default interval of 20 ms the log keeps 200 s
 	// of a busy engine, and longer of an idle one, which publishes none.
-	BufferSteps  int    `json:"buffer_steps"`   // batches that the log keeps
-	HWM          int    `json:"hwm"`            // batches that wait for one subscriber
-	MaxQueueSize int    `json:"max_queue_size"` // accepted for vLLM's sake: nothing queues before the log
+	BufferSteps int `json:"buffer_steps"` // batches that the log keeps
+	HWM         int `json:"hwm"`          // batches that wait for one subscriber
+	// accepted for vLLM's sake: nothing queues before the log
+	MaxQueueSize int    `json:"max_queue_size"`
 	Topic        string `json:"topic"`
 	// The topic is the first frame of a message. A SUB socket takes those that begin with what
 	// it has subscribed to; llm-d reads the pod and the model from it.
@@ -45,7 +46,8 @@ type Config struct {
 // Default returns the default configuration. It is not enabled.
 // The endpoint differs from vLLM's, which has tcp://*:5557.
 func Default() Config {
-	return Config{Endpoint: "tcp://127.0.0.1:5557", BufferSteps: 10_000, HWM: 100_000, MaxQueueSize: 100_000}
+	return Config{Endpoint: "tcp://127.0.0.1:5557", BufferSteps: 10_000, HWM: 100_000,
+		MaxQueueSize: 100_000}
 }
 
 // ParseConfig reads a configuration in JSON; what it does not say is as in Default.
@@ -68,12 +70,16 @@ func ParseConfig(text []byte) (Config, error) {
 func (c *Config) Validate() error {
 	switch {
 	case c.Publisher != "" && c.Publisher != "zmq" && c.Publisher != "null":
-		return refusals.New(messages.ErrConfigInvalid, "kv_events_config: publisher %q is not zmq or null", c.Publisher)
+		return refusals.New(messages.ErrConfigInvalid,
+			"kv_events_config: publisher %q is not zmq or null", c.Publisher)
 	case c.Format != "" && c.Format != "vllm" && c.Format != "aibrix":
-		return refusals.New(messages.ErrConfigInvalid, "kv_events_config: format %q is not vllm or aibrix", c.Format)
+		return refusals.New(messages.ErrConfigInvalid,
+			"kv_events_config: format %q is not vllm or aibrix", c.Format)
 	// ZeroMQ reads a mark of 0 as no limit. Here every queue has one.
 	case c.BufferSteps < 1 || c.HWM < 1 || c.MaxQueueSize < 0:
-		return refusals.New(messages.ErrConfigInvalid, "kv_events_config: buffer_steps %d, hwm %d, max_queue_size %d", c.BufferSteps, c.HWM, c.MaxQueueSize)
+		return refusals.New(messages.ErrConfigInvalid,
+			"kv_events_config: buffer_steps %d, hwm %d, max_queue_size %d", c.BufferSteps, c.HWM,
+			c.MaxQueueSize)
 	}
 	for _, e := range []string{c.Endpoint, c.ReplayEndpoint} {
 		if e == "" {
@@ -120,7 +126,8 @@ func parseEndpoint(text string, rank int, bind *bool) (endpoint, error) {
 		if n > 0 {
 			n += uint64(rank)
 		}
-		e = endpoint{network: "tcp", bind: host == "*" || strings.Contains(host, "::") || isLoopback(host)}
+		e = endpoint{network: "tcp", bind: host == "*" || strings.Contains(host, "::") ||
+			isLoopback(host)}
 		// Package net listens on all interfaces, of both families, without a host.
 		if host == "*" {
 			host = ""

@@ -16,7 +16,8 @@ func TestConfigOfVLLM(t *testing.T) {
 		"replay_endpoint": "tcp://*:5558", "buffer_steps": 7, "hwm": 8, "max_queue_size": 9, "topic": "kv@pod@model"}`))
 	require.NoError(t, err)
 	assert.Equal(t, Config{
-		Enable: true, Publisher: "zmq", Endpoint: "tcp://*:5557", ReplayEndpoint: "tcp://*:5558", BufferSteps: 7, HWM: 8, MaxQueueSize: 9, Topic: "kv@pod@model",
+		Enable: true, Publisher: "zmq", Endpoint: "tcp://*:5557", ReplayEndpoint: "tcp://*:5558",
+		BufferSteps: 7, HWM: 8, MaxQueueSize: 9, Topic: "kv@pod@model",
 	}, c)
 	c, err = ParseConfig([]byte(`{"publisher": null}`))
 	require.NoError(t, err)
@@ -25,8 +26,10 @@ func TestConfigOfVLLM(t *testing.T) {
 
 func TestConfigsThatAreRefused(t *testing.T) {
 	for _, text := range []string{
-		``, `{}{}`, `[]`, `{"topics": "x"}`, `{"publisher": "nats"}`, `{"format": "dynamo"}`, `{"buffer_steps": 0}`, `{"hwm": -1}`,
-		`{"max_queue_size": -1}`, `{"endpoint": "inproc://x"}`, `{"endpoint": "tcp://x"}`, `{"endpoint": "tcp://*:70000"}`, `{"replay_endpoint": "ipc://"}`,
+		``, `{}{}`, `[]`, `{"topics": "x"}`, `{"publisher": "nats"}`, `{"format": "dynamo"}`,
+		`{"buffer_steps": 0}`, `{"hwm": -1}`,
+		`{"max_queue_size": -1}`, `{"endpoint": "inproc://x"}`, `{"endpoint": "tcp://x"}`,
+		`{"endpoint": "tcp://*:70000"}`, `{"replay_endpoint": "ipc://"}`,
 	} {
 		_, err := ParseConfig([]byte(text))
 		assert.ErrorIs(t, err, messages.ErrConfigInvalid, text)

@@ -6,11 +6,11 @@
 //	                                            │                ──▶ SSE     people
 //	                                            └─ log ◀── ROUTER            routers, replay
 //
-// A Publisher reads the engine's events at an interval, so the engine does nothing for
-// it but answer one request. Without readers it is paused and asks for nothing; a reader
-// that comes waits until what has happened is published. What a reader costs is bounded: a subscriber that does
-// not keep up loses batches, as ZeroMQ's do, sees the gap in the sequence and asks for a
-// replay; one that does not read at all is disconnected.
+// A Publisher reads the engine's events at an interval, so the engine does nothing for it but
+// answer one request. Without readers it is paused and asks for nothing; a reader that comes waits
+// until what has happened is published. What a reader costs is bounded: a subscriber that does not
+// keep up loses batches, as ZeroMQ's do, sees the gap in the sequence and asks for a replay; one
+// that does not read at all is disconnected.
 //
 // # Sequences
 //

@@ -32,12 +32,14 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.EventBufferMaxSize, cache.HostCacheSize = 4, 1000, 1<<16
 	engine, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
+		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16,
+			MaxSeqLen: 256},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 24, Secondary: 12}}, Device: device,
 	})
 	require.NoError(t, err)
 	h := &host{t: t, engine: engine, random: rand.New(rand.NewPCG(1, 2))}
-	o := Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: Default(), Interval: -1}
+	o := Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: Default(),
+		Interval: -1}
 	o.Config.Endpoint = "tcp://127.0.0.1:0"
 	o.Config.ReplayEndpoint = "tcp://127.0.0.1:0"
 	change(&o)
@@ -77,7 +79,8 @@ func (h *host) run(ns messages.Namespace) []messages.Token {
 func (h *host) matched(ns messages.Namespace, tokens []messages.Token) (engine, published int) {
 	names, err := events.Names(messages.Prefix{Namespace: ns, Tokens: tokens}, 4)
 	require.NoError(h.t, err)
-	found, err := h.engine.Lookup(h.t.Context(), messages.Prefix{Namespace: ns, Tokens: append(tokens, 9)})
+	found, err := h.engine.Lookup(h.t.Context(), messages.Prefix{Namespace: ns,
+		Tokens: append(tokens, 9)})
 	require.NoError(h.t, err)
 	return found.MatchedTokens / 4, h.p.Match(names)
 }

@@ -32,7 +32,9 @@ func pair(t *testing.T) (ours, theirs net.Conn) {
 
 // connectTo makes a connection to a socket of the publisher, whose handshake is done. ended is
 // closed when the socket has ended the connection.
-func (s *server) connectTo(t *testing.T, peer string) (theirs net.Conn, z *zmtp.Conn, ended chan struct{}) {
+func (s *server) connectTo(
+	t *testing.T, peer string,
+) (theirs net.Conn, z *zmtp.Conn, ended chan struct{}) {
 	ours, theirs := pair(t)
 	require.True(t, s.add(ours))
 	ended = make(chan struct{})
@@ -40,7 +42,8 @@ func (s *server) connectTo(t *testing.T, peer string) (theirs net.Conn, z *zmtp.
 		defer close(ended)
 		s.handle(ours)
 	}()
-	z, err := zmtp.Open(theirs, peer, []string{s.socket}, zmtp.Limits{FrameBytes: 1 << 20, Frames: 8, Timeout: time.Minute})
+	z, err := zmtp.Open(theirs, peer, []string{s.socket}, zmtp.Limits{FrameBytes: 1 << 20, Frames: 8,
+		Timeout: time.Minute})
 	require.NoError(t, err)
 	return theirs, z, ended
 }
@@ -81,7 +84,8 @@ func FuzzReplayRequest(f *testing.F) {
 			frames = append(frames, nil)
 		}
 		// A request that is understood comes behind it: what is no request has no answer.
-		require.NoError(t, z.Write(zmtp.AppendMessage(zmtp.AppendMessage(nil, frames...), nil, sequenceFrame(5))))
+		require.NoError(t,
+			z.Write(zmtp.AppendMessage(zmtp.AppendMessage(nil, frames...), nil, sequenceFrame(5))))
 		read := func(from uint64) {
 			for n := from; ; n++ {
 				m, err := z.Read()

@@ -101,7 +101,8 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = out.SetWriteDeadline(time.Now().Add(p.o.Timeout))
 		// JSON of encoding/json has no line breaks, which would end the data field. Each event is
 		// flushed, because the next one may be minutes away.
-		if _, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", batch.sequence, text); err != nil || out.Flush() != nil {
+		if _, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", batch.sequence, text); err != nil ||
+			out.Flush() != nil {
 			return
 		}
 		select {
@@ -143,8 +144,9 @@ type toldEvent struct {
 
 // kinds are the words of the stream, which stay when a constant is renamed.
 var kinds = map[publish.ChangeKind]string{
-	publish.Stored: "stored", publish.Removed: "removed", publish.TierChanged: "moved", publish.PriorityChanged: "priority",
-	publish.Cleared: "cleared", publish.Created: "created",
+	publish.Stored: "stored", publish.Removed: "removed", publish.TierChanged: "moved",
+	publish.PriorityChanged: "priority",
+	publish.Cleared:         "cleared", publish.Created: "created",
 }
 
 // told says a batch in JSON. Salts and tokens are left out unless ShowTokens is set: both
@@ -153,7 +155,8 @@ func (p *Publisher) told(s *sent) toldBatch {
 	b := toldBatch{Sequence: s.sequence, Time: s.time, Events: make([]toldEvent, 0, len(s.changes))}
 	for i := range s.changes {
 		c := &s.changes[i]
-		e := toldEvent{Type: kinds[c.Kind], LoRA: c.Namespace.LoRA, Primary: c.Pages.Primary, Secondary: c.Pages.Secondary}
+		e := toldEvent{Type: kinds[c.Kind], LoRA: c.Namespace.LoRA, Primary: c.Pages.Primary,
+			Secondary: c.Pages.Secondary}
 		if len(c.Blocks) > 0 {
 			e.Tier = c.Tier.String()
 		}

@@ -26,10 +26,12 @@ var hybrids = map[string]struct {
 	states  []kvactor.State
 	counts  []string
 }{
-	"windows":           {2, []int{8, 64}, nil, []string{"wfullh1"}},
-	"states":            {2, []int{64}, []kvactor.State{{Layers: []int{1}, Bytes: 64}}, []string{"wfullh1"}},
-	"windows and state": {3, []int{8, 64, 8}, []kvactor.State{{Layers: []int{2}, Bytes: 64}}, []string{"wfullh1"}},
-	"windows alone":     {2, []int{8, 16}, nil, []string{"w16h1"}},
+	"windows": {2, []int{8, 64}, nil, []string{"wfullh1"}},
+	"states": {2, []int{64}, []kvactor.State{{Layers: []int{1}, Bytes: 64}},
+		[]string{"wfullh1"}},
+	"windows and state": {3, []int{8, 64, 8}, []kvactor.State{{Layers: []int{2}, Bytes: 64}},
+		[]string{"wfullh1"}},
+	"windows alone": {2, []int{8, 16}, nil, []string{"w16h1"}},
 }
 
 // What is published of a hybrid engine is what a prompt reuses of it: prefixes that end where
@@ -37,7 +39,8 @@ var hybrids = map[string]struct {
 func TestHybridEnginesPublishWhatIsReused(t *testing.T) {
 	for name, model := range hybrids {
 		t.Run(name, func(t *testing.T) {
-			m := kvactor.Model{Layers: model.layers, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64, States: model.states}
+			m := kvactor.Model{Layers: model.layers, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+				States: model.states}
 			for i := range model.layers {
 				heads := 1
 				for _, s := range model.states {
@@ -87,11 +90,13 @@ func newHybrid(t *testing.T, m kvactor.Model, limits []int) *host {
 	pools, err := windows.Pools(m, cache)
 	require.NoError(t, err)
 	engine, err := kvactor.Open(kvactor.Config{
-		Model: m, Cache: cache, Pages: slices.Repeat([]kvactor.PageCounts{{Primary: 20, Secondary: 10}}, len(pools)), Device: device,
+		Model: m, Cache: cache, Pages: slices.Repeat([]kvactor.PageCounts{{Primary: 20, Secondary: 10}},
+			len(pools)), Device: device,
 	})
 	require.NoError(t, err)
 	h := &host{t: t, engine: engine, random: rand.New(rand.NewPCG(5, 6))}
-	h.p, err = Start(t.Context(), Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: Default(), Interval: -1})
+	h.p, err = Start(t.Context(), Options{Source: engine, View: publish.Config{Pools: engine.Pools()},
+		Config: Default(), Interval: -1})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -127,7 +132,8 @@ func (h *host) wanted(counted []messages.PoolID) map[kvevents.Hash]messages.Tier
 			continue
 		}
 		tiers[i] = tier
-		found, err := h.engine.Lookup(h.t.Context(), messages.Prefix{Tokens: append(slices.Clone(prefix[i]), messages.MaxToken)})
+		found, err := h.engine.Lookup(h.t.Context(),
+			messages.Prefix{Tokens: append(slices.Clone(prefix[i]), messages.MaxToken)})
 		require.NoError(h.t, err)
 		if found.MatchedTokens == len(prefix[i]) {
 			for k := i; k >= 0 && !reused[k]; k = blocks[k].Parent {

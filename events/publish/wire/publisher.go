@@ -102,8 +102,10 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 	}
 	o.setDefaults()
 	p := &Publisher{
-		o: o, view: view, followers: map[*follower]struct{}{}, numbers: publish.TRTLLM{WindowSize: o.WindowSize},
-		log: log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes}, wake: make(chan struct{}, 1),
+		o: o, view: view, followers: map[*follower]struct{}{},
+		numbers: publish.TRTLLM{WindowSize: o.WindowSize},
+		log:     log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes},
+		wake:    make(chan struct{}, 1),
 	}
 	// A key for each start: names of salted blocks cannot be compared with those of before.
 	if _, err := rand.Read(p.key[:]); err != nil {
@@ -171,7 +173,8 @@ func (p *Publisher) begin(ctx context.Context) error {
 	defer p.mu.Unlock()
 	for i := range stats.Pools {
 		s := &stats.Pools[i]
-		p.view.Resize(messages.PoolID(i), events.PoolPages{Primary: s.Primary.Total, Secondary: s.Secondary.Total})
+		p.view.Resize(messages.PoolID(i), events.PoolPages{Primary: s.Primary.Total,
+			Secondary: s.Secondary.Total})
 	}
 	changes, err := p.view.Follow(snapshot)
 	if err != nil {
@@ -301,7 +304,8 @@ func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 // encode writes a batch in the format of the configuration.
 // It returns the number of events, since a batch without any is not sent.
 func (p *Publisher) encode(at float64, changes []publish.Change) ([]byte, int) {
-	b := publish.Batch{Time: at, Rank: p.o.Rank, TokensPerBlock: p.view.TokensPerBlock(), Changes: changes}
+	b := publish.Batch{Time: at, Rank: p.o.Rank, TokensPerBlock: p.view.TokensPerBlock(),
+		Changes: changes}
 	if p.o.Config.Format == "aibrix" {
 		return publish.AppendAIBrix(nil, &b)
 	}

@@ -52,7 +52,8 @@ func (p *Publisher) listen(ctx context.Context) (err error) {
 // newServer makes a socket that is not open. peers are the types that ZeroMQ allows at its
 // other end.
 func (p *Publisher) newServer(socket string, peers ...string) *server {
-	return &server{p: p, socket: socket, peers: peers, conns: map[net.Conn]struct{}{}, subs: map[*subscriber]struct{}{}}
+	return &server{p: p, socket: socket, peers: peers, conns: map[net.Conn]struct{}{},
+		subs: map[*subscriber]struct{}{}}
 }
 
 // start listens at an endpoint, or connects to it and again when that ends.
@@ -97,7 +98,8 @@ func (s *server) accept() {
 			continue
 		}
 		if !s.add(c) {
-			s.p.o.Logger.Warn("a reader is refused: there are as many as may be", "socket", s.socket, "readers", s.p.o.MaxReaders)
+			s.p.o.Logger.Warn("a reader is refused: there are as many as may be", "socket", s.socket,
+				"readers", s.p.o.MaxReaders)
 			_ = c.Close()
 			continue
 		}
@@ -263,7 +265,8 @@ func (s *server) addTopic(sub *subscriber, topic string) bool {
 	if s.p.o.Config.SnapshotOnSubscribe && strings.HasPrefix(s.p.o.Config.Topic, topic) {
 		payload, _ := s.p.encode(now(), s.p.everything())
 		select {
-		case sub.queue <- zmtp.AppendMessage(nil, []byte(s.p.o.Config.Topic), sequenceFrame(s.p.log.next-1), payload):
+		case sub.queue <- zmtp.AppendMessage(nil, []byte(s.p.o.Config.Topic),
+			sequenceFrame(s.p.log.next-1), payload):
 		default:
 		}
 	}
@@ -285,7 +288,8 @@ func (s *server) broadcast(topic string, b *sent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sub := range s.subs {
-		if !slices.ContainsFunc(sub.topics, func(prefix string) bool { return strings.HasPrefix(topic, prefix) }) {
+		if !slices.ContainsFunc(sub.topics,
+			func(prefix string) bool { return strings.HasPrefix(topic, prefix) }) {
 			continue
 		}
 		select {

@@ -125,8 +125,11 @@ func TestASubscriberGetsASnapshot(t *testing.T) {
 func TestTopicsAreKeptApart(t *testing.T) {
 	h := newHost(t, func(o *Options) { enabled(o); o.Config.Topic = "b" })
 	a, b := subscribeTo(t, h, "a"), subscribeTo(t, h, "")
-	require.Eventually(t, func() bool { h.p.pub.mu.Lock(); defer h.p.pub.mu.Unlock(); return len(h.p.pub.subs) == 2 }, time.Minute, time.Millisecond)
-	require.Eventually(t, func() bool { h.p.Announce(); return len(b) > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t,
+		func() bool { h.p.pub.mu.Lock(); defer h.p.pub.mu.Unlock(); return len(h.p.pub.subs) == 2 },
+		time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { h.p.Announce(); return len(b) > 0 }, time.Minute,
+		time.Millisecond)
 	assert.Empty(t, a)
 }
 
@@ -174,7 +177,8 @@ func TestAPublisherThatConnects(t *testing.T) {
 	bind := false
 	h := newHost(t, func(o *Options) {
 		enabled(o)
-		o.Config.Endpoint, o.Config.ReplayEndpoint, o.Config.Bind = "tcp://"+sub.Addr().String(), "", &bind
+		o.Config.Endpoint, o.Config.ReplayEndpoint, o.Config.Bind = "tcp://"+sub.Addr().String(), "",
+			&bind
 	})
 	got := make(chan struct{})
 	go func() {
@@ -262,9 +266,11 @@ func TestServerSentEvents(t *testing.T) {
 	assert.NotContains(t, text, "salt-of")
 	assert.NotContains(t, text, "tokens")
 	assert.Contains(t, text, `"salted":true`)
-	names, err := events.Names(messages.Prefix{Namespace: secret, Tokens: make([]messages.Token, 4)}, 4)
+	names, err := events.Names(messages.Prefix{Namespace: secret,
+		Tokens: make([]messages.Token, 4)}, 4)
 	require.NoError(t, err)
-	assert.NotContains(t, text, h.p.nameOf(binary.BigEndian.Uint64(names[0][8:]), false), "who knows the salt does not see who asked")
+	assert.NotContains(t, text, h.p.nameOf(binary.BigEndian.Uint64(names[0][8:]), false),
+		"who knows the salt does not see who asked")
 }
 
 func TestTokensAreShownIfAskedFor(t *testing.T) {
@@ -290,7 +296,8 @@ func TestServerInfo(t *testing.T) {
 	_, port := splitPort(h.p.pub.address())
 	_, replayPort := splitPort(h.p.replay.address())
 	assert.Equal(t, map[string]any{
-		"publisher": "zmq", "endpoint_host": "127.0.0.1", "endpoint_port_base": float64(port), "topic": "t", "block_size": 4.0,
+		"publisher": "zmq", "endpoint_host": "127.0.0.1", "endpoint_port_base": float64(port),
+		"topic": "t", "block_size": 4.0,
 		"dp_size": 1.0, "replay_endpoint_port_base": float64(replayPort),
 	}, get().Events)
 	h = newHost(t, func(*Options) {})
@@ -368,7 +375,8 @@ func TestThePublisherPolls(t *testing.T) {
 // publisher nor other subscribers.
 func TestASlowSubscriberMissesBatches(t *testing.T) {
 	h := newHost(t, enabled)
-	slow, quick := &subscriber{queue: make(chan []byte, 1), topics: []string{""}}, &subscriber{queue: make(chan []byte, 9), topics: []string{""}}
+	slow, quick := &subscriber{queue: make(chan []byte, 1), topics: []string{""}},
+		&subscriber{queue: make(chan []byte, 9), topics: []string{""}}
 	h.p.pub.mu.Lock()
 	h.p.pub.subs[slow], h.p.pub.subs[quick] = struct{}{}, struct{}{}
 	h.p.pub.mu.Unlock()

@@ -35,8 +35,10 @@ func main() {}
 type shape struct {
 	Layers, KVHeads, HeadDim, TokensPerBlock, DevicePages, HostPages int64
 	Stream                                                           uint64 // a CUstream
-	HostMemory                                                       uint64 // an address, 0: the engine's own
-	Tensors                                                          uint64 // the addresses of the layers' tensors; 0: the engine's own memory
+	// an address, 0: the engine's own
+	HostMemory uint64
+	// the addresses of the layers' tensors; 0: the engine's own memory
+	Tensors uint64
 }
 
 // kv_open opens the device and an engine over the tensors of the layers. The caller gets the
@@ -56,15 +58,18 @@ func kv_open(at *C.uint64_t, base *C.uint64_t) C.int {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = int(s.TokensPerBlock)
 	config := kvactor.Config{
-		Model: kvactor.Model{Layers: int(s.Layers), KVHeads: []int{int(s.KVHeads)}, HeadDim: int(s.HeadDim), DType: kvactor.Float16, MaxSeqLen: 8192},
+		Model: kvactor.Model{Layers: int(s.Layers), KVHeads: []int{int(s.KVHeads)},
+			HeadDim: int(s.HeadDim), DType: kvactor.Float16, MaxSeqLen: 8192},
 		Cache: cache, Device: h.device,
 		Pages:  []kvactor.PageCounts{{Primary: int(s.DevicePages), Secondary: int(s.HostPages)}},
 		Memory: []kvactor.PoolMemory{{}},
 	}
-	piece := 2 * 2 * s.KVHeads * s.HeadDim * s.TokensPerBlock // keys and values of a layer, 2 bytes each
+	// keys and values of a layer, 2 bytes each
+	piece := 2 * 2 * s.KVHeads * s.HeadDim * s.TokensPerBlock
 	if s.Tensors != 0 {
 		for _, address := range unsafe.Slice((*uint64)(pointer(s.Tensors)), s.Layers) {
-			config.Memory[0].Tensors = append(config.Memory[0].Tensors, gpu.Tensor{Address: address, PageBytes: piece, Stride: piece})
+			config.Memory[0].Tensors = append(config.Memory[0].Tensors,
+				gpu.Tensor{Address: address, PageBytes: piece, Stride: piece})
 		}
 	}
 	if s.HostMemory != 0 {
@@ -93,7 +98,8 @@ func pointer(address uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.P
 //export kv_admit
 func kv_admit(tokens *C.int32_t, n C.int, table *C.int32_t, reused *C.int32_t) C.int64_t {
 	q, err := open.engine.Admit(context.Background(), kvactor.AdmitRequest{
-		Tokens: append([]kvactor.Token(nil), unsafe.Slice((*kvactor.Token)(unsafe.Pointer(tokens)), n)...),
+		Tokens: append([]kvactor.Token(nil), unsafe.Slice((*kvactor.Token)(unsafe.Pointer(tokens)),
+			n)...),
 	})
 	if err != nil {
 		return C.int64_t(failed(err))

@@ -102,7 +102,9 @@ func New(c Config) (*Device, error) {
 func (d *Device) Group() *group.Device { return d.group }
 
 // Launch queues a kernel on all ranks.
-func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) { return d.group.Launch(s, k) }
+func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	return d.group.Launch(s, k)
+}
 
 // HostShare is that of the group.
 func (d *Device) HostShare(rank int, p gpu.Pool, page messages.PageID) []byte {

@@ -15,7 +15,8 @@ import (
 
 func TestConformance(t *testing.T) {
 	devicetest.Run(t, func(t *testing.T) gpu.Device {
-		d, err := simgroup.New(simgroup.Config{Config: sim.Config{MemoryBytes: 1 << 24, Seed: 3}, Ranks: 2, Profiles: []string{"h100-pcie5", "a100-pcie4"}})
+		d, err := simgroup.New(simgroup.Config{Config: sim.Config{MemoryBytes: 1 << 24, Seed: 3},
+			Ranks: 2, Profiles: []string{"h100-pcie5", "a100-pcie4"}})
 		require.NoError(t, err)
 		return d
 	})

@@ -17,7 +17,8 @@ func TestFree(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	machine := written("meminfo", "MemTotal:       20 kB\nMemFree:  3 kB\nMemAvailable:   8 kB\nBuffers: 1 kB\n")
+	machine := written("meminfo",
+		"MemTotal:       20 kB\nMemFree:  3 kB\nMemAvailable:   8 kB\nBuffers: 1 kB\n")
 	assert.EqualValues(t, 8192, free(machine, filepath.Join(at, "none")))
 	assert.EqualValues(t, 8192, free(machine, written("unlimited", "max\n")))
 	assert.EqualValues(t, 5000, free(machine, written("limited", "5000\n")))

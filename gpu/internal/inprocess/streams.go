@@ -43,7 +43,8 @@ func (q *Streams[S, O]) New(st S, name string) (gpu.Stream, error) {
 	}
 	id, ok := q.Table.Add(st)
 	if !ok {
-		return 0, fmt.Errorf("%s: stream %s: there are %d streams already", q.Backend, name, gpu.MaxStreams)
+		return 0, fmt.Errorf("%s: stream %s: there are %d streams already", q.Backend, name,
+			gpu.MaxStreams)
 	}
 	st.Base().ID, st.Base().Name = id, name
 	return id, nil
@@ -57,7 +58,8 @@ func (q *Streams[S, O]) Destroy(s gpu.Stream) error {
 		return err
 	}
 	if b := st.Base(); !b.Queue.Empty() {
-		return fmt.Errorf("%s: stream %s: destroyed while %s, is under way: %w", q.Backend, b.Name, b.Queue.First(), gpu.ErrInUse)
+		return fmt.Errorf("%s: stream %s: destroyed while %s, is under way: %w", q.Backend, b.Name,
+			b.Queue.First(), gpu.ErrInUse)
 	}
 	q.Table.Remove(s)
 	return nil
@@ -84,7 +86,8 @@ func (q *Streams[S, O]) Known(t gpu.Ticket) error {
 		return fmt.Errorf("%s: ticket %d: %w", q.Backend, t.Seq, err)
 	}
 	if b := s.Base(); t.Seq > b.Last {
-		return fmt.Errorf("%s: ticket %d of stream %s, whose last is %d", q.Backend, t.Seq, b.Name, b.Last)
+		return fmt.Errorf("%s: ticket %d of stream %s, whose last is %d", q.Backend, t.Seq, b.Name,
+			b.Last)
 	}
 	return nil
 }
@@ -99,7 +102,9 @@ func (q *Streams[S, O]) Passed(t gpu.Ticket) bool {
 }
 
 // Waitable finds a live stream that is to wait for tickets, all of which are known.
-func (q *Streams[S, O]) Waitable(s gpu.Stream, what string, tickets []gpu.Ticket) (st S, err error) {
+func (q *Streams[S, O]) Waitable(
+	s gpu.Stream, what string, tickets []gpu.Ticket,
+) (st S, err error) {
 	if st, err = q.Live(s); err != nil {
 		return st, err
 	}
@@ -127,7 +132,8 @@ func (q *Streams[S, O]) Idle(t Touching) error {
 	for _, s := range q.Table.All {
 		for _, o := range s.Base().Queue.All() {
 			if slot, ok := o.Uses(t); ok {
-				return fmt.Errorf("%s of stream %s, is under way on %s page %d", o, s.Base().Name, slot.Tier, slot.Page)
+				return fmt.Errorf("%s of stream %s, is under way on %s page %d", o, s.Base().Name, slot.Tier,
+					slot.Page)
 			}
 		}
 	}

@@ -65,5 +65,6 @@ func TestTableIsBounded(t *testing.T) {
 		_, err := table.Find(unknown)
 		assert.ErrorContains(t, err, "no stream")
 	}
-	assert.PanicsWithValue(t, "streams: removal of stream 7, which is not live", func() { table.Remove(7) })
+	assert.PanicsWithValue(t, "streams: removal of stream 7, which is not live",
+		func() { table.Remove(7) })
 }

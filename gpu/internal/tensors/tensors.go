@@ -28,15 +28,17 @@ func New(spec *gpu.PoolSpec) (Layout, error) {
 	for i, t := range spec.Tensors {
 		// A stride below the piece would make neighbouring pages overlap.
 		if t.PageBytes <= 0 || t.Stride < t.PageBytes || t.Address == 0 {
-			return nil, fmt.Errorf("pool %s: tensor %d at %#x: %d bytes of each page, %d from one page to the next",
-				spec.Name, i, t.Address, t.PageBytes, t.Stride)
+			return nil,
+				fmt.Errorf("pool %s: tensor %d at %#x: %d bytes of each page, %d from one page to the next",
+					spec.Name, i, t.Address, t.PageBytes, t.Stride)
 		}
 		l = append(l, Tensor{Tensor: t, Begin: at})
 		at += t.PageBytes
 	}
 	// Host pages have all pieces one behind the other, so the sizes must agree.
 	if at != spec.PageBytes {
-		return nil, fmt.Errorf("pool %s: its tensors hold %d bytes of each page, which has %d", spec.Name, at, spec.PageBytes)
+		return nil, fmt.Errorf("pool %s: its tensors hold %d bytes of each page, which has %d", spec.Name,
+			at, spec.PageBytes)
 	}
 	return l, l.disjoint(spec)
 }

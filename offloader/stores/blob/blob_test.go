@@ -20,7 +20,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, dir string) *blob.Store {
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "create_dir=1&metadata=skip&no_tmp_dir=1"}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir),
+		RawQuery: "create_dir=1&metadata=skip&no_tmp_dir=1"}
 	s, err := blob.Open(context.Background(), u.String(), blob.Options{Concurrency: 4})
 	require.NoError(t, err)
 	return s
@@ -34,7 +35,8 @@ func TestFolder(t *testing.T) {
 // What is wrong with a URL is told from a folder that cannot be opened now.
 func TestWrongURLs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, wrong := range []string{"nowhere://bucket", "file:///x?no_such=1", "file://relative/path?create_dir=1"} {
+	for _, wrong := range []string{"nowhere://bucket", "file:///x?no_such=1",
+		"file://relative/path?create_dir=1"} {
 		_, err := blob.Open(t.Context(), wrong, blob.Options{})
 		assert.ErrorIs(t, err, stores.ErrURL, wrong)
 	}

@@ -36,7 +36,8 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	defer s.Close()
-	objects := append(storetest.Objects(t.Name(), 2, fileLimit+3000), storetest.Objects("small", 1, 10)...)
+	objects := append(storetest.Objects(t.Name(), 2, fileLimit+3000),
+		storetest.Objects("small", 1, 10)...)
 	keys := storetest.Keys(objects)
 
 	end := limitFiles(t)

@@ -72,7 +72,8 @@ func expect(t *testing.T, s stores.Store, keys []stores.Key, want [][]byte) {
 	require.NoError(t, s.Get(t.Context(), keys, got))
 	require.NoError(t, s.Has(t.Context(), keys, found))
 	for i := range keys {
-		assert.Truef(t, bytes.Equal(want[i], got[i]), "object %d: %d bytes, not %d, or others", i, len(got[i]), len(want[i]))
+		assert.Truef(t, bytes.Equal(want[i], got[i]), "object %d: %d bytes, not %d, or others", i,
+			len(got[i]), len(want[i]))
 		assert.Equal(t, want[i] == nil, got[i] == nil, "object %d", i)
 		assert.Equal(t, want[i] != nil, found[i], "object %d", i)
 	}
@@ -193,7 +194,8 @@ func concurrent(t *testing.T, s stores.Store) {
 				got := make([][]byte, len(keys))
 				assert.NoError(t, s.Get(t.Context(), keys, got))
 				for i := range got {
-					assert.Truef(t, got[i] == nil || bytes.Equal(objects[i].Body, got[i]), "object %d is neither whole nor missing", i)
+					assert.Truef(t, got[i] == nil || bytes.Equal(objects[i].Body, got[i]),
+						"object %d is neither whole nor missing", i)
 				}
 			}
 		})

@@ -29,15 +29,18 @@ const writeTimeout = 10 * time.Second
 // Parameters of a URL: those of this package, and those that valkey-go reads. It ignores all
 // others, so a misspelt one would do nothing.
 var (
-	ours   = []string{"ttl", "prefix", "single", "ca", "cert", "key", "sentinel_username", "sentinel_password"}
+	ours = []string{"ttl", "prefix", "single", "ca", "cert", "key", "sentinel_username",
+		"sentinel_password"}
 	theirs = []string{
-		"db", "dial_timeout", "write_timeout", "addr", "skip_verify", "protocol", "client_cache", "max_retries",
+		"db", "dial_timeout", "write_timeout", "addr", "skip_verify", "protocol", "client_cache",
+		"max_retries",
 		"client_name", "master_set",
 	}
 )
 
 // errUser is the error of a URL with a user and something that url.Parse refuses.
-var errUser = errors.New("wrong, or with a user or password whose special characters are not escaped")
+var errUser = errors.New(
+	"wrong, or with a user or password whose special characters are not escaped")
 
 // target is what a URL says.
 type target struct {
@@ -66,7 +69,8 @@ func parse(rawURL string) (*target, error) {
 			return nil, fmt.Errorf("unknown parameter %q", name)
 		}
 	}
-	t := &target{prefix: DefaultPrefix, ca: query.Get("ca"), cert: query.Get("cert"), key: query.Get("key")}
+	t := &target{prefix: DefaultPrefix, ca: query.Get("ca"), cert: query.Get("cert"),
+		key: query.Get("key")}
 	if text := query.Get("ttl"); text != "" {
 		if t.ttl, err = time.ParseDuration(text); err != nil || t.ttl < time.Millisecond {
 			return nil, fmt.Errorf("ttl %q is not a duration of 1ms or more", text)
@@ -103,7 +107,8 @@ func (t *target) complete(query url.Values) error {
 	if o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = writeTimeout
 	}
-	o.Sentinel.Username, o.Sentinel.Password = query.Get("sentinel_username"), query.Get("sentinel_password")
+	o.Sentinel.Username, o.Sentinel.Password = query.Get("sentinel_username"),
+		query.Get("sentinel_password")
 	o.Sentinel.Dialer, o.Sentinel.TLSConfig = o.Dialer, o.TLSConfig
 	if o.TLSConfig == nil {
 		if t.ca+t.cert+t.key != "" {
@@ -120,7 +125,9 @@ func (t *target) complete(query url.Values) error {
 
 // dialTLS connects to one server. valkey-go would ask all servers for the name in the URL,
 // which the others of a cluster and those behind Sentinel do not have.
-func dialTLS(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+func dialTLS(
+	ctx context.Context, address string, dialer *net.Dialer, config *tls.Config,
+) (net.Conn, error) {
 	if host, _, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) == nil {
 		config = config.Clone()
 		config.ServerName = host

@@ -24,7 +24,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	u, err := parse("valkeys://kv:secret@a:7000/0?addr=b:7001&addr=c&ttl=24h&prefix=p:&ca=/ca.pem&dial_timeout=2s")
+	u, err := parse(
+		"valkeys://kv:secret@a:7000/0?addr=b:7001&addr=c&ttl=24h&prefix=p:&ca=/ca.pem&dial_timeout=2s")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a:7000", "b:7001", "c:6379"}, u.option.InitAddress, "a cluster")
 	assert.Equal(t, []string{"kv", "secret"}, []string{u.option.Username, u.option.Password})
@@ -35,10 +36,12 @@ func TestParse(t *testing.T) {
 	assert.False(t, u.option.ForceSingleClient)
 	assert.Empty(t, u.option.Sentinel.MasterSet)
 
-	u, err = parse("rediss://kv:secret@a:26379?master_set=main&sentinel_username=s&sentinel_password=t&dial_timeout=2s")
+	u, err = parse(
+		"rediss://kv:secret@a:26379?master_set=main&sentinel_username=s&sentinel_password=t&dial_timeout=2s")
 	require.NoError(t, err)
 	sentinel := u.option.Sentinel
-	assert.Equal(t, []string{"main", "s", "t"}, []string{sentinel.MasterSet, sentinel.Username, sentinel.Password})
+	assert.Equal(t, []string{"main", "s", "t"}, []string{sentinel.MasterSet, sentinel.Username,
+		sentinel.Password})
 	assert.Same(t, u.option.TLSConfig, sentinel.TLSConfig, "the Sentinels have TLS, too")
 	assert.Equal(t, 2*time.Second, sentinel.Dialer.Timeout)
 
@@ -84,8 +87,10 @@ func certificate(t *testing.T) (certFile, keyFile string, pair tls.Certificate) 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"},
+		IsCA:     true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -94,7 +99,8 @@ func certificate(t *testing.T) (certFile, keyFile string, pair tls.Certificate) 
 	require.NoError(t, err)
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
 		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	pair, err = tls.LoadX509KeyPair(certFile, keyFile)
@@ -109,7 +115,8 @@ func TestTLS(t *testing.T) {
 	clients := x509.NewCertPool()
 	clients.AddCert(pair.Leaf)
 	server, err := miniredis.RunTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: clients, MinVersion: tls.VersionTLS12,
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
@@ -138,7 +145,8 @@ func TestTLS(t *testing.T) {
 // its own.
 func TestNamesOfServers(t *testing.T) {
 	cert, _, pair := certificate(t)
-	server, err := miniredis.RunTLS(&tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	server, err := miniredis.RunTLS(&tls.Config{Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
 	dial := func(urlHost, address string) error {
@@ -159,9 +167,12 @@ func TestNamesOfServers(t *testing.T) {
 // No URL makes parse panic, and no error tells a password.
 func FuzzParse(f *testing.F) {
 	for _, url := range []string{
-		"valkey://user:password@host:6379/0?ttl=24h", "valkeys://host:6379?ca=/a&cert=/b&key=/c&skip_verify=1", "redis://[::1]:1?prefix=",
-		"rediss://host:26379?master_set=main&sentinel_username=a&sentinel_password=b", "unix:///run/a.sock?db=1&single=1",
-		"valkey://a?addr=b:1&addr=c&dial_timeout=1s&write_timeout=1s&protocol=2", "://", "valkey://a:b@c/%zz?ttl=%",
+		"valkey://user:password@host:6379/0?ttl=24h",
+		"valkeys://host:6379?ca=/a&cert=/b&key=/c&skip_verify=1", "redis://[::1]:1?prefix=",
+		"rediss://host:26379?master_set=main&sentinel_username=a&sentinel_password=b",
+		"unix:///run/a.sock?db=1&single=1",
+		"valkey://a?addr=b:1&addr=c&dial_timeout=1s&write_timeout=1s&protocol=2", "://",
+		"valkey://a:b@c/%zz?ttl=%",
 	} {
 		f.Add(url)
 	}
@@ -183,7 +194,8 @@ func FuzzParse(f *testing.F) {
 		if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" {
 			return
 		}
-		if _, err := parse(scheme + "://u:" + password + "@" + rest); err != nil && bytes.Contains([]byte(err.Error()), []byte(password)) {
+		if _, err := parse(scheme + "://u:" + password + "@" + rest); err != nil &&
+			bytes.Contains([]byte(err.Error()), []byte(password)) {
 			t.Errorf("%q: %v", url, err)
 		}
 	})

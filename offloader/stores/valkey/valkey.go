@@ -61,7 +61,10 @@ func Open(rawURL string) (*Store, error) {
 }
 
 // do sends one command for each of n items, and calls read with each answer.
-func (s *Store) do(ctx context.Context, n int, command func(i int) valkey.Completed, read func(i int, r valkey.ValkeyResult) error) error {
+func (s *Store) do(
+	ctx context.Context, n int, command func(i int) valkey.Completed,
+	read func(i int, r valkey.ValkeyResult) error,
+) error {
 	if err := ctx.Err(); err != nil || n == 0 {
 		return err
 	}

@@ -25,7 +25,8 @@ func open(t *testing.T, url string) *valkey.Store {
 
 func TestMiniredis(t *testing.T) {
 	server := miniredis.RunT(t)
-	storetest.Run(t, func(t *testing.T) stores.Store { return open(t, "valkey://"+server.Addr()+"?ttl=1h") })
+	storetest.Run(t,
+		func(t *testing.T) stores.Store { return open(t, "valkey://"+server.Addr()+"?ttl=1h") })
 }
 
 // TestServer runs on servers that the caller has started: KVACTOR_VALKEY has their
@@ -70,7 +71,8 @@ func TestAccess(t *testing.T) {
 }
 
 func TestURLs(t *testing.T) {
-	for _, url := range []string{"http://localhost", "valkey://localhost?ttl=soon", "valkey://localhost?ttl=0s", "://"} {
+	for _, url := range []string{"http://localhost", "valkey://localhost?ttl=soon",
+		"valkey://localhost?ttl=0s", "://"} {
 		_, err := valkey.Open(url)
 		assert.Error(t, err, url)
 	}

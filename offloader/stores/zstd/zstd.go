@@ -21,12 +21,14 @@ var _ stores.Compressor = (*Compressor)(nil)
 
 // New returns a compressor of the library's fastest level.
 func New() (*Compressor, error) {
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, err
 	}
 	// With the limit an object that claims to be longer than a page costs no memory.
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores/zstd"
 )
 
-var geometry = stores.Geometry{Model: "m", Pools: []messages.PoolInfo{{PageBytes: 4096, TokensPerBlock: 4}}}
+var geometry = stores.Geometry{Model: "m",
+	Pools: []messages.PoolInfo{{PageBytes: 4096, TokensPerBlock: 4}}}
 
 func TestCompressesOnlyWhereItPays(t *testing.T) {
 	c, err := zstd.New()

@@ -46,7 +46,8 @@ const (
 
 // generate makes a header of an architecture that has such layers.
 func generate(r *rand.Rand, arch, letters string) generated {
-	g := generated{drafts: r.IntN(3), key: 16 << r.IntN(3), value: 16 << r.IntN(3), listed: r.IntN(2) == 0}
+	g := generated{drafts: r.IntN(3), key: 16 << r.IntN(3), value: 16 << r.IntN(3),
+		listed: r.IntN(2) == 0}
 	g.keySWA, g.valSWA = g.key, g.value
 	n := 8 + r.IntN(12)
 	if arch == "exaone4" {
@@ -64,14 +65,18 @@ func generate(r *rand.Rand, arch, letters string) generated {
 	}
 	for _, l := range g.letters {
 		g.kv = append(g.kv, 1<<r.IntN(4))
-		if strings.ContainsRune("MDKVN", l) && !strings.Contains("mamba mamba2 qwen3next qwen35 qwen35moe", arch) {
+		if strings.ContainsRune("MDKVN", l) &&
+			!strings.Contains("mamba mamba2 qwen3next qwen35 qwen35moe", arch) {
 			g.kv[len(g.kv)-1] = 0
 		}
 	}
 	g.keys = map[string]any{
-		"block_count": n + g.drafts, "context_length": 32768, "embedding_length": width, "attention.head_count": heads,
-		"attention.key_length": g.key, "attention.value_length": g.value, "nextn_predict_layers": g.drafts, "vocab_size": 99,
-		"feed_forward_length": 4 * width, "rope.freq_base": 10000, "attention.head_count_kv": append(g.kv, make([]int, g.drafts)...),
+		"block_count": n + g.drafts, "context_length": 32768, "embedding_length": width,
+		"attention.head_count": heads,
+		"attention.key_length": g.key, "attention.value_length": g.value,
+		"nextn_predict_layers": g.drafts, "vocab_size": 99,
+		"feed_forward_length": 4 * width, "rope.freq_base": 10000,
+		"attention.head_count_kv": append(g.kv, make([]int, g.drafts)...),
 	}
 	maps.Copy(g.keys, g.optional(r, arch))
 	return g
@@ -86,19 +91,24 @@ func (g *generated) optional(r *rand.Rand, arch string) map[string]any {
 		}
 	}
 	add("S", map[string]any{"attention.sliding_window": window})
-	add("LI", map[string]any{"attention.kv_lora_rank": rank, "rope.dimension_count": rotary, "attention.key_length_mla": 1, "attention.value_length_mla": 1})
-	add("IX", map[string]any{"attention.indexer.key_length": index, "attention.indexer.head_count": 4, "attention.indexer.top_k": 32, "leading_dense_block_count": 2})
+	add("LI", map[string]any{"attention.kv_lora_rank": rank, "rope.dimension_count": rotary,
+		"attention.key_length_mla": 1, "attention.value_length_mla": 1})
+	add("IX", map[string]any{"attention.indexer.key_length": index, "attention.indexer.head_count": 4,
+		"attention.indexer.top_k": 32, "leading_dense_block_count": 2})
 	add("MDHK", map[string]any{"ssm.conv_kernel": kernel})
-	add("MDH", map[string]any{"ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": steps})
+	add("MDH", map[string]any{"ssm.inner_size": inner, "ssm.state_size": state,
+		"ssm.time_step_rank": steps})
 	add("DH", map[string]any{"ssm.group_count": groups})
 	add("K", map[string]any{"kda.head_dim": kdaDim})
-	add("W", map[string]any{"wkv.head_size": wkv, "token_shift_count": 2, "attention.head_count": 0, "attention.head_count_kv": 0})
+	add("W", map[string]any{"wkv.head_size": wkv, "token_shift_count": 2, "attention.head_count": 0,
+		"attention.head_count_kv": 0})
 	add("V", map[string]any{"shortconv.l_cache": convolution})
 	pattern := make([]bool, len(g.letters), len(g.letters)+g.drafts)
 	for i, l := range g.letters {
 		pattern[i] = l == 'S'
 	}
-	if strings.Contains(g.letters, "S") && (g.listed || r.IntN(2) == 0 || strings.Contains("gemma4 mimo2 step35 spark2_5 maple granite_swa dots3note", arch)) {
+	if strings.Contains(g.letters, "S") && (g.listed || r.IntN(2) == 0 ||
+		strings.Contains("gemma4 mimo2 step35 spark2_5 maple granite_swa dots3note", arch)) {
 		keys["attention.sliding_window_pattern"] = append(pattern, make([]bool, g.drafts)...)
 	}
 	if arch == "gemma4" || arch == "mimo2" {
@@ -184,9 +194,11 @@ func TestGenerated(t *testing.T) {
 			}
 			full, windowed, states := sizesOf(t, m)
 			wantFull, wantWindowed, wantStates := g.keeps(arch)
-			assert.Equal(t, []int{wantFull, wantWindowed, wantStates}, []int{full, windowed, states}, "%s, seed %d, layers %s", arch, seed, g.letters)
+			assert.Equal(t, []int{wantFull, wantWindowed, wantStates}, []int{full, windowed, states},
+				"%s, seed %d, layers %s", arch, seed, g.letters)
 			assert.Equal(t, len(g.letters), m.Layers, arch)
-			assert.Equal(t, g.drafts > 0, strings.Contains(strings.Join(m.Notes, ";"), "nextn_predict_layers"), arch)
+			assert.Equal(t, g.drafts > 0, strings.Contains(strings.Join(m.Notes, ";"),
+				"nextn_predict_layers"), arch)
 		}
 	}
 }

@@ -41,7 +41,8 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	}
 	file, err := parse(path)
 	if err != nil {
-		return hfconfig.Model{}, refusals.New(messages.ErrBadRequest, "%s is not a GGUF file: %v", path, err)
+		return hfconfig.Model{}, refusals.New(messages.ErrBadRequest, "%s is not a GGUF file: %v", path,
+			err)
 	}
 	arch, values := "", make(map[string]any)
 	for _, kv := range file.Header.MetadataKV {
@@ -78,10 +79,13 @@ func parse(path string) (file *parser.GGUFFile, err error) {
 const maxList = 8192
 
 var sizes = map[parser.GGUFMetadataValueType]int{
-	parser.GGUFMetadataValueTypeUint8: 1, parser.GGUFMetadataValueTypeInt8: 1, parser.GGUFMetadataValueTypeBool: 1,
+	parser.GGUFMetadataValueTypeUint8: 1, parser.GGUFMetadataValueTypeInt8: 1,
+	parser.GGUFMetadataValueTypeBool:   1,
 	parser.GGUFMetadataValueTypeUint16: 2, parser.GGUFMetadataValueTypeInt16: 2,
-	parser.GGUFMetadataValueTypeUint32: 4, parser.GGUFMetadataValueTypeInt32: 4, parser.GGUFMetadataValueTypeFloat32: 4,
-	parser.GGUFMetadataValueTypeUint64: 8, parser.GGUFMetadataValueTypeInt64: 8, parser.GGUFMetadataValueTypeFloat64: 8,
+	parser.GGUFMetadataValueTypeUint32: 4, parser.GGUFMetadataValueTypeInt32: 4,
+	parser.GGUFMetadataValueTypeFloat32: 4,
+	parser.GGUFMetadataValueTypeUint64:  8, parser.GGUFMetadataValueTypeInt64: 8,
+	parser.GGUFMetadataValueTypeFloat64: 8,
 }
 
 // value converts a value, and reads the list that the library has skipped. A list that
@@ -110,7 +114,8 @@ func value(path string, file *parser.GGUFFile, v any) (any, error) {
 	}
 	bytes := make([]byte, int(list.Len)*size)
 	if _, err := f.ReadAt(bytes, start); err != nil {
-		return nil, refusals.New(messages.ErrBadRequest, "%s: a list of %d ends early: %v", path, list.Len, err)
+		return nil, refusals.New(messages.ErrBadRequest, "%s: a list of %d ends early: %v", path,
+			list.Len, err)
 	}
 	out := make([]any, list.Len)
 	for i := range out {
@@ -137,7 +142,8 @@ func element(order binary.ByteOrder, t parser.GGUFMetadataValueType, b []byte) a
 		return n != 0
 	case parser.GGUFMetadataValueTypeFloat32, parser.GGUFMetadataValueTypeFloat64:
 		return "a fraction"
-	case parser.GGUFMetadataValueTypeInt8, parser.GGUFMetadataValueTypeInt16, parser.GGUFMetadataValueTypeInt32, parser.GGUFMetadataValueTypeInt64:
+	case parser.GGUFMetadataValueTypeInt8, parser.GGUFMetadataValueTypeInt16,
+		parser.GGUFMetadataValueTypeInt32, parser.GGUFMetadataValueTypeInt64:
 		shift := 64 - 8*len(b)
 		return int(int64(n<<shift) >> shift)
 	default:

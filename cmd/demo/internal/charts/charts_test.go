@@ -24,12 +24,15 @@ func samples() []*Chart {
 		x, y = append(x, math.Pow(2, float64(i))), append(y, float64(i)/20)
 	}
 	lines := &Chart{
-		Name: "lines", Title: `Hits <"of"> a cache`, X: Axis{Label: "blocks", Log: true}, Y: Axis{Label: "rate", Unit: Percent},
-		Lines: []Line{{"lru", Blue, x, y, Solid}, {"one & only", Orange, x[7:8], []float64{0.9}, Marked}, {"optimal", Neutral, x[3:9], y[3:9], Dashed}},
+		Name: "lines", Title: `Hits <"of"> a cache`, X: Axis{Label: "blocks", Log: true},
+		Y: Axis{Label: "rate", Unit: Percent},
+		Lines: []Line{{"lru", Blue, x, y, Solid}, {"one & only", Orange, x[7:8], []float64{0.9}, Marked},
+			{"optimal", Neutral, x[3:9], y[3:9], Dashed}},
 	}
 	areas := &Chart{
 		Name: "areas", Title: "Tiers", X: Axis{Unit: Seconds}, Y: Axis{Unit: Bytes},
-		Lines: []Line{{"host", Orange, x[:5], []float64{4e6, 3e6, 4e6, 4e6, 5e6}, Area}, {"device", Blue, x[:5], []float64{1e6, 1e6, 2e6, 0, 1e6}, Area}},
+		Lines: []Line{{"host", Orange, x[:5], []float64{4e6, 3e6, 4e6, 4e6, 5e6}, Area},
+			{"device", Blue, x[:5], []float64{1e6, 1e6, 2e6, 0, 1e6}, Area}},
 	}
 	bars := &Chart{
 		Name: "bars", Title: "Distances", Y: Axis{Unit: Seconds}, Categories: []string{"1", "2"},
@@ -39,7 +42,8 @@ func samples() []*Chart {
 	across.Name, across.Horizontal = "across", true
 	stacked := *bars
 	stacked.Name, stacked.Stacked = "stacked", true
-	flat := &Chart{Name: "flat", Title: "Nothing", Categories: []string{"a"}, Bars: []Bars{{"none", Red, []float64{0}}}}
+	flat := &Chart{Name: "flat", Title: "Nothing", Categories: []string{"a"},
+		Bars: []Bars{{"none", Red, []float64{0}}}}
 	return []*Chart{lines, areas, bars, &across, &stacked, flat}
 }
 
@@ -96,7 +100,8 @@ func TestCSS(t *testing.T) {
 			case Grid, Surface:
 				continue
 			}
-			assert.GreaterOrEqual(t, contrast(t, shade(c), shade(Surface)), least, "%s on background %d", palette[c].name, on)
+			assert.GreaterOrEqual(t, contrast(t, shade(c), shade(Surface)), least, "%s on background %d",
+				palette[c].name, on)
 		}
 	}
 }
@@ -142,7 +147,8 @@ func TestImages(t *testing.T) {
 		assert.Equal(t, len(list)/2*picture.Bounds().Dy(), sheet.Bounds().Dy())
 		for i := range c.Bars {
 			if c.top(0) > 0 {
-				assert.Greater(t, dots(picture, lightTheme(c.Bars[i].Color)), 200, "%s %s", c.Name, c.Bars[i].Label)
+				assert.Greater(t, dots(picture, lightTheme(c.Bars[i].Color)), 200, "%s %s", c.Name,
+					c.Bars[i].Label)
 			}
 		}
 	}
@@ -201,9 +207,12 @@ func TestPointsBetweenColumns(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
-		"12.5 %": Percent.format(0.125), "100 %": Percent.format(1), "1.5 MiB": Bytes.format(1.5 * 1024 * 1024), "0": Bytes.format(0),
-		"999": Count.format(999), "1k": Count.format(1000), "12.3k": Count.format(12345), "2.5M": Count.format(2.5e6),
-		"250 ms": Seconds.format(0.25), "3 µs": Seconds.format(3e-6), "1750 s": Seconds.format(1750), "0.5": Count.format(0.5),
+		"12.5 %": Percent.format(0.125), "100 %": Percent.format(1),
+		"1.5 MiB": Bytes.format(1.5 * 1024 * 1024), "0": Bytes.format(0),
+		"999": Count.format(999), "1k": Count.format(1000), "12.3k": Count.format(12345),
+		"2.5M":   Count.format(2.5e6),
+		"250 ms": Seconds.format(0.25), "3 µs": Seconds.format(3e-6), "1750 s": Seconds.format(1750),
+		"0.5": Count.format(0.5),
 	} {
 		assert.Equal(t, want, got)
 	}
@@ -216,7 +225,8 @@ func TestTicks(t *testing.T) {
 		}
 		return list
 	}
-	assert.Equal(t, []string{"0 %", "20 %", "40 %", "60 %", "80 %", "100 %"}, labels(Axis{Unit: Percent}, 0, 1.02))
+	assert.Equal(t, []string{"0 %", "20 %", "40 %", "60 %", "80 %", "100 %"},
+		labels(Axis{Unit: Percent}, 0, 1.02))
 	assert.Equal(t, []string{"0", "4 MiB", "8 MiB", "12 MiB"}, labels(Axis{Unit: Bytes}, 0, 15e6))
 	assert.Equal(t, []string{"10", "100", "1k", "10k"}, labels(Axis{Log: true}, 8, 20000))
 	assert.Equal(t, []string{"50", "100", "200"}, labels(Axis{Log: true}, 50, 300))

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Sizes of a drawing in points. A chart is about as wide as a phone, so that its text is as large there
-// as it is drawn; two fit beside each other on a screen.
+// Sizes of a drawing in points. A chart is about as wide as a phone, so that its text is as large
+// there as it is drawn; two fit beside each other on a screen.
 const (
 	width, height vg.Length = 420, 290
 	textSize      vg.Length = 13
@@ -23,7 +23,8 @@ const (
 )
 
 // dashes tell lines apart without colour: by the place of the line in its chart.
-var dashes = [][]vg.Length{nil, {7, 3}, {2, 3}, {9, 3, 2, 3}, {4, 2}, {12, 4}, {1, 2}, {6, 2, 2, 2, 2, 2}}
+var dashes = [][]vg.Length{nil, {7, 3}, {2, 3}, {9, 3, 2, 3}, {4, 2}, {12, 4}, {1, 2},
+	{6, 2, 2, 2, 2, 2}}
 
 // marks tell points apart.
 var marks = []draw.GlyphDrawer{
@@ -68,7 +69,8 @@ func (c *Chart) plot(t theme, wide vg.Length) (*plot.Plot, error) {
 		x, y = y, x
 	}
 	for axis, from := range map[*plot.Axis]Axis{x: c.X, y: c.Y} {
-		axis.Label.Text, axis.Label.TextStyle = from.Label, withAlign(t.style(Muted, textSize), axis.Label.TextStyle)
+		axis.Label.Text, axis.Label.TextStyle = from.Label, withAlign(t.style(Muted, textSize),
+			axis.Label.TextStyle)
 		axis.Tick.Label = withAlign(t.style(Muted, textSize), axis.Tick.Label)
 		axis.Color, axis.Tick.Color = t(Grid), t(Grid)
 		axis.Tick.Marker = ticks{from}

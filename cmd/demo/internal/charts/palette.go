@@ -100,8 +100,10 @@ func variables(svg string) string {
 		// be one less.
 		for _, less := range []uint32{0, 1} {
 			if b>>8 >= less {
-				pairs = append(pairs, fmt.Sprintf("#%02X%02X%02X", r>>8, g>>8, b>>8-less), "var("+c.Variable()+")")
-				pairs = append(pairs, fmt.Sprintf("#%02X%02X%02X", r>>8-1, g>>8, b>>8-less), "var("+c.Variable()+")")
+				pairs = append(pairs, fmt.Sprintf("#%02X%02X%02X", r>>8, g>>8, b>>8-less),
+					"var("+c.Variable()+")")
+				pairs = append(pairs, fmt.Sprintf("#%02X%02X%02X", r>>8-1, g>>8, b>>8-less),
+					"var("+c.Variable()+")")
 			}
 		}
 	}

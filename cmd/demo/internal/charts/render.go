@@ -35,7 +35,8 @@ func (c *Chart) SVG() (string, error) {
 	if at < 0 {
 		return "", fmt.Errorf("chart %s: the library drew no group", c.Name)
 	}
-	head := fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n", width.Points(), height.Points(), attribute(c.Title))
+	head := fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n",
+		width.Points(), height.Points(), attribute(c.Title))
 	return variables(head + fit(text[at:])), nil
 }
 
@@ -52,7 +53,8 @@ func fit(svg string) string {
 			return element
 		}
 		long := theme(markedTheme).style(Ink, vg.Length(size)).Width(html.UnescapeString(parts[3]))
-		return fmt.Sprintf(`<text%s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`, parts[1], long.Points(), parts[3])
+		return fmt.Sprintf(`<text%s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`,
+			parts[1], long.Points(), parts[3])
 	})
 }
 
@@ -87,7 +89,8 @@ func Sheet(w io.Writer, list []*Chart) error {
 	const columns = 2
 	rows := (len(list) + columns - 1) / columns
 	high := height + titleSize + 2*gap
-	canvas := vgimg.NewWith(vgimg.UseWH(columns*width, vg.Length(rows)*high), vgimg.UseDPI(72*pngScale))
+	canvas := vgimg.NewWith(vgimg.UseWH(columns*width, vg.Length(rows)*high),
+		vgimg.UseDPI(72*pngScale))
 	whole := draw.New(canvas)
 	for i, c := range list {
 		x, y := vg.Length(i%columns)*width, whole.Max.Y-vg.Length(i/columns)*high

@@ -83,7 +83,8 @@ func (c *Chart) graph(with Characters) string {
 		inks = append(inks, terminalColors[l.Color])
 	}
 	if with == Unicode {
-		options = append(options, asciigraph.SeriesColors(inks...), asciigraph.SeriesLegends(c.labels()...))
+		options = append(options, asciigraph.SeriesColors(inks...),
+			asciigraph.SeriesLegends(c.labels()...))
 		return asciigraph.PlotMany(data, options...)
 	}
 	// Without colours each line has a letter.
@@ -95,7 +96,8 @@ func (c *Chart) graph(with Characters) string {
 		legend += "  " + letter + ": " + label
 	}
 	text := asciigraph.PlotMany(data, append(options, asciigraph.SeriesChars(sets...))...)
-	return strings.NewReplacer("┤", "|", "┼", "+", "─", "-", "└", "+", "┬", "+", "│", "|", "┴", "+", "┘", "+").Replace(text) + "\n" + legend
+	return strings.NewReplacer("┤", "|", "┼", "+", "─", "-", "└", "+", "┬", "+", "│", "|", "┴", "+",
+		"┘", "+").Replace(text) + "\n" + legend
 }
 
 // position is where a value of X is drawn.
@@ -160,7 +162,8 @@ func (c *Chart) bars(with Characters) string {
 			if len(c.Bars) > 1 {
 				label = "  " + c.Bars[i].Label
 			}
-			fmt.Fprintf(&b, "%*s %-*s %s%s\n", wide, name, barWidth, strings.Repeat(full, n), c.Y.Unit.format(v), label)
+			fmt.Fprintf(&b, "%*s %-*s %s%s\n", wide, name, barWidth, strings.Repeat(full, n),
+				c.Y.Unit.format(v), label)
 			name = ""
 		}
 	}

@@ -81,7 +81,8 @@ func (p *Player) chat(ctx context.Context, c Chat, number int) ([]Reply, error) 
 		}
 		q := scheduler.Request{Tokens: prompt, New: longestAnswer, Stops: p.Form.Stops(p.Words)}
 		if number%2 == 1 {
-			q.Sampling = scheduler.Sampling{Temperature: 0.7, TopP: 0.9, Seed: uint64(number*len(c.Turns) + i)}
+			q.Sampling = scheduler.Sampling{Temperature: 0.7, TopP: 0.9,
+				Seed: uint64(number*len(c.Turns) + i)}
 		}
 		reply, err := p.ask(ctx, q)
 		if err != nil {

@@ -42,7 +42,8 @@ func With(options ...actors.Option) Spawn {
 }
 
 func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
-	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
+	quiet := actor.WithLoggerFactory(
+		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	system := actor.NewActorSystem(quiet)
 	all := append([]actors.Option{actors.WithClock(s.Clock)}, options...)
 	if s.OnCall != nil {
@@ -61,7 +62,8 @@ func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 	return e, system.Shutdown, nil
 }
 
-// Readable gives an engine of package actors the names of kvactor.Engine's methods, for package wire.
+// Readable gives an engine of package actors the names of kvactor.Engine's methods, for package
+// wire.
 type Readable struct{ *actors.Engine }
 
 // Events reads what has changed.

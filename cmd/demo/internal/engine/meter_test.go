@@ -40,7 +40,8 @@ func TestQuantile(t *testing.T) {
 func TestMeterCountsCallsAndItems(t *testing.T) {
 	var m Meter
 	for range 3 {
-		m.Observe(t.Context(), &messages.Commit{Steps: make([]messages.CommitStep, 4)}, time.Now().Add(-time.Millisecond), nil)
+		m.Observe(t.Context(), &messages.Commit{Steps: make([]messages.CommitStep, 4)},
+			time.Now().Add(-time.Millisecond), nil)
 	}
 	m.Observe(t.Context(), &messages.Reset{}, time.Now(), nil) // is not measured
 	seen := 0

@@ -116,7 +116,8 @@ func Open(o Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rig{Device: device, Launcher: device, Sim: device, Pools: pools, TokensPerBlock: o.Cache.TokensPerBlock}
+	r := &Rig{Device: device, Launcher: device, Sim: device, Pools: pools,
+		TokensPerBlock: o.Cache.TokensPerBlock}
 	if o.Watch == Watched {
 		r.hazards = check.Wrap(device, check.Options{})
 		r.Device, r.Launcher = r.hazards, r.hazards
@@ -138,7 +139,8 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	setup := Setup{
-		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: r.Device, Clock: r.Now, Trace: trace,
+		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: r.Device, Clock: r.Now,
+		Trace:  trace,
 		OnCall: r.Meter.Observe, OnStages: o.OnStages,
 	}
 	if o.Clock != nil {
@@ -231,7 +233,8 @@ func (r *Rig) pageBytes(ctx context.Context) ([]gpu.PageBytes, error) {
 		return nil, err
 	}
 	bytes := make([]gpu.PageBytes, gpu.Ranks(r.Sim))
-	ticket, err := r.Sim.Launch(stream, gpu.Kernel{Label: "look", RunRank: func(rank int, b gpu.PageBytes) { bytes[rank] = b }})
+	ticket, err := r.Sim.Launch(stream, gpu.Kernel{Label: "look",
+		RunRank: func(rank int, b gpu.PageBytes) { bytes[rank] = b }})
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +258,8 @@ const longest = 1 << 26
 // is that of an 8B model.
 func Tiny() Preset {
 	return Preset{
-		Model: windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8, MaxSeqLen: longest},
+		Model: windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8,
+			MaxSeqLen: longest},
 		Costs: cost.Llama8B(),
 	}
 }

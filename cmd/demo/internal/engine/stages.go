@@ -10,22 +10,26 @@ import (
 )
 
 // StageObserver is told of each call and its stages, as actors.WithStageObserver says.
-type StageObserver func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error)
+type StageObserver func(ctx context.Context, request messages.Request, marks []inspect.StageMark,
+	err error)
 
 // stageOrder lists the stages in the order in which a call goes through them.
 var stageOrder = []inspect.Stage{
-	inspect.StageQueue, inspect.StageMatch, inspect.StageWait, inspect.StageTake, inspect.StageMove, inspect.StageApply,
+	inspect.StageQueue, inspect.StageMatch, inspect.StageWait, inspect.StageTake, inspect.StageMove,
+	inspect.StageApply,
 }
 
-// Stages adds up how long the calls that a Meter measures are in each stage. Its methods may be called
-// by any number of goroutines.
+// Stages adds up how long the calls that a Meter measures are in each stage. Its methods may be
+// called by any number of goroutines.
 type Stages struct {
 	mu   sync.Mutex
 	time [operations]map[inspect.Stage]time.Duration
 }
 
 // Observe adds the stages of a call. It is a StageObserver.
-func (s *Stages) Observe(_ context.Context, request messages.Request, marks []inspect.StageMark, _ error) {
+func (s *Stages) Observe(
+	_ context.Context, request messages.Request, marks []inspect.StageMark, _ error,
+) {
 	ended := time.Now()
 	o, _, measured := operationOf(request)
 	if !measured {

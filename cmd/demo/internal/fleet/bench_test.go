@@ -33,7 +33,8 @@ func benchHash(prompt, block int) (h kvevents.Hash) {
 func stored(prompt, id int) kvevents.EventBatch {
 	e := kvevents.Event{ID: uint64(id), Type: kvevents.EventStored}
 	for b := range benchBlocks {
-		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: benchHash(prompt, b), Tokens: make([]messages.Token, 1)})
+		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: benchHash(prompt, b),
+			Tokens: make([]messages.Token, 1)})
 	}
 	return kvevents.EventBatch{Events: []kvevents.Event{e}, Next: uint64(id) + 1}
 }
@@ -83,7 +84,8 @@ func BenchmarkIndex(b *testing.B) {
 			b.ReportMetric(float64(heap()-before)/float64(m.Len()), "bytes/block")
 			runtime.KeepAlive(m)
 		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchPrompts*benchBlocks), "ns/block")
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchPrompts*benchBlocks),
+			"ns/block")
 	})
 	b.Run("stream", func(b *testing.B) {
 		wire := 0
@@ -114,7 +116,8 @@ func BenchmarkRoute(b *testing.B) {
 			l := &local{mirror: events.NewMirror(), pools: pools}
 			e := kvevents.Event{Type: kvevents.EventStored}
 			for n := range 1 + i%benchBlocks {
-				e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: names[n], Tokens: make([]messages.Token, 1)})
+				e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: names[n],
+					Tokens: make([]messages.Token, 1)})
 			}
 			require.NoError(b, l.mirror.Follow(kvevents.EventBatch{Events: []kvevents.Event{e}}))
 			members = append(members, &member{Engine: l, number: i, alive: true, flights: map[int]*flight{}})
@@ -137,7 +140,8 @@ func BenchmarkRoute(b *testing.B) {
 }
 
 func fullPool(tb testing.TB) []windows.Pool {
-	model := windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8, MaxSeqLen: 1 << 20}
+	model := windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8,
+		MaxSeqLen: 1 << 20}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 512
 	pools, err := windows.Pools(model, cache)

@@ -48,7 +48,8 @@ type run struct {
 
 // Run replays the requests of a source and closes all engines.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	r := &run{config: &c, router: router{tokens: c.Tokens}, sources: map[int]*serve.Request{}, result: Result{Killed: -1}}
+	r := &run{config: &c, router: router{tokens: c.Tokens}, sources: map[int]*serve.Request{},
+		result: Result{Killed: -1}}
 	if !c.Routing {
 		r.router.random = rand.New(rand.NewPCG(c.Seed, 0))
 	}
@@ -74,7 +75,8 @@ func (r *run) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("engine %d: %w", i, err)
 		}
-		r.members = append(r.members, &member{Engine: e, number: i, alive: true, flights: map[int]*flight{}})
+		r.members = append(r.members, &member{Engine: e, number: i, alive: true,
+			flights: map[int]*flight{}})
 	}
 	return nil
 }
@@ -138,7 +140,8 @@ func (r *run) send(q *serve.Request) error {
 	for i := range answer {
 		answer[i] = q.Sample(i)
 	}
-	_, err := r.router.route(r.members, Request{Number: number, Prompt: q.Tokens[:q.Prompt:q.Prompt], Answer: answer, Arrival: q.Arrival})
+	_, err := r.router.route(r.members, Request{Number: number, Prompt: q.Tokens[:q.Prompt:q.Prompt],
+		Answer: answer, Arrival: q.Arrival})
 	return err
 }
 
@@ -276,7 +279,9 @@ func (r *run) finish(ctx context.Context) error {
 			}
 			m.last = reply
 			if reply.Blocks != index.Blocks {
-				reply.Problems = append(reply.Problems, fmt.Sprintf("engine %d has published %d blocks, its index has %d", m.number, reply.Blocks, index.Blocks))
+				reply.Problems = append(reply.Problems,
+					fmt.Sprintf("engine %d has published %d blocks, its index has %d", m.number, reply.Blocks,
+						index.Blocks))
 			}
 			r.result.Problems = append(r.result.Problems, reply.Problems...)
 			r.result.CheckedPages += int64(reply.Checked)

@@ -51,7 +51,8 @@ func writeTrace(t *testing.T) string {
 	for i := range testRequests {
 		c, turn := i%conversations, i/conversations
 		own := 3 + 3*turn
-		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":%d,"output_length":5,"hash_runs":[[0,%d],[%d,%d]]}`+"\n",
+		fmt.Fprintf(&lines,
+			`{"timestamp":%d,"input_length":%d,"output_length":5,"hash_runs":[[0,%d],[%d,%d]]}`+"\n",
 			150*i, testTokens*(shared+own)+3, shared, 1000*(c+1), own)
 	}
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
@@ -73,7 +74,8 @@ func fleetOf(t *testing.T, path string, open func(context.Context, int) (Engine,
 }
 
 func settings() Settings {
-	return Settings{TokensPerBlock: testTokens, Pages: 150, HostPages: 60, Model: "test", Save: actors.SaveOnCommit, StoreGbit: 100, AwaitSaves: true}
+	return Settings{TokensPerBlock: testTokens, Pages: 150, HostPages: 60, Model: "test",
+		Save: actors.SaveOnCommit, StoreGbit: 100, AwaitSaves: true}
 }
 
 // locals starts engines in this process over a store, which may be nil.
@@ -116,12 +118,14 @@ func TestSharingSaves(t *testing.T) {
 			results[fmt.Sprint(routing, stored)] = r
 		}
 	}
-	none, routing, store, both := results["false false"], results["true false"], results["false true"], results["true true"]
+	none, routing, store, both := results["false false"], results["true false"], results["false true"],
+		results["true true"]
 	assert.Greater(t, routing.HitRate, none.HitRate)
 	assert.Greater(t, store.HitRate, none.HitRate)
 	assert.GreaterOrEqual(t, both.HitRate, routing.HitRate)
 	assert.Zero(t, none.StoreReads+routing.StoreReads)
-	assert.Less(t, both.StoreReads, store.StoreReads, "what is routed to its blocks needs not be fetched")
+	assert.Less(t, both.StoreReads, store.StoreReads,
+		"what is routed to its blocks needs not be fetched")
 	assert.Positive(t, store.FetchSeconds)
 	assert.Less(t, routing.PrefillSeconds, none.PrefillSeconds)
 	assert.Greater(t, routing.SavedSeconds, none.SavedSeconds)
@@ -136,7 +140,10 @@ func TestModelsOfAllShapes(t *testing.T) {
 		s := settings()
 		s.Shape, s.Pages = name, 80 // windows lose pages
 		store := &stores.Memory{}
-		c := fleetOf(t, path, func(ctx context.Context, _ int) (Engine, error) { return NewLocal(ctx, s, store) })
+		c := fleetOf(t, path, func(ctx context.Context, _ int) (Engine,
+			error) {
+			return NewLocal(ctx, s, store)
+		})
 		c.Routing, c.Kill = true, true
 		r, err := Run(t.Context(), c)
 		require.NoError(t, err, name)
@@ -153,7 +160,8 @@ func TestModelsOfAllShapes(t *testing.T) {
 // each token, one of Gemma-3-12B has 64 KiB in the layers without a window and 320 KiB in
 // those with one.
 func TestModelledBytes(t *testing.T) {
-	for name, want := range map[string][]int64{"tiny": {128 << 10}, "hybrid": {320 << 10, 64 << 10}, "sliding": {128 << 10}} {
+	for name, want := range map[string][]int64{"tiny": {128 << 10}, "hybrid": {320 << 10, 64 << 10},
+		"sliding": {128 << 10}} {
 		s, err := shapeOf(name)
 		require.NoError(t, err)
 		cache := windows.DefaultConfig()
@@ -165,7 +173,8 @@ func TestModelledBytes(t *testing.T) {
 		for i := range pools {
 			page := make([]byte, pools[i].PageBytes())
 			body := space.Encode(nil, block, page)
-			assert.Equal(t, 3*testTokens*want[i], s.modelled(3, int64(3*len(body)), testTokens), "%s, pool %s", name, pools[i].Name)
+			assert.Equal(t, 3*testTokens*want[i], s.modelled(3, int64(3*len(body)), testTokens),
+				"%s, pool %s", name, pools[i].Name)
 		}
 	}
 }
@@ -218,7 +227,8 @@ func processes(t *testing.T, s Settings) func(context.Context, int) (Engine, err
 func TestProcessesDoAsGoroutinesDo(t *testing.T) {
 	path := writeTrace(t)
 	var results []Result
-	for _, open := range []func(context.Context, int) (Engine, error){locals(nil), processes(t, settings())} {
+	for _, open := range []func(context.Context, int) (Engine, error){locals(nil),
+		processes(t, settings())} {
 		c := fleetOf(t, path, open)
 		c.Routing = true
 		r, err := Run(t.Context(), c)
@@ -266,7 +276,8 @@ func TestAProcessEnds(t *testing.T) {
 // A run that is ended in its middle says so, and ends its processes.
 func TestARunIsEnded(t *testing.T) {
 	path := writeTrace(t)
-	for _, open := range []func(context.Context, int) (Engine, error){locals(nil), processes(t, settings())} {
+	for _, open := range []func(context.Context, int) (Engine, error){locals(nil),
+		processes(t, settings())} {
 		c := fleetOf(t, path, open)
 		ctx, end := context.WithCancel(t.Context())
 		c.Progress = func(s Status) {

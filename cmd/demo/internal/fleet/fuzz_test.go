@@ -15,8 +15,10 @@ func FuzzStream(f *testing.F) {
 	for _, text := range []string{
 		"id: 4\ndata: {\"sequence\":4,\"events\":[{\"type\":\"cleared\"},{\"type\":\"stored\",\"blocks\":[\"00000000000000aa\",\"b\"]}]}\n\n" +
 			"data: {\"sequence\":5,\"events\":[{\"type\":\"moved\",\"blocks\":[\"aa\"]},{\"type\":\"removed\",\"blocks\":[\"b\"]}]}\n",
-		"data: {\"sequence\":1}\ndata: {\"sequence\":3}\n", "data: {\"sequence\":18446744073709551615,\"events\":[{\"type\":\"stored\",\"blocks\":[\"x\"]}]}\n",
-		"data: {\"events\":[{\"type\":\"new\",\"blocks\":[\"a\"]}]}\n", "data: null\n", ": a comment\n", "data: {",
+		"data: {\"sequence\":1}\ndata: {\"sequence\":3}\n",
+		"data: {\"sequence\":18446744073709551615,\"events\":[{\"type\":\"stored\",\"blocks\":[\"x\"]}]}\n",
+		"data: {\"events\":[{\"type\":\"new\",\"blocks\":[\"a\"]}]}\n", "data: null\n", ": a comment\n",
+		"data: {",
 	} {
 		f.Add(text)
 	}
@@ -34,7 +36,8 @@ func FuzzStream(f *testing.F) {
 // Whatever the process that has started an engine sends it as a window is read as it was
 // meant, or refused.
 func FuzzWindow(f *testing.F) {
-	for _, w := range []Window{{}, {Until: 5, Finish: true}, {Requests: []Request{{Number: 1, Prompt: Tokens{1, 2, 1 << 30}, Answer: Tokens{}}}}} {
+	for _, w := range []Window{{}, {Until: 5, Finish: true},
+		{Requests: []Request{{Number: 1, Prompt: Tokens{1, 2, 1 << 30}, Answer: Tokens{}}}}} {
 		text, err := json.Marshal(w)
 		require.NoError(f, err)
 		f.Add(text)

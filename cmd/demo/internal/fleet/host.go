@@ -53,7 +53,10 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 	}
 	h.rig, err = engine.Open(engine.Options{
 		Model: h.shape.Model, Cache: cache, Pages: pages,
-		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s, store) },
+		Spawn: func(setup engine.Setup) (engine.Engine, func(),
+			error) {
+			return h.spawn(setup, &s, store)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -62,7 +65,8 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 		h.stored.advance = h.rig.Sim.Advance
 	}
 	h.server, err = serve.New(serve.Config{
-		Rig: h.rig, Name: "host", Model: h.shape.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: max(stepTokens, s.TokensPerBlock),
+		Rig: h.rig, Name: "host", Model: h.shape.Costs, GPU: cost.H100(), MaxRunning: maxRunning,
+		StepTokens: max(stepTokens, s.TokensPerBlock),
 	}, h)
 	if err != nil {
 		return nil, errors.Join(err, h.kill(context.Background()))
@@ -73,7 +77,8 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 // memory gives each pool pages for the tokens that the settings ask for.
 func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCounts, err error) {
 	cache = windows.DefaultConfig()
-	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock, h.shape.Windows, eventBuffer
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock,
+		h.shape.Windows, eventBuffer
 	pools, err := windows.Pools(h.shape.Model, cache)
 	if err != nil {
 		return cache, nil, err
@@ -83,19 +88,24 @@ func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCo
 		block += pools[i].PageBytes()
 		pages = append(pages, windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages})
 	}
-	if bytes := int64(s.Pages+s.HostPages) * block; s.Pages > maxPages || s.HostPages > maxPages || bytes > maxMemory {
-		return cache, nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit", s.Pages, s.HostPages, bytes>>20)
+	if bytes := int64(s.Pages+s.HostPages) * block; s.Pages > maxPages || s.HostPages > maxPages ||
+		bytes > maxMemory {
+		return cache, nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit",
+			s.Pages, s.HostPages, bytes>>20)
 	}
 	cache.HostCacheSize = int64(s.HostPages) * block
 	return cache, pages, nil
 }
 
 // spawn starts the engine with its store.
-func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engine.Engine, func(), error) {
+func (h *host) spawn(
+	setup engine.Setup, s *Settings, store stores.Store,
+) (engine.Engine, func(), error) {
 	var options []actors.Option
 	if store != nil {
 		options = append(options, actors.WithStore(actors.StoreConfig{
-			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1, WaitForCopies: s.AwaitSaves,
+			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1,
+			WaitForCopies: s.AwaitSaves,
 		}))
 	}
 	e, stop, err := engine.With(options...)(setup)
@@ -106,7 +116,8 @@ func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engin
 	if store == nil {
 		return e, stop, nil
 	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), awaitsSaves: s.AwaitSaves, link: s.StoreGbit * 1e9, modelled: h.modelled}
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), awaitsSaves: s.AwaitSaves,
+		link: s.StoreGbit * 1e9, modelled: h.modelled}
 	return h.stored, stop, nil
 }
 
@@ -123,7 +134,8 @@ func (h *host) Next(now time.Duration, load serve.Load) (*serve.Request, error) 
 // Done notes an answer. It implements serve.Source.
 func (h *host) Done(r *serve.Request) error {
 	o := &r.Outcome
-	h.reply.Done = append(h.reply.Done, Answer{Number: r.Number, Reused: o.Reused, First: o.First, Done: o.Done, GivenUp: o.GivenUp})
+	h.reply.Done = append(h.reply.Done, Answer{Number: r.Number, Reused: o.Reused, First: o.First,
+		Done: o.Done, GivenUp: o.GivenUp})
 	return nil
 }
 
@@ -158,7 +170,8 @@ func (h *host) run(ctx context.Context, w Window) (Reply, error) {
 func request(q *Request) *serve.Request {
 	answer := q.Answer
 	return &serve.Request{
-		Number: q.Number, Tokens: slices.Grow(slices.Clone([]messages.Token(q.Prompt)), len(answer)), Prompt: len(q.Prompt), Answer: len(answer),
+		Number: q.Number, Tokens: slices.Grow(slices.Clone([]messages.Token(q.Prompt)), len(answer)),
+		Prompt: len(q.Prompt), Answer: len(answer),
 		Sample: func(i int) messages.Token { return answer[i] }, Arrival: q.Arrival,
 	}
 }

@@ -42,7 +42,8 @@ func shapeOf(name string) (shape, error) {
 	default:
 		return s, fmt.Errorf("model %q is none of %v", name, Models)
 	}
-	s.scale = int64(s.Costs.KVLayerBytes) * int64(len(s.Costs.Windows)) / int64(layerTokenBytes*s.Model.Layers)
+	s.scale = int64(s.Costs.KVLayerBytes) * int64(len(s.Costs.Windows)) / int64(
+		layerTokenBytes*s.Model.Layers)
 	return s, nil
 }
 

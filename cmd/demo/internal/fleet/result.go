@@ -24,7 +24,8 @@ type Result struct {
 	Retried    int  `json:"retried_requests"`
 	LostBlocks int  `json:"lost_blocks"` // that the killed engine had
 
-	ComputedTokens int64   `json:"computed_tokens"` // of prompts, those of retried and preempted requests again
+	// of prompts, those of retried and preempted requests again
+	ComputedTokens int64   `json:"computed_tokens"`
 	PrefillSeconds float64 `json:"prefill_seconds"` // of the modelled GPUs, what was computed
 	SavedSeconds   float64 `json:"saved_seconds"`   // what reuse has saved them
 	FetchSeconds   float64 `json:"fetch_seconds"`   // that admissions waited for the store

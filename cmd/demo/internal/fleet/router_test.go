@@ -137,8 +137,10 @@ func TestStreamsAreHeldToTheirWord(t *testing.T) {
 		}
 		return s, nil
 	}
-	begin := `{"sequence":4,"events":[{"type":"cleared"},{"type":"stored","blocks":["` + name(1) + `","` + name(2) + `"]}]}`
-	s, err := follow(begin, `{"sequence":5,"events":[{"type":"moved","blocks":["`+name(1)+`"]},{"type":"removed","blocks":["`+name(2)+`"]}]}`)
+	begin := `{"sequence":4,"events":[{"type":"cleared"},{"type":"stored","blocks":["` + name(1) +
+		`","` + name(2) + `"]}]}`
+	s, err := follow(begin, `{"sequence":5,"events":[{"type":"moved","blocks":["`+name(1)+
+		`"]},{"type":"removed","blocks":["`+name(2)+`"]}]}`)
 	require.NoError(t, err)
 	assert.Equal(t, Index{Blocks: 1, Events: 4}, s.index())
 	hash := func(n byte) (h kvevents.Hash) { h[len(h)-1] = n; return h }
@@ -149,11 +151,14 @@ func TestStreamsAreHeldToTheirWord(t *testing.T) {
 	require.ErrorIs(t, s.reach(ended, 7), context.Canceled)
 
 	for what, text := range map[string]string{
-		"batch 6 of events":    `{"sequence":6,"events":[]}`,
-		"is stored, and was":   `{"sequence":5,"events":[{"type":"stored","blocks":["` + name(1) + `"]}]}`,
-		"is removed, and was":  `{"sequence":5,"events":[{"type":"removed","blocks":["` + name(3) + `"]}]}`,
-		`with the name "x"`:    `{"sequence":5,"events":[{"type":"removed","blocks":["x"]}]}`,
-		"is priority, and was": `{"sequence":5,"events":[{"type":"priority","blocks":["` + name(3) + `"]}]}`,
+		"batch 6 of events": `{"sequence":6,"events":[]}`,
+		"is stored, and was": `{"sequence":5,"events":[{"type":"stored","blocks":["` + name(1) +
+			`"]}]}`,
+		"is removed, and was": `{"sequence":5,"events":[{"type":"removed","blocks":["` + name(3) +
+			`"]}]}`,
+		`with the name "x"`: `{"sequence":5,"events":[{"type":"removed","blocks":["x"]}]}`,
+		"is priority, and was": `{"sequence":5,"events":[{"type":"priority","blocks":["` + name(3) +
+			`"]}]}`,
 	} {
 		_, err := follow(begin, text)
 		require.ErrorContains(t, err, what)

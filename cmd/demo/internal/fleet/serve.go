@@ -70,7 +70,8 @@ func (c *child) open(ctx context.Context, s Settings, open OpenStore) (err error
 	}
 	// Windows end with a Poll, so a router that has followed to its end is exact.
 	c.publisher, err = wire.Start(ctx, wire.Options{
-		Source: engine.Readable{Engine: c.host.engine}, View: publish.Config{Pools: c.host.rig.Pools}, Config: wire.Default(), Interval: -1,
+		Source: engine.Readable{Engine: c.host.engine}, View: publish.Config{Pools: c.host.rig.Pools},
+		Config: wire.Default(), Interval: -1,
 	})
 	if err != nil {
 		return err

@@ -28,7 +28,9 @@ const fetchTimeout = 10 * time.Second
 
 // AdmitBatch fetches for all requests and admits them. Fetches that go side by side would
 // take host pages in an order that depends on the scheduler.
-func (e *storedEngine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
+func (e *storedEngine) AdmitBatch(
+	ctx context.Context, requests []messages.AdmitRequest,
+) ([]messages.Admitted, error) {
 	before := e.store.Stats()
 	for i := range requests {
 		if err := e.fetch(ctx, requests[i].Tokens); err != nil {
@@ -57,19 +59,25 @@ func (e *storedEngine) fetch(ctx context.Context, tokens []messages.Token) error
 }
 
 // Commit is the engine's.
-func (e *storedEngine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+func (e *storedEngine) Commit(
+	ctx context.Context, steps []messages.CommitStep,
+) ([]messages.StepResult, error) {
 	results, err := e.Engine.Commit(ctx, steps)
 	return results, e.awaitSaves(ctx, err)
 }
 
 // Append is the engine's.
-func (e *storedEngine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+func (e *storedEngine) Append(
+	ctx context.Context, steps []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	results, err := e.Engine.Append(ctx, steps)
 	return results, e.awaitSaves(ctx, err)
 }
 
 // Release is the engine's.
-func (e *storedEngine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+func (e *storedEngine) Release(
+	ctx context.Context, steps []messages.ReleaseStep,
+) ([]messages.StepResult, error) {
 	results, err := e.Engine.Release(ctx, steps)
 	return results, e.awaitSaves(ctx, err)
 }

@@ -60,7 +60,8 @@ func openStream(ctx context.Context, url string) (*stream, error) {
 		cancel()
 		return nil, errors.Join(fmt.Errorf("%s: %s", url, response.Status), response.Body.Close())
 	}
-	s := &stream{end: cancel, done: make(chan struct{}), blocks: map[uint64]struct{}{}, changed: make(chan struct{})}
+	s := &stream{end: cancel, done: make(chan struct{}), blocks: map[uint64]struct{}{},
+		changed: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		err := s.read(bufio.NewReader(response.Body))

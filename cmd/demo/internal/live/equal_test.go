@@ -181,7 +181,8 @@ func (c *equality) object(path []string, got, want map[string]any) error {
 		}
 	}
 	// Pools and results are the keys' meaning: one more is a difference.
-	if len(path) > 0 && (isPages(path[len(path)-1]) || path[len(path)-1] == "pools") && len(got) != len(want) {
+	if len(path) > 0 && (isPages(path[len(path)-1]) || path[len(path)-1] == "pools") &&
+		len(got) != len(want) {
 		return fmt.Errorf("%s: %d members, want %d", at(path), len(got), len(want))
 	}
 	return nil
@@ -206,7 +207,8 @@ func (c *equality) leaf(path []string, got, want any) bool {
 		return true
 	case c.modulo&anyOrder != 0 && name == "id":
 		return true
-	case c.modulo&anyHashes != 0 && (name == "hash" || name == "hashes" || name == "parent") && want != nil && got != nil:
+	case c.modulo&anyHashes != 0 && (name == "hash" || name == "hashes" || name == "parent") &&
+		want != nil && got != nil:
 		return c.hashes.same(g, w)
 	case c.modulo&anyPages != 0 && slices.ContainsFunc(path, isPages):
 		if g == "-1" || w == "-1" {
@@ -247,7 +249,8 @@ func inPoolOrder(answer any) any {
 	out := []any{}
 	for _, e := range events {
 		switch n := len(out); {
-		case n > 0 && member(e, "type") == "removed" && member(out[n-1], "type") == "removed" && member(e, "pool") == member(out[n-1], "pool"):
+		case n > 0 && member(e, "type") == "removed" && member(out[n-1], "type") == "removed" &&
+			member(e, "pool") == member(out[n-1], "pool"):
 			last, _ := out[n-1].(map[string]any)
 			first, _ := last["hashes"].([]any)
 			more, _ := e.(map[string]any)["hashes"].([]any)
@@ -266,10 +269,17 @@ func inPoolOrder(answer any) any {
 // blocks that stand directly before them in the same pool: a request may tell of
 // its blocks one by one, or first of all priorities.
 func prioritiesFirst(events []any) {
-	tier := func(e any) bool { _, is := e.(map[string]any)["tier"]; return is && member(e, "type") == "updated" }
-	priority := func(e any) bool { _, is := e.(map[string]any)["priority"]; return is && member(e, "type") == "updated" }
+	tier := func(e any) bool {
+		_, is := e.(map[string]any)["tier"]
+		return is && member(e, "type") == "updated"
+	}
+	priority := func(e any) bool {
+		_, is := e.(map[string]any)["priority"]
+		return is && member(e, "type") == "updated"
+	}
 	for i := range events {
-		for j := i; j > 0 && priority(events[j]) && tier(events[j-1]) && member(events[j], "pool") == member(events[j-1], "pool") &&
+		for j := i; j > 0 && priority(events[j]) && tier(events[j-1]) &&
+			member(events[j], "pool") == member(events[j-1], "pool") &&
 			member(events[j], "hash") != member(events[j-1], "hash"); j-- {
 			events[j], events[j-1] = events[j-1], events[j]
 		}

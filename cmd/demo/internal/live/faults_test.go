@@ -44,12 +44,15 @@ const openFive = `{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":8},"c
 // released, and can be admitted again.
 func TestLostSequencesAreReleased(t *testing.T) {
 	lose := []string{
-		openFive, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"beam_width":2}`, `{"op":"fault","kind":"copy"}`,
+		openFive, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"beam_width":2}`,
+		`{"op":"fault","kind":"copy"}`,
 		`{"op":"append","steps":[{"seq":"A","beams":[{"parent":1,"token":6},{"parent":0,"token":7}]}]}`,
 	}
 	t.Run("released", func(t *testing.T) {
-		all := play(t, append(lose, `{"op":"tables","seq":"A"}`, `{"op":"release","seq":"A"}`, `{"op":"release","seq":"A"}`, `{"op":"verify"}`,
-			`{"op":"admit","seq":"A","tokens":{"from":9,"count":20}}`, `{"op":"verify"}`, `{"op":"close"}`)...)
+		all := play(t, append(lose, `{"op":"tables","seq":"A"}`, `{"op":"release","seq":"A"}`,
+			`{"op":"release","seq":"A"}`, `{"op":"verify"}`,
+			`{"op":"admit","seq":"A","tokens":{"from":9,"count":20}}`, `{"op":"verify"}`,
+			`{"op":"close"}`)...)
 		require.Len(t, all[3].Results, 1)
 		assert.Equal(t, "sequence_lost", all[3].Results[0].Error.Code)
 		assert.Equal(t, "sequence_lost", all[4].Error.Code)
@@ -63,7 +66,8 @@ func TestLostSequencesAreReleased(t *testing.T) {
 		assert.Equal(t, 5, all[10].Leaked)
 	})
 	t.Run("admitted again", func(t *testing.T) {
-		all := play(t, append(lose, `{"op":"admit","seq":"A","tokens":{"from":9,"count":20}}`, `{"op":"verify"}`, `{"op":"close"}`)...)
+		all := play(t, append(lose, `{"op":"admit","seq":"A","tokens":{"from":9,"count":20}}`,
+			`{"op":"verify"}`, `{"op":"close"}`)...)
 		assert.True(t, all[4].OK)
 		assert.Empty(t, all[5].Problems)
 		assert.Equal(t, 5, all[6].Leaked)
@@ -75,7 +79,8 @@ func TestPanicsWithoutEnd(t *testing.T) {
 	lines := []string{openFive}
 	for i := range 10 {
 		for _, actor := range []string{"pool:wfullh1", "tree", "offloader", "coordinator"} {
-			lines = append(lines, fmt.Sprintf(`{"op":"fault","kind":"panic","actor":%q}`, actor), `{"op":"verify"}`,
+			lines = append(lines, fmt.Sprintf(`{"op":"fault","kind":"panic","actor":%q}`, actor),
+				`{"op":"verify"}`,
 				fmt.Sprintf(`{"op":"admit","seq":"%d-%s","tokens":{"from":%d,"count":9}}`, i, actor, i),
 				fmt.Sprintf(`{"op":"release","seq":"%d-%s"}`, i, actor))
 		}

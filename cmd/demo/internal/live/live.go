@@ -30,7 +30,8 @@ import (
 // come back to the callers.
 var System = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(
-		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithLoggerFactory(
+			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond),
 	)
 })
@@ -44,7 +45,8 @@ func Open(s script.Setup) (*script.Rig, error) {
 	if s.Pages == nil {
 		// In a script host_cache_size is for contents alone: neither a store nor copies ahead of demand
 		// change what it counts.
-		if s.Pages, err = windows.Split(s.Pools, s.Model, s.Cache, windows.Budget{DeviceBytes: s.DeviceMemory}); err != nil {
+		if s.Pages, err = windows.Split(s.Pools, s.Model, s.Cache,
+			windows.Budget{DeviceBytes: s.DeviceMemory}); err != nil {
 			return nil, err
 		}
 	}
@@ -59,16 +61,19 @@ func Open(s script.Setup) (*script.Rig, error) {
 	}
 	points := &enginetest.Failpoints{}
 	options := []actors.Option{
-		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second), enginetest.WithFailpoints(points),
+		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second),
+		enginetest.WithFailpoints(points),
 	}
 	if s.Store != nil {
 		options = append(options, actors.WithStore(storeConfig(s.Store)))
 	}
-	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked, Weights: s.Weights}, options...)
+	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages,
+		Device: checked, Weights: s.Weights}, options...)
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
-	look := &host.Inspector{Launcher: device, Stream: compute, Drain: device.Drain} // nothing is under way when it is asked
+	// nothing is under way when it is asked
+	look := &host.Inspector{Launcher: device, Stream: compute, Drain: device.Drain}
 	rig := &script.Rig{
 		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(),
 		Drain:      func(context.Context) error { device.Drain(); return nil },
@@ -124,7 +129,8 @@ func deviceMemory(s script.Setup) (int64, error) {
 		}
 	}
 	if pages > maxPages || bytes > maxBytes {
-		return 0, refusals.New(messages.ErrConfigInvalid, "%d pages of %.0f bytes in all are more than the %d pages and %d bytes that a script may use",
+		return 0, refusals.New(messages.ErrConfigInvalid,
+			"%d pages of %.0f bytes in all are more than the %d pages and %d bytes that a script may use",
 			pages, bytes, maxPages, int64(maxBytes))
 	}
 	return memory, nil

@@ -63,12 +63,14 @@ func TestRandomScripts(t *testing.T) {
 
 // The host pages of a script are those of the split, whatever comes beside.
 func TestHostPagesOfScripts(t *testing.T) {
-	for _, beside := range []string{``, `"offload_ahead":true`, `"offload_ahead":true},"store":{"name":"s"`} {
+	for _, beside := range []string{``, `"offload_ahead":true`,
+		`"offload_ahead":true},"store":{"name":"s"`} {
 		cache := `"host_cache_size":20000`
 		if beside != "" {
 			cache += "," + beside
 		}
-		got := answers(t, `{"op":"open","model":{"layers":2,"kv_heads":1,"head_dim":4},"cache":{`+cache+`}}`)
+		got := answers(t, `{"op":"open","model":{"layers":2,"kv_heads":1,"head_dim":4},"cache":{`+cache+
+			`}}`)
 		assert.Contains(t, got[0], `"secondary_pages":19`, cache)
 	}
 }

@@ -55,7 +55,8 @@ func (a *author) open() {
 	for _, f := range []struct {
 		name string
 		rare int
-	}{{"enable_partial_reuse", 8}, {"copy_on_partial_reuse", 4}, {"enable_block_reuse", 20}, {"onboard_blocks", 20}} {
+	}{{"enable_partial_reuse", 8}, {"copy_on_partial_reuse", 4}, {"enable_block_reuse", 20},
+		{"onboard_blocks", 20}} {
 		cache[f.name] = !a.oneIn(f.rare)
 	}
 	if a.oneIn(3) {
@@ -121,7 +122,8 @@ func (a *author) admission() object {
 	case 2:
 		r["beam_width"] = 2
 	case 3:
-		r["retention"] = object{"ranges": []object{{"start": 0, "end": 1 + a.IntN(9), "priority": a.IntN(101), "duration_ms": 10 * (1 + a.IntN(5))}}}
+		r["retention"] = object{"ranges": []object{{"start": 0, "end": 1 + a.IntN(9),
+			"priority": a.IntN(101), "duration_ms": 10 * (1 + a.IntN(5))}}}
 	case 4:
 		r["retention"] = object{"decode_priority": a.IntN(101)}
 	}
@@ -133,7 +135,8 @@ func (a *author) admission() object {
 
 func (a *author) step() object {
 	if a.oneIn(6) {
-		return object{"seq": a.name(), "beams": []object{{"parent": a.IntN(2), "token": a.IntN(3)}, {"parent": a.IntN(2), "token": a.IntN(3)}}}
+		return object{"seq": a.name(), "beams": []object{{"parent": a.IntN(2), "token": a.IntN(3)},
+			{"parent": a.IntN(2), "token": a.IntN(3)}}}
 	}
 	tokens := []int{}
 	for range 1 + a.IntN(4) {

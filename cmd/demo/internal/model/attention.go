@@ -150,7 +150,8 @@ func (a *latentAttention) run(e *Executor, y, x []float32, rows int) error {
 	values := e.buffer(bufferGate, rows*l.Heads*a.value)
 	e.each(rows*l.Heads, func(i int) {
 		for v := range a.value {
-			values[i*a.value+v] = attention.Dot(a.wUV[((i%l.Heads)*a.value+v)*rank:][:rank], o[i*rank:(i+1)*rank])
+			values[i*a.value+v] = attention.Dot(a.wUV[((i%l.Heads)*a.value+v)*rank:][:rank],
+				o[i*rank:(i+1)*rank])
 		}
 	})
 	a.out.apply(e.workers, y, values, rows)

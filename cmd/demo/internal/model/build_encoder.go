@@ -19,15 +19,19 @@ func buildT5(b *builder) {
 		b.values["num_decoder_layers"] = b.values["num_layers"]
 	}
 	layers := b.start("d_model", "num_decoder_layers", "n_positions", "shared.weight")
-	t := &t5{heads: b.positive("num_heads"), dim: b.positive("d_kv"), inner: b.positive("d_ff"), eps: b.numberOr("layer_norm_epsilon", 1e-6)}
+	t := &t5{heads: b.positive("num_heads"), dim: b.positive("d_kv"), inner: b.positive("d_ff"),
+		eps: b.numberOr("layer_norm_epsilon", 1e-6)}
 	t.gated = b.oneOf("feed_forward_proj", "relu", "gated-gelu") == "gated-gelu"
-	m.encoder = &encoder{embed: m.embed, finalNorm: b.rms("encoder.final_layer_norm", m.Hidden, t.eps, 0)}
+	m.encoder = &encoder{embed: m.embed, finalNorm: b.rms("encoder.final_layer_norm", m.Hidden, t.eps,
+		0)}
 	bias := t.bias(b, "encoder", true)
 	for i := range b.layers("num_layers") {
 		name := fmt.Sprintf("encoder.block.%d.layer", i)
 		m.encoder.blocks = append(m.encoder.blocks, encoderBlock{
-			in: b.rms(name+".0.layer_norm", m.Hidden, t.eps, 0), mlpNorm: b.rms(name+".1.layer_norm", m.Hidden, t.eps, 0),
-			layer: t.layer(attention.Full, bias), qkv: t.qkv(b, name+".0.SelfAttention"), out: b.linear(name+".0.SelfAttention.o", m.Hidden, t.heads*t.dim),
+			in: b.rms(name+".0.layer_norm", m.Hidden, t.eps, 0), mlpNorm: b.rms(name+".1.layer_norm",
+				m.Hidden, t.eps, 0),
+			layer: t.layer(attention.Full, bias), qkv: t.qkv(b, name+".0.SelfAttention"),
+			out: b.linear(name+".0.SelfAttention.o", m.Hidden, t.heads*t.dim),
 			mlp: t.mlp(b, name+".1.DenseReluDense"),
 		})
 	}
@@ -44,10 +48,12 @@ func buildT5(b *builder) {
 			},
 			crossNorm: b.rms(name+".1.layer_norm", m.Hidden, t.eps, 0),
 			cross: &crossAttention{
-				layer: t.layer(attention.Full, nil), q: b.linear(cross+".q", width, m.Hidden), out: b.linear(cross+".o", m.Hidden, width),
-				kv: b.fused(m.Hidden, part{cross + ".k", width}, part{cross + ".v", width}), number: i,
+				layer: t.layer(attention.Full, nil), q: b.linear(cross+".q", width, m.Hidden),
+				out: b.linear(cross+".o", m.Hidden, width),
+				kv:  b.fused(m.Hidden, part{cross + ".k", width}, part{cross + ".v", width}), number: i,
 			},
-			mlpNorm: b.rms(name+".2.layer_norm", m.Hidden, t.eps, 0), mlp: t.mlp(b, name+".2.DenseReluDense"),
+			mlpNorm: b.rms(name+".2.layer_norm", m.Hidden, t.eps, 0),
+			mlp:     t.mlp(b, name+".2.DenseReluDense"),
 		})
 	}
 	m.cross = cacheShape{heads: t.heads, dim: t.dim}
@@ -58,27 +64,32 @@ func buildT5(b *builder) {
 
 // layer is attention without a scale.
 func (t *t5) layer(mask attention.Mask, bias attention.Bias) attention.Layer {
-	return attention.Layer{Heads: t.heads, KVHeads: t.heads, HeadDim: t.dim, Norm: 1, Mask: mask, Bias: bias}
+	return attention.Layer{Heads: t.heads, KVHeads: t.heads, HeadDim: t.dim, Norm: 1, Mask: mask,
+		Bias: bias}
 }
 
 // bias is the relative bias that the first layer of a side has for all.
 func (t *t5) bias(b *builder, side string, both bool) attention.Bias {
 	buckets := b.wholeOr("relative_attention_num_buckets", 32)
 	return &attention.RelativeBias{
-		Table: b.numbers(side+".block.0.layer.0.SelfAttention.relative_attention_bias.weight", buckets, t.heads), Heads: t.heads,
-		Buckets: buckets, MaxDistance: b.wholeOr("relative_attention_max_distance", 128), Bidirectional: both,
+		Table: b.numbers(side+".block.0.layer.0.SelfAttention.relative_attention_bias.weight", buckets,
+			t.heads), Heads: t.heads,
+		Buckets: buckets, MaxDistance: b.wholeOr("relative_attention_max_distance", 128),
+		Bidirectional: both,
 	}
 }
 
 func (t *t5) qkv(b *builder, name string) *linear {
 	width := t.heads * t.dim
-	return b.fused(b.m.Hidden, part{name + ".q", width}, part{name + ".k", width}, part{name + ".v", width})
+	return b.fused(b.m.Hidden, part{name + ".q", width}, part{name + ".k", width},
+		part{name + ".v", width})
 }
 
 func (t *t5) mlp(b *builder, name string) mlp {
 	hidden := b.m.Hidden
 	if !t.gated {
-		return &plainMLP{up: b.linear(name+".wi", t.inner, hidden), down: b.linear(name+".wo", hidden, t.inner), act: activations["relu"]}
+		return &plainMLP{up: b.linear(name+".wi", t.inner, hidden),
+			down: b.linear(name+".wo", hidden, t.inner), act: activations["relu"]}
 	}
 	return &gatedMLP{
 		gateUp: b.fused(hidden, part{name + ".wi_0", t.inner}, part{name + ".wi_1", t.inner}),
@@ -97,7 +108,8 @@ func buildBART(b *builder) {
 	}
 	layers := b.start("d_model", "decoder_layers", "max_position_embeddings", embedding)
 	b.only("scale_embedding", false)
-	m.positions, m.offset = b.numbers("model.decoder.embed_positions.weight", m.MaxLen+bartOffset, m.Hidden), bartOffset
+	m.positions, m.offset = b.numbers("model.decoder.embed_positions.weight", m.MaxLen+bartOffset,
+		m.Hidden), bartOffset
 	m.embedNorm = b.layerNorm("model.decoder.layernorm_embedding", m.Hidden, bartEps)
 	m.encoder = b.bartEncoder()
 	heads, inner := b.positive("decoder_attention_heads"), b.positive("decoder_ffn_dim")
@@ -108,17 +120,22 @@ func buildBART(b *builder) {
 		m.blocks = append(m.blocks, block{
 			shape: postNorm,
 			mixer: &selfAttention{
-				layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim}, qkv: b.bartQKV(name + ".self_attn"),
-				out: b.linear(name+".self_attn.out_proj", m.Hidden, m.Hidden), number: b.cached(heads, dim, 0),
+				layer:  attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim},
+				qkv:    b.bartQKV(name + ".self_attn"),
+				out:    b.linear(name+".self_attn.out_proj", m.Hidden, m.Hidden),
+				number: b.cached(heads, dim, 0),
 			},
 			mixerNorm: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps),
 			cross: &crossAttention{
-				layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, Mask: attention.Full},
-				q:     b.linear(cross+".q_proj", m.Hidden, m.Hidden), out: b.linear(cross+".out_proj", m.Hidden, m.Hidden),
-				kv: b.fused(m.Hidden, part{cross + ".k_proj", m.Hidden}, part{cross + ".v_proj", m.Hidden}), number: i,
+				layer:  attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, Mask: attention.Full},
+				q:      b.linear(cross+".q_proj", m.Hidden, m.Hidden),
+				out:    b.linear(cross+".out_proj", m.Hidden, m.Hidden),
+				kv:     b.fused(m.Hidden, part{cross + ".k_proj", m.Hidden}, part{cross + ".v_proj", m.Hidden}),
+				number: i,
 			},
 			crossNorm: b.layerNorm(name+".encoder_attn_layer_norm", m.Hidden, bartEps),
-			mlp:       b.bartMLP(name, inner), outNorm: b.layerNorm(name+".final_layer_norm", m.Hidden, bartEps),
+			mlp:       b.bartMLP(name, inner), outNorm: b.layerNorm(name+".final_layer_norm", m.Hidden,
+				bartEps),
 		})
 	}
 	m.cross = cacheShape{heads: heads, dim: dim}
@@ -135,7 +152,8 @@ func (b *builder) bartQKV(name string) *linear {
 
 func (b *builder) bartMLP(name string, inner int) mlp {
 	h := b.m.Hidden
-	return &plainMLP{up: b.linear(name+".fc1", inner, h), down: b.linear(name+".fc2", h, inner), act: b.activation("activation_function", "gelu")}
+	return &plainMLP{up: b.linear(name+".fc1", inner, h), down: b.linear(name+".fc2", h, inner),
+		act: b.activation("activation_function", "gelu")}
 }
 
 func (b *builder) bartEncoder() *encoder {
@@ -145,16 +163,20 @@ func (b *builder) bartEncoder() *encoder {
 		embed = b.tensor(name, m.Vocab, m.Hidden)
 	}
 	e := &encoder{
-		embed: embed, positions: b.numbers("model.encoder.embed_positions.weight", m.MaxLen+bartOffset, m.Hidden), offset: bartOffset,
+		embed: embed, positions: b.numbers("model.encoder.embed_positions.weight", m.MaxLen+bartOffset,
+			m.Hidden), offset: bartOffset,
 		embedNorm: b.layerNorm("model.encoder.layernorm_embedding", m.Hidden, bartEps), maxLen: m.MaxLen,
 	}
 	heads, inner := b.positive("encoder_attention_heads"), b.positive("encoder_ffn_dim")
 	for i := range b.layers("encoder_layers") {
 		name := fmt.Sprintf("model.encoder.layers.%d", i)
 		e.blocks = append(e.blocks, encoderBlock{
-			shape: postNorm, in: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps), mlpNorm: b.layerNorm(name+".final_layer_norm", m.Hidden, bartEps),
-			layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: m.Hidden / heads, Mask: attention.Full},
-			qkv:   b.bartQKV(name + ".self_attn"), out: b.linear(name+".self_attn.out_proj", m.Hidden, m.Hidden), mlp: b.bartMLP(name, inner),
+			shape: postNorm, in: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps),
+			mlpNorm: b.layerNorm(name+".final_layer_norm", m.Hidden, bartEps),
+			layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: m.Hidden / heads,
+				Mask: attention.Full},
+			qkv: b.bartQKV(name + ".self_attn"), out: b.linear(name+".self_attn.out_proj", m.Hidden,
+				m.Hidden), mlp: b.bartMLP(name, inner),
 		})
 	}
 	return e

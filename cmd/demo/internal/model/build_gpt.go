@@ -40,13 +40,16 @@ func buildBloom(b *builder) {
 		m.blocks = append(m.blocks, block{
 			in: b.layerNorm(name+".input_layernorm", m.Hidden, eps),
 			mixer: &selfAttention{
-				layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, Bias: attention.ALiBi{Slopes: attention.ALiBiSlopes(heads)}},
-				qkv:   b.unmixed(name+".self_attention.query_key_value", heads, dim),
-				out:   b.linear(name+".self_attention.dense", m.Hidden, m.Hidden), number: b.cached(heads, dim, 0),
+				layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim,
+					Bias: attention.ALiBi{Slopes: attention.ALiBiSlopes(heads)}},
+				qkv:    b.unmixed(name+".self_attention.query_key_value", heads, dim),
+				out:    b.linear(name+".self_attention.dense", m.Hidden, m.Hidden),
+				number: b.cached(heads, dim, 0),
 			},
 			mlpNorm: b.layerNorm(name+".post_attention_layernorm", m.Hidden, eps),
 			mlp: &plainMLP{
-				up: b.linear(name+".mlp.dense_h_to_4h", 4*m.Hidden, m.Hidden), down: b.linear(name+".mlp.dense_4h_to_h", m.Hidden, 4*m.Hidden), act: geluTanh,
+				up:   b.linear(name+".mlp.dense_h_to_4h", 4*m.Hidden, m.Hidden),
+				down: b.linear(name+".mlp.dense_4h_to_h", m.Hidden, 4*m.Hidden), act: geluTanh,
 			},
 		})
 	}
@@ -68,11 +71,13 @@ func buildGPTJ(b *builder) {
 			shape: parallel, in: b.layerNorm(name+".ln_1", m.Hidden, eps),
 			mixer: &selfAttention{
 				layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, RoPE: rope},
-				qkv:   b.fused(m.Hidden, part{name + ".attn.q_proj", m.Hidden}, part{name + ".attn.k_proj", m.Hidden}, part{name + ".attn.v_proj", m.Hidden}),
-				out:   b.linear(name+".attn.out_proj", m.Hidden, m.Hidden), number: b.cached(heads, dim, 0),
+				qkv: b.fused(m.Hidden, part{name + ".attn.q_proj", m.Hidden},
+					part{name + ".attn.k_proj", m.Hidden}, part{name + ".attn.v_proj", m.Hidden}),
+				out: b.linear(name+".attn.out_proj", m.Hidden, m.Hidden), number: b.cached(heads, dim, 0),
 			},
 			mlp: &plainMLP{
-				up: b.linear(name+".mlp.fc_in", inner, m.Hidden), down: b.linear(name+".mlp.fc_out", m.Hidden, inner), act: b.activation("activation_function", "gelu_new"),
+				up: b.linear(name+".mlp.fc_in", inner, m.Hidden), down: b.linear(name+".mlp.fc_out", m.Hidden,
+					inner), act: b.activation("activation_function", "gelu_new"),
 			},
 		})
 	}
@@ -82,7 +87,8 @@ func buildGPTJ(b *builder) {
 
 func buildGPTNeoX(b *builder) {
 	m := b.m
-	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings", "gpt_neox.embed_in.weight")
+	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings",
+		"gpt_neox.embed_in.weight")
 	eps, heads := b.numberOr("layer_norm_eps", 1e-5), b.positive("num_attention_heads")
 	dim, inner, shape := m.Hidden/heads, b.positive("intermediate_size"), parallel
 	if !b.yes("use_parallel_residual", true) {
@@ -106,7 +112,9 @@ func buildGPTNeoX(b *builder) {
 			},
 			mlpNorm: b.layerNorm(name+".post_attention_layernorm", m.Hidden, eps),
 			mlp: &plainMLP{
-				up: b.linear(name+".mlp.dense_h_to_4h", inner, m.Hidden), down: b.linear(name+".mlp.dense_4h_to_h", m.Hidden, inner), act: b.activation("hidden_act", "gelu"),
+				up:   b.linear(name+".mlp.dense_h_to_4h", inner, m.Hidden),
+				down: b.linear(name+".mlp.dense_4h_to_h", m.Hidden, inner),
+				act:  b.activation("hidden_act", "gelu"),
 			},
 		})
 	}

@@ -10,10 +10,12 @@ import (
 // buildDeepSeek makes DeepSeek-V3 with dense MLPs: its experts are refused.
 func buildDeepSeek(b *builder) {
 	m := b.m
-	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings", "model.embed_tokens.weight")
+	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings",
+		"model.embed_tokens.weight")
 	eps := b.numberOr("rms_norm_eps", 1e-6)
 	if dense := b.wholeOr("first_k_dense_replace", 0); dense < layers {
-		b.refuse("first_k_dense_replace", "layers %d to %d have experts, which are not supported", dense, layers-1)
+		b.refuse("first_k_dense_replace", "layers %d to %d have experts, which are not supported", dense,
+			layers-1)
 	}
 	var rope *attention.RoPE
 	for i := range layers {
@@ -22,8 +24,10 @@ func buildDeepSeek(b *builder) {
 			rope = b.ropeOf("", attention.GPTNeoX, b.positive("qk_rope_head_dim"))
 		}
 		m.blocks = append(m.blocks, block{
-			in: b.rms(name+".input_layernorm", m.Hidden, eps, 0), mixer: b.latent(name+".self_attn", eps, rope),
-			mlpNorm: b.rms(name+".post_attention_layernorm", m.Hidden, eps, 0), mlp: b.gated(name+".mlp", b.positive("intermediate_size")),
+			in:      b.rms(name+".input_layernorm", m.Hidden, eps, 0),
+			mixer:   b.latent(name+".self_attn", eps, rope),
+			mlpNorm: b.rms(name+".post_attention_layernorm", m.Hidden, eps, 0),
+			mlp:     b.gated(name+".mlp", b.positive("intermediate_size")),
 		})
 	}
 	m.finalNorm = b.rms("model.norm", m.Hidden, eps, 0)
@@ -32,7 +36,8 @@ func buildDeepSeek(b *builder) {
 
 // latent makes latent attention. A token has one row in the cache for all heads.
 func (b *builder) latent(name string, eps float64, rope *attention.RoPE) *latentAttention {
-	heads, rank, turned := b.positive("num_attention_heads"), b.positive("kv_lora_rank"), b.positive("qk_rope_head_dim")
+	heads, rank, turned := b.positive("num_attention_heads"), b.positive("kv_lora_rank"),
+		b.positive("qk_rope_head_dim")
 	nope, value, hidden := b.positive("qk_nope_head_dim"), b.positive("v_head_dim"), b.m.Hidden
 	scale := 1 / math.Sqrt(float64(nope+turned))
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
@@ -42,10 +47,13 @@ func (b *builder) latent(name string, eps float64, rope *attention.RoPE) *latent
 		}
 	}
 	a := &latentAttention{
-		layer: attention.Layer{Heads: heads, KVHeads: 1, HeadDim: rank + turned, Norm: scale, ValueDim: rank},
-		down:  b.linear(name+".kv_a_proj_with_mqa", rank+turned, hidden), norm: b.rms(name+".kv_a_layernorm", rank, eps, 0),
-		out: b.linear(name+".o_proj", hidden, heads*value), rope: rope, pairs: b.yes("rope_interleave", true),
-		nope: nope, value: value, number: b.cached(1, rank+turned, 0),
+		layer: attention.Layer{Heads: heads, KVHeads: 1, HeadDim: rank + turned, Norm: scale,
+			ValueDim: rank},
+		down: b.linear(name+".kv_a_proj_with_mqa", rank+turned, hidden),
+		norm: b.rms(name+".kv_a_layernorm", rank, eps, 0),
+		out:  b.linear(name+".o_proj", hidden, heads*value), rope: rope,
+		pairs: b.yes("rope_interleave", true),
+		nope:  nope, value: value, number: b.cached(1, rank+turned, 0),
 	}
 	b.m.caches[a.number].factor = 1
 	if q := b.wholeOr("q_lora_rank", 0); q > 0 {
@@ -69,7 +77,8 @@ func (b *builder) latent(name string, eps float64, rope *attention.RoPE) *latent
 // buildBamba makes Bamba: Mamba-2 layers, and attention in a few.
 func buildBamba(b *builder) {
 	m := b.m
-	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings", "model.embed_tokens.weight")
+	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings",
+		"model.embed_tokens.weight")
 	eps := b.numberOr("rms_norm_eps", 1e-5)
 	attend := map[int]bool{}
 	for _, x := range b.list("attn_layer_indices") {
@@ -82,8 +91,9 @@ func buildBamba(b *builder) {
 	for i := range layers {
 		name := fmt.Sprintf("model.layers.%d", i)
 		k := block{
-			in: b.rms(name+".input_layernorm", m.Hidden, eps, 0), mlpNorm: b.rms(name+".pre_ff_layernorm", m.Hidden, eps, 0),
-			mlp: b.gated(name+".feed_forward", b.positive("intermediate_size")),
+			in:      b.rms(name+".input_layernorm", m.Hidden, eps, 0),
+			mlpNorm: b.rms(name+".pre_ff_layernorm", m.Hidden, eps, 0),
+			mlp:     b.gated(name+".feed_forward", b.positive("intermediate_size")),
 		}
 		if attend[i] {
 			k.mixer = l.attention(b, name+".self_attn", i)
@@ -99,7 +109,8 @@ func buildBamba(b *builder) {
 func (b *builder) mamba(name string, eps float64) *mamba2 {
 	hidden := b.m.Hidden
 	s := &mamba2{
-		heads: b.positive("mamba_n_heads"), dim: b.positive("mamba_d_head"), width: b.positive("mamba_d_state"),
+		heads: b.positive("mamba_n_heads"), dim: b.positive("mamba_d_head"),
+		width:  b.positive("mamba_d_state"),
 		groups: b.positive("mamba_n_groups"), dtMax: math.MaxFloat32,
 	}
 	inner := s.heads * s.dim
@@ -109,7 +120,8 @@ func (b *builder) mamba(name string, eps float64) *mamba2 {
 		high, _ := limit[1].(float64)
 		s.dtMin, s.dtMax = float32(low), float32(min(high, math.MaxFloat32))
 	}
-	s.in, s.out = b.linear(name+".in_proj", inner+channels+s.heads, hidden), b.linear(name+".out_proj", hidden, inner)
+	s.in, s.out = b.linear(name+".in_proj", inner+channels+s.heads, hidden),
+		b.linear(name+".out_proj", hidden, inner)
 	s.conv = b.convolution(name+".conv1d", channels, b.positive("mamba_d_conv"))
 	if s.heads%s.groups != 0 {
 		b.refuse("mamba_n_groups", "%d heads in %d groups", s.heads, s.groups)
@@ -122,7 +134,8 @@ func (b *builder) mamba(name string, eps float64) *mamba2 {
 	for g := range s.groups {
 		s.norms = append(s.norms, &norm{weight: weight[g*n : (g+1)*n], eps: eps})
 	}
-	s.dtBias, s.d, s.a = b.numbers(name+".dt_bias", s.heads), b.numbers(name+".D", s.heads), b.decays(name, s.heads)
+	s.dtBias, s.d, s.a = b.numbers(name+".dt_bias", s.heads), b.numbers(name+".D", s.heads),
+		b.decays(name, s.heads)
 	return s
 }
 
@@ -136,7 +149,8 @@ func (b *builder) decays(name string, heads int) []float32 {
 }
 
 func (b *builder) convolution(name string, channels, kernel int) convolution {
-	c := convolution{channels: channels, kernel: kernel, weight: b.numbers(name+".weight", channels, 1, kernel)}
+	c := convolution{channels: channels, kernel: kernel, weight: b.numbers(name+".weight", channels, 1,
+		kernel)}
 	if b.there(name + ".bias") {
 		c.bias = b.numbers(name+".bias", channels)
 	}
@@ -146,7 +160,8 @@ func (b *builder) convolution(name string, channels, kernel int) convolution {
 // buildQwen3Next makes Qwen3-Next with dense MLPs: its experts are refused.
 func buildQwen3Next(b *builder) {
 	m := b.m
-	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings", "model.embed_tokens.weight")
+	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings",
+		"model.embed_tokens.weight")
 	eps, dense := b.numberOr("rms_norm_eps", 1e-6), map[int]bool{}
 	for _, x := range b.list("mlp_only_layers") {
 		i, _ := x.(float64)
@@ -164,8 +179,9 @@ func buildQwen3Next(b *builder) {
 			b.refuse("mlp_only_layers", "layer %d has experts, which are not supported", i)
 		}
 		k := block{
-			in: b.rms(name+".input_layernorm", m.Hidden, eps, 1), mlpNorm: b.rms(name+".post_attention_layernorm", m.Hidden, eps, 1),
-			mlp: b.gated(name+".mlp", b.positive("intermediate_size")),
+			in:      b.rms(name+".input_layernorm", m.Hidden, eps, 1),
+			mlpNorm: b.rms(name+".post_attention_layernorm", m.Hidden, eps, 1),
+			mlp:     b.gated(name+".mlp", b.positive("intermediate_size")),
 		}
 		switch types[i] {
 		case "linear_attention":
@@ -184,9 +200,11 @@ func buildQwen3Next(b *builder) {
 // gatedAttention makes attention whose query matrix has, for each head, the
 // query and a gate of the output.
 func (b *builder) gatedAttention(name string, eps float64, rope *attention.RoPE) *selfAttention {
-	hidden, heads, kvHeads, dim := b.m.Hidden, b.positive("num_attention_heads"), b.positive("num_key_value_heads"), b.positive("head_dim")
+	hidden, heads, kvHeads, dim := b.m.Hidden, b.positive("num_attention_heads"),
+		b.positive("num_key_value_heads"), b.positive("head_dim")
 	both := b.numbers(name+".q_proj.weight", heads*2*dim, hidden)
-	k, v := b.numbers(name+".k_proj.weight", kvHeads*dim, hidden), b.numbers(name+".v_proj.weight", kvHeads*dim, hidden)
+	k, v := b.numbers(name+".k_proj.weight", kvHeads*dim, hidden),
+		b.numbers(name+".v_proj.weight", kvHeads*dim, hidden)
 	a := &selfAttention{
 		layer: attention.Layer{Heads: heads, KVHeads: kvHeads, HeadDim: dim, RoPE: rope},
 		qNorm: b.rms(name+".q_norm", dim, eps, 1), kNorm: b.rms(name+".k_norm", dim, eps, 1),
@@ -220,7 +238,8 @@ func (b *builder) gatedDelta(name string, eps float64) *gatedDelta {
 	g.qkvz = b.linear(name+".in_proj_qkvz", g.keyHeads*g.group, hidden)
 	g.ba = b.linear(name+".in_proj_ba", 2*g.heads, hidden)
 	g.out = b.linear(name+".out_proj", hidden, g.heads*g.valueDim)
-	g.conv = b.convolution(name+".conv1d", 2*g.keyHeads*g.keyDim+g.heads*g.valueDim, b.positive("linear_conv_kernel_dim"))
+	g.conv = b.convolution(name+".conv1d", 2*g.keyHeads*g.keyDim+g.heads*g.valueDim,
+		b.positive("linear_conv_kernel_dim"))
 	g.norm = b.rms(name+".norm", g.valueDim, eps, 0)
 	g.dtBias, g.a = b.numbers(name+".dt_bias", g.heads), b.decays(name, g.heads)
 	return g

@@ -22,10 +22,12 @@ type llama struct {
 
 func buildLlama(b *builder) {
 	m := b.m
-	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings", "model.embed_tokens.weight")
+	layers := b.start("hidden_size", "num_hidden_layers", "max_position_embeddings",
+		"model.embed_tokens.weight")
 	b.only("pretraining_tp", 1.0)
 	b.only("use_bidirectional_attention", false)
-	l := &llama{heads: b.positive("num_attention_heads"), eps: b.numberOr("rms_norm_eps", 1e-6), rope: map[string]*attention.RoPE{}}
+	l := &llama{heads: b.positive("num_attention_heads"), eps: b.numberOr("rms_norm_eps", 1e-6),
+		rope: map[string]*attention.RoPE{}}
 	l.kvHeads = b.wholeOr("num_key_value_heads", l.heads)
 	l.headDim = b.wholeOr("head_dim", m.Hidden/l.heads)
 	if b.yes("rope_pairs", false) {
@@ -140,7 +142,8 @@ func (l *llama) attention(b *builder, name string, i int) *selfAttention {
 			Heads: l.heads, KVHeads: l.kvHeads, HeadDim: l.headDim, Window: window, RoPE: l.rope[kind],
 			Cap: float32(b.numberOr("attn_logit_softcapping", 0)),
 		},
-		qkv:    b.fused(hidden, part{name + ".q_proj", q}, part{name + ".k_proj", kv}, part{name + ".v_proj", kv}),
+		qkv: b.fused(hidden, part{name + ".q_proj", q}, part{name + ".k_proj", kv},
+			part{name + ".v_proj", kv}),
 		out:    b.linear(name+".o_proj", hidden, q),
 		number: b.cached(l.kvHeads, l.headDim, window),
 	}
@@ -170,14 +173,20 @@ func (b *builder) experts(name string) *expertsMLP {
 	if m.take > n {
 		b.refuse("num_experts_per_tok", "%d of %d", m.take, n)
 	}
-	up, upBias := b.numbers(name+".experts.gate_up_proj", n, hidden, 2*f), b.numbers(name+".experts.gate_up_proj_bias", n, 2*f)
-	down, downBias := b.numbers(name+".experts.down_proj", n, f, hidden), b.numbers(name+".experts.down_proj_bias", n, hidden)
+	up, upBias := b.numbers(name+".experts.gate_up_proj", n, hidden, 2*f),
+		b.numbers(name+".experts.gate_up_proj_bias", n, 2*f)
+	down, downBias := b.numbers(name+".experts.down_proj", n, f, hidden),
+		b.numbers(name+".experts.down_proj_bias", n, hidden)
 	if len(b.missing) > 0 {
 		return m
 	}
 	for i := range n {
-		m.gateUp = append(m.gateUp, newLinear(2*f, hidden, transposed(up[i*hidden*2*f:(i+1)*hidden*2*f], hidden, 2*f), upBias[i*2*f:(i+1)*2*f]))
-		m.down = append(m.down, newLinear(hidden, f, transposed(down[i*f*hidden:(i+1)*f*hidden], f, hidden), downBias[i*hidden:(i+1)*hidden]))
+		m.gateUp = append(m.gateUp,
+			newLinear(2*f, hidden, transposed(up[i*hidden*2*f:(i+1)*hidden*2*f], hidden, 2*f),
+				upBias[i*2*f:(i+1)*2*f]))
+		m.down = append(m.down,
+			newLinear(hidden, f, transposed(down[i*f*hidden:(i+1)*f*hidden], f, hidden),
+				downBias[i*hidden:(i+1)*hidden]))
 	}
 	return m
 }

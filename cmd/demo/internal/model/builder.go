@@ -26,7 +26,8 @@ func (b *builder) err() error {
 		errs = append(errs, err)
 	}
 	if n := len(b.missing); n > 0 {
-		errs = append(errs, fmt.Errorf("tensors: %s (%d in all)", strings.Join(b.missing[:min(n, 4)], "; "), n))
+		errs = append(errs, fmt.Errorf("tensors: %s (%d in all)",
+			strings.Join(b.missing[:min(n, 4)], "; "), n))
 	}
 	return errors.Join(errs...)
 }
@@ -112,7 +113,8 @@ func (b *builder) rms(name string, n int, eps float64, plus float32) *norm {
 
 // layerNorm makes a norm with mean and bias.
 func (b *builder) layerNorm(name string, n int, eps float64) *norm {
-	return &norm{weight: b.numbers(name+".weight", n), bias: b.numbers(name+".bias", n), eps: eps, subtractMean: true}
+	return &norm{weight: b.numbers(name+".weight", n), bias: b.numbers(name+".bias", n), eps: eps,
+		subtractMean: true}
 }
 
 // outputHead makes the output matrix, which may be the embedding again.
@@ -130,7 +132,8 @@ func (b *builder) outputHead(name string) {
 
 // cached numbers a layer that has a cache.
 func (b *builder) cached(heads, dim, window int) int {
-	b.m.caches = append(b.m.caches, cacheShape{heads: heads, dim: dim, window: window, factor: 2, layer: len(b.m.blocks)})
+	b.m.caches = append(b.m.caches, cacheShape{heads: heads, dim: dim, window: window, factor: 2,
+		layer: len(b.m.blocks)})
 	return len(b.m.caches) - 1
 }
 
@@ -225,15 +228,18 @@ func scaledInverses(p *settings, base float64, dim, maxLen int) ([]float64, floa
 		return attention.ScaleLinear(inverse, p.number("factor")), 1
 	case "llama3":
 		s := attention.Llama3Scaling{
-			Factor: p.number("factor"), LowFreq: p.number("low_freq_factor"), HighFreq: p.number("high_freq_factor"),
+			Factor: p.number("factor"), LowFreq: p.number("low_freq_factor"),
+			HighFreq:    p.number("high_freq_factor"),
 			OriginalLen: p.number("original_max_position_embeddings"),
 		}
 		return s.Scale(inverse), 1
 	case "yarn":
 		s := attention.YaRNScaling{
-			Base: base, Factor: p.number("factor"), BetaFast: p.numberOr("beta_fast", 32), BetaSlow: p.numberOr("beta_slow", 1),
+			Base: base, Factor: p.number("factor"), BetaFast: p.numberOr("beta_fast", 32),
+			BetaSlow:    p.numberOr("beta_slow", 1),
 			OriginalLen: p.number("original_max_position_embeddings"), Truncate: p.yes("truncate", true),
-			MScale: p.numberOr("mscale", 0), MScaleAllDim: p.numberOr("mscale_all_dim", 0), AttentionFactor: p.numberOr("attention_factor", 0),
+			MScale: p.numberOr("mscale", 0), MScaleAllDim: p.numberOr("mscale_all_dim", 0),
+			AttentionFactor: p.numberOr("attention_factor", 0),
 		}
 		return s.Scale(inverse), s.CosSinFactor()
 	case "longrope":
@@ -256,7 +262,8 @@ func longRoPE(p *settings, inverse []float64, maxLen int) ([]float64, float64) {
 	}
 	original := p.number("original_max_position_embeddings")
 	factor := p.numberOr("factor", float64(maxLen)/original)
-	return attention.ScaleLongRoPE(inverse, factors), p.numberOr("attention_factor", attention.LongRoPEFactor(factor, original))
+	return attention.ScaleLongRoPE(inverse, factors), p.numberOr("attention_factor",
+		attention.LongRoPEFactor(factor, original))
 }
 
 // start reads what every model has.

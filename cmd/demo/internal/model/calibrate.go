@@ -16,7 +16,9 @@ const calibrationTokens = 64
 // layer in a fixed text of tokens spread over the vocabulary become the largest
 // number of the type. Scales are a function of the model alone. Larger numbers
 // saturate.
-func Calibrate(m *Model, dtype windows.DType, workers *attention.Workers) ([]messages.LayerScale, error) {
+func Calibrate(
+	m *Model, dtype windows.DType, workers *attention.Workers,
+) ([]messages.LayerScale, error) {
 	top := map[[2]int]float64{} // by layer, −1−layer for cross attention, and part
 	geometry, limits := m.Geometry(calibrationTokens, windows.Float32)
 	config := windows.DefaultConfig()
@@ -77,7 +79,8 @@ func (m *Model) scales(top map[[2]int]float64, dtype windows.DType) []messages.L
 			at = -1 - layer
 		}
 		k, v := max(top[[2]int{at, 0}], 1e-3), max(top[[2]int{at, 1}], 1e-3)
-		return messages.LayerScale{Layer: layer, Cross: cross, K: float32(k * math.Sqrt2 / most), V: float32(v / most)}
+		return messages.LayerScale{Layer: layer, Cross: cross, K: float32(k * math.Sqrt2 / most),
+			V: float32(v / most)}
 	}
 	var out []messages.LayerScale
 	for i, c := range m.caches {

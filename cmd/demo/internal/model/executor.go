@@ -87,7 +87,8 @@ const (
 
 // NewExecutor makes an executor for pages of these pools, the cross pool last.
 func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*Executor, error) {
-	e := &Executor{model: m, workers: workers, kernel: attention.NewKernel(workers), tokensPerBlock: pools[0].TokensPerBlock}
+	e := &Executor{model: m, workers: workers, kernel: attention.NewKernel(workers),
+		tokensPerBlock: pools[0].TokensPerBlock}
 	e.places = make([]place, len(m.caches))
 	e.statePlaces = make([]place, len(m.blocks))
 	e.scales = make([][2]float32, len(m.caches))
@@ -141,7 +142,8 @@ func (e *Executor) locateLayers(pools []windows.Pool) error {
 		}
 	}
 	if stated := len(m.blocks) - len(m.caches); found != len(m.caches) || states != stated {
-		return fmt.Errorf("pools have %d layers and %d states, the model has %d and %d", found, states, len(m.caches), stated)
+		return fmt.Errorf("pools have %d layers and %d states, the model has %d and %d", found, states,
+			len(m.caches), stated)
 	}
 	return nil
 }

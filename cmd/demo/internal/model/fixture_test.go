@@ -17,8 +17,10 @@ import (
 
 // fixtures are the folders of testdata.
 var fixtures = []string{
-	"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss", "deepseek_v3_mla",
-	"bamba_mamba2", "qwen3_next", "bloom_alibi", "gptj_rope", "gpt_neox_rope", "t5_cross", "bart_cross",
+	"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss",
+	"deepseek_v3_mla",
+	"bamba_mamba2", "qwen3_next", "bloom_alibi", "gptj_rope", "gpt_neox_rope", "t5_cross",
+	"bart_cross",
 }
 
 // fixtureCase is one prompt and what another implementation answers.
@@ -150,7 +152,8 @@ func (b *bench) feed(t testing.TB, tokens, encoder []messages.Token, step int) [
 		if step > 0 {
 			n = min(n, step)
 		}
-		s := &Sequence{Tokens: tokens[:n], Cached: b.tokens, Prompt: b.prompt, Pages: b.pages, Encoder: encoder}
+		s := &Sequence{Tokens: tokens[:n], Cached: b.tokens, Prompt: b.prompt, Pages: b.pages,
+			Encoder: encoder}
 		if b.tokens > 0 {
 			s.EncodeFrom = len(encoder)
 		}

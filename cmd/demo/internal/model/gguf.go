@@ -9,26 +9,35 @@ import (
 
 // ggufKinds are the architectures of GGUF files that are read, with their
 // model_type here.
-var ggufKinds = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
+var ggufKinds = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
+	"gemma3": "gemma3_text"}
 
 // ggufKeys are Hugging Face's names of GGUF's keys, which begin with the
 // architecture.
 var ggufKeys = map[string]string{
-	"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+	"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
+	"embedding_length":    "hidden_size",
 	"feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
-	"attention.head_count_kv": "num_key_value_heads", "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-	"attention.key_length": "head_dim", "attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta",
+	"attention.head_count_kv":          "num_key_value_heads",
+	"attention.layer_norm_rms_epsilon": "rms_norm_eps",
+	"attention.key_length":             "head_dim", "attention.sliding_window": "sliding_window",
+	"rope.freq_base": "rope_theta",
 }
 
 // ggufTensors are Hugging Face's names of GGUF's tensors; %s is the layer.
 var ggufTensors = map[string]string{
-	"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "rope_freqs": ropeFactors,
-	"attn_norm": "model.layers.%s.input_layernorm", "ffn_norm": "model.layers.%s.post_attention_layernorm",
-	"attn_q": "model.layers.%s.self_attn.q_proj", "attn_k": "model.layers.%s.self_attn.k_proj",
+	"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+	"rope_freqs": ropeFactors,
+	"attn_norm":  "model.layers.%s.input_layernorm",
+	"ffn_norm":   "model.layers.%s.post_attention_layernorm",
+	"attn_q":     "model.layers.%s.self_attn.q_proj", "attn_k": "model.layers.%s.self_attn.k_proj",
 	"attn_v": "model.layers.%s.self_attn.v_proj", "attn_output": "model.layers.%s.self_attn.o_proj",
-	"attn_q_norm": "model.layers.%s.self_attn.q_norm", "attn_k_norm": "model.layers.%s.self_attn.k_norm",
-	"ffn_gate": "model.layers.%s.mlp.gate_proj", "ffn_up": "model.layers.%s.mlp.up_proj", "ffn_down": "model.layers.%s.mlp.down_proj",
-	"post_attention_norm": "model.layers.%s.post_attention_layernorm", "post_ffw_norm": "model.layers.%s.post_feedforward_layernorm",
+	"attn_q_norm": "model.layers.%s.self_attn.q_norm",
+	"attn_k_norm": "model.layers.%s.self_attn.k_norm",
+	"ffn_gate":    "model.layers.%s.mlp.gate_proj", "ffn_up": "model.layers.%s.mlp.up_proj",
+	"ffn_down":            "model.layers.%s.mlp.down_proj",
+	"post_attention_norm": "model.layers.%s.post_attention_layernorm",
+	"post_ffw_norm":       "model.layers.%s.post_feedforward_layernorm",
 }
 
 // openGGUF reads a GGUF file and gives it Hugging Face's names.
@@ -92,7 +101,8 @@ func ggufRoPE(g *weights.GGUF, kind string, values map[string]any) error {
 	switch scaling {
 	case "", "none":
 	case "linear":
-		values["rope_scaling"] = map[string]any{"rope_type": "linear", "factor": asNumber(g.Meta[kind+".rope.scaling.factor"])}
+		values["rope_scaling"] = map[string]any{"rope_type": "linear",
+			"factor": asNumber(g.Meta[kind+".rope.scaling.factor"])}
 	default:
 		return fmt.Errorf("%s.rope.scaling.type: %q is not supported", kind, scaling)
 	}

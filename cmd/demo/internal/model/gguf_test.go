@@ -44,17 +44,22 @@ const (
 func tinyLlama(kind uint32) []ggufTensor {
 	rng := rand.New(rand.NewPCG(9, 10))
 	out := []ggufTensor{
-		randomTensor(rng, "token_embd.weight", ggufQ8_0, tinyVocab, tinyHidden), randomTensor(rng, "output_norm.weight", ggufF32, tinyHidden),
+		randomTensor(rng, "token_embd.weight", ggufQ8_0, tinyVocab, tinyHidden),
+		randomTensor(rng, "output_norm.weight", ggufF32, tinyHidden),
 		randomTensor(rng, "output.weight", ggufQ8_0, tinyVocab, tinyHidden),
 	}
 	for i := range tinyLayers {
 		layer := "blk." + string(rune('0'+i)) + "."
 		kv := tinyKVHeads * tinyHeadDim
 		out = append(out,
-			randomTensor(rng, layer+"attn_norm.weight", ggufF32, tinyHidden), randomTensor(rng, layer+"ffn_norm.weight", ggufF32, tinyHidden),
-			randomTensor(rng, layer+"attn_q.weight", kind, tinyHidden, tinyHidden), randomTensor(rng, layer+"attn_k.weight", kind, kv, tinyHidden),
-			randomTensor(rng, layer+"attn_v.weight", kind, kv, tinyHidden), randomTensor(rng, layer+"attn_output.weight", kind, tinyHidden, tinyHidden),
-			randomTensor(rng, layer+"ffn_gate.weight", kind, tinyInner, tinyHidden), randomTensor(rng, layer+"ffn_up.weight", kind, tinyInner, tinyHidden),
+			randomTensor(rng, layer+"attn_norm.weight", ggufF32, tinyHidden),
+			randomTensor(rng, layer+"ffn_norm.weight", ggufF32, tinyHidden),
+			randomTensor(rng, layer+"attn_q.weight", kind, tinyHidden, tinyHidden),
+			randomTensor(rng, layer+"attn_k.weight", kind, kv, tinyHidden),
+			randomTensor(rng, layer+"attn_v.weight", kind, kv, tinyHidden),
+			randomTensor(rng, layer+"attn_output.weight", kind, tinyHidden, tinyHidden),
+			randomTensor(rng, layer+"ffn_gate.weight", kind, tinyInner, tinyHidden),
+			randomTensor(rng, layer+"ffn_up.weight", kind, tinyInner, tinyHidden),
 			randomTensor(rng, layer+"ffn_down.weight", kind, tinyHidden, tinyInner),
 		)
 	}
@@ -68,7 +73,8 @@ func randomTensor(rng *rand.Rand, name string, kind uint32, shape ...int) ggufTe
 		n *= d
 	}
 	scale := func(x float64) {
-		t.bytes = binary.LittleEndian.AppendUint16(t.bytes, attention.ToFloat16(float32(x*(0.5+rng.Float64()))))
+		t.bytes = binary.LittleEndian.AppendUint16(t.bytes,
+			attention.ToFloat16(float32(x*(0.5+rng.Float64()))))
 	}
 	random := func(n int) {
 		for range n {
@@ -79,7 +85,8 @@ func randomTensor(rng *rand.Rand, name string, kind uint32, shape ...int) ggufTe
 		switch kind {
 		case ggufF32:
 			for range group {
-				t.bytes = binary.LittleEndian.AppendUint32(t.bytes, math.Float32bits(float32(len(shape)%2)+float32(rng.Float64())-0.5))
+				t.bytes = binary.LittleEndian.AppendUint32(t.bytes,
+					math.Float32bits(float32(len(shape)%2)+float32(rng.Float64())-0.5))
 			}
 		case ggufQ4_1:
 			scale(0.06)
@@ -111,11 +118,13 @@ func loadGGUF(t *testing.T, tensors []ggufTensor) (*Model, *Source, error) {
 		key   string
 		value uint32
 	}{
-		{"block_count", tinyLayers}, {"context_length", benchLen}, {"embedding_length", tinyHidden}, {"feed_forward_length", tinyInner},
+		{"block_count", tinyLayers}, {"context_length", benchLen}, {"embedding_length", tinyHidden},
+		{"feed_forward_length", tinyInner},
 		{"attention.head_count", tinyHeads}, {"attention.head_count_kv", tinyKVHeads},
 	}
 	put([]byte("GGUF"), uint32(3), uint64(len(tensors)), uint64(len(numbers)+2))
-	put("general.architecture", uint32(8), "llama", "llama.attention.layer_norm_rms_epsilon", uint32(6), float32(1e-5))
+	put("general.architecture", uint32(8), "llama", "llama.attention.layer_norm_rms_epsilon",
+		uint32(6), float32(1e-5))
 	for _, n := range numbers {
 		put("llama."+n.key, uint32(4), n.value)
 	}
@@ -169,7 +178,8 @@ func TestQuantizedModel(t *testing.T) {
 		} {
 			var rows []float32
 			for _, name := range names {
-				rows = append(rows, source.tensors["model.layers."+string(rune('0'+i))+"."+name+".weight"].Numbers()...)
+				rows = append(rows,
+					source.tensors["model.layers."+string(rune('0'+i))+"."+name+".weight"].Numbers()...)
 			}
 			*l = *newLinear(l.out, l.in, rows, nil)
 		}
@@ -188,25 +198,31 @@ func TestQuantizedModel(t *testing.T) {
 // converter writes what rope_type llama3 says.
 func TestRoPEFactorsOfGGUF(t *testing.T) {
 	inverse := attention.Inverses(10000, tinyHeadDim)
-	scaled := attention.Llama3Scaling{Factor: 8, LowFreq: 1, HighFreq: 4, OriginalLen: 64}.Scale(inverse)
+	scaled := attention.Llama3Scaling{Factor: 8, LowFreq: 1, HighFreq: 4,
+		OriginalLen: 64}.Scale(inverse)
 	factors := ggufTensor{name: "rope_freqs.weight", kind: ggufF32, shape: []int{len(inverse)}}
 	for i := range inverse {
-		factors.bytes = binary.LittleEndian.AppendUint32(factors.bytes, math.Float32bits(float32(inverse[i]/scaled[i])))
+		factors.bytes = binary.LittleEndian.AppendUint32(factors.bytes,
+			math.Float32bits(float32(inverse[i]/scaled[i])))
 	}
 	with, _, err := loadGGUF(t, append(tinyLlama(ggufF32), factors))
 	require.NoError(t, err)
 	got := flat(newBench(t, with, windows.Float32).feed(t, text(60), nil, 0))
 	without, _, err := loadGGUF(t, tinyLlama(ggufF32))
 	require.NoError(t, err)
-	assert.Greater(t, distance(flat(newBench(t, without, windows.Float32).feed(t, text(60), nil, 0)), got), 0.1)
+	assert.Greater(t, distance(flat(newBench(t, without, windows.Float32).feed(t, text(60), nil, 0)),
+		got), 0.1)
 	for i := range without.blocks {
-		without.blocks[i].mixer.(*selfAttention).layer.RoPE = spanRoPE(attention.GPTJ, scaled, 1, benchLen)
+		without.blocks[i].mixer.(*selfAttention).layer.RoPE = spanRoPE(attention.GPTJ, scaled, 1,
+			benchLen)
 	}
-	assert.LessOrEqual(t, distance(flat(newBench(t, without, windows.Float32).feed(t, text(60), nil, 0)), got), 1e-3)
+	assert.LessOrEqual(t,
+		distance(flat(newBench(t, without, windows.Float32).feed(t, text(60), nil, 0)), got), 1e-3)
 
 	for name, bad := range map[string]ggufTensor{
 		"shape": {name: "rope_freqs.weight", kind: ggufF32, shape: []int{2}, bytes: factors.bytes[:8]},
-		"zero":  {name: "rope_freqs.weight", kind: ggufF32, shape: factors.shape, bytes: make([]byte, len(factors.bytes))},
+		"zero": {name: "rope_freqs.weight", kind: ggufF32, shape: factors.shape,
+			bytes: make([]byte, len(factors.bytes))},
 	} {
 		_, _, err := loadGGUF(t, append(tinyLlama(ggufF32), bad))
 		require.ErrorContains(t, err, "rope_freqs", name)

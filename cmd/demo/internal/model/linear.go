@@ -22,7 +22,8 @@ type linear struct {
 // newLinear packs the rows of W, [out][in].
 func newLinear(out, in int, rows, bias []float32) *linear {
 	if len(rows) != out*in || bias != nil && len(bias) != out {
-		panic(fmt.Sprintf("model: %d weights and %d of a bias for %d outputs of %d inputs", len(rows), len(bias), out, in))
+		panic(fmt.Sprintf("model: %d weights and %d of a bias for %d outputs of %d inputs", len(rows),
+			len(bias), out, in))
 	}
 	l := &linear{in: in, out: out, bias: bias, panels: make([]float32, (out+panel-1)/panel*panel*in)}
 	for o := range out {
@@ -91,7 +92,9 @@ func (l *linear) apply(w *attention.Workers, y, x []float32, rows int) {
 	l.applyStrided(w, y, l.out, x, l.in, rows)
 }
 
-func (l *linear) applyStrided(w *attention.Workers, y []float32, yStride int, x []float32, xStride, rows int) {
+func (l *linear) applyStrided(
+	w *attention.Workers, y []float32, yStride int, x []float32, xStride, rows int,
+) {
 	if rows == 0 {
 		return
 	}
@@ -108,7 +111,8 @@ func (l *linear) applyStrided(w *attention.Workers, y []float32, yStride int, x 
 // slices of four, each with a check of its bounds, are two blocks; all eight
 // products in one would not fit into the registers beside the sums.
 func plainMulPanel(sums *[panel]float32, x, weights []float32) {
-	s0, s1, s2, s3, s4, s5, s6, s7 := sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]
+	s0, s1, s2, s3, s4, s5, s6, s7 := sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6],
+		sums[7]
 	k := 0
 	for _, v := range x {
 		w := weights[k : k+4 : k+4]

@@ -91,7 +91,8 @@ func (m *Model) Encodes() bool { return m.encoder != nil }
 // of its states, and the attention window of each of its layers. Layers are blocks.
 func (m *Model) Geometry(maxLen int, dtype windows.DType) (windows.Model, []int) {
 	n := len(m.blocks)
-	g := windows.Model{Layers: n, MaxSeqLen: maxLen, KVHeads: make([]int, n), Shapes: make([]windows.Shape, n)}
+	g := windows.Model{Layers: n, MaxSeqLen: maxLen, KVHeads: make([]int, n),
+		Shapes: make([]windows.Shape, n)}
 	limits := make([]int, n)
 	for i := range limits {
 		limits[i] = maxLen
@@ -134,7 +135,9 @@ type recurrent interface {
 }
 
 // spanRoPE is the rotation of a layer with a table for the model's length.
-func spanRoPE(style attention.RoPEStyle, inverse []float64, factor float64, maxLen int) *attention.RoPE {
+func spanRoPE(
+	style attention.RoPEStyle, inverse []float64, factor float64, maxLen int,
+) *attention.RoPE {
 	return attention.NewRoPE(style, inverse, factor, min(maxLen, maxRoPETable))
 }
 

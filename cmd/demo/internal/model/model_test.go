@@ -29,7 +29,9 @@ func TestModelsAreRight(t *testing.T) {
 					f.compareCaches(t, b, c)
 				}
 				for _, step := range []int{4, 8, 12} {
-					require.Equal(t, logits, flat(newBench(t, f.model, windows.Float32).feed(t, c.Tokens, c.Encoder, step)), "%s in chunks of %d", c.Name, step)
+					require.Equal(t, logits,
+						flat(newBench(t, f.model, windows.Float32).feed(t, c.Tokens, c.Encoder, step)),
+						"%s in chunks of %d", c.Name, step)
 				}
 			}
 		})
@@ -128,8 +130,10 @@ func TestStatesAreRight(t *testing.T) {
 				state := make([]float32, r.stateSize())
 				stateElement.Decode(state, b.e.stateBytes(b.e.statePages(s, i)[0], i, len(state)))
 				conv := f.expect(t, fmt.Sprintf("long.conv.%d.after%d", i, n))
-				assert.LessOrEqual(t, distance(conv, state[:len(conv)]), f.tolerance(), "%s, layer %d, after %d", name, i, n)
-				assert.LessOrEqual(t, distance(f.expect(t, fmt.Sprintf("long.state.%d.after%d", i, n)), state[len(conv):]), f.tolerance(), "%s, layer %d, after %d", name, i, n)
+				assert.LessOrEqual(t, distance(conv, state[:len(conv)]), f.tolerance(),
+					"%s, layer %d, after %d", name, i, n)
+				assert.LessOrEqual(t, distance(f.expect(t, fmt.Sprintf("long.state.%d.after%d", i, n)),
+					state[len(conv):]), f.tolerance(), "%s, layer %d, after %d", name, i, n)
 			}
 		}
 	}
@@ -157,21 +161,25 @@ func TestGreedyTokens(t *testing.T) {
 func TestControls(t *testing.T) {
 	change := map[string]map[string]func(*attention.Layer){
 		"mistral_swa": {
-			"one too long": func(l *attention.Layer) { l.Window++ }, "one too short": func(l *attention.Layer) { l.Window-- },
-			"no window": func(l *attention.Layer) { l.Window = 0 },
+			"one too long":  func(l *attention.Layer) { l.Window++ },
+			"one too short": func(l *attention.Layer) { l.Window-- },
+			"no window":     func(l *attention.Layer) { l.Window = 0 },
 		},
-		"gemma3_hybrid": {"no window": func(l *attention.Layer) { l.Window = 0 }, "other scale": func(l *attention.Layer) { l.Norm = 0 }},
-		"gpt_oss":       {"no sinks": func(l *attention.Layer) { l.SinkLogits = nil }, "no window": func(l *attention.Layer) { l.Window = 0 }},
-		"bloom_alibi":   {"no bias": func(l *attention.Layer) { l.Bias = nil }},
-		"llama_mqa":     {"no RoPE": func(l *attention.Layer) { l.RoPE = nil }},
-		"t5_cross":      {"scaled": func(l *attention.Layer) { l.Norm = 0 }},
+		"gemma3_hybrid": {"no window": func(l *attention.Layer) { l.Window = 0 },
+			"other scale": func(l *attention.Layer) { l.Norm = 0 }},
+		"gpt_oss": {"no sinks": func(l *attention.Layer) { l.SinkLogits = nil },
+			"no window": func(l *attention.Layer) { l.Window = 0 }},
+		"bloom_alibi": {"no bias": func(l *attention.Layer) { l.Bias = nil }},
+		"llama_mqa":   {"no RoPE": func(l *attention.Layer) { l.RoPE = nil }},
+		"t5_cross":    {"scaled": func(l *attention.Layer) { l.Norm = 0 }},
 	}
 	for name, changes := range change {
 		for about, spoil := range changes {
 			f := loadFixture(t, name)
 			for i := range f.model.blocks {
 				l := &f.model.blocks[i].mixer.(*selfAttention).layer
-				if about == "no window" || l.Window > 0 || name != "gemma3_hybrid" && name != "mistral_swa" || about == "other scale" {
+				if about == "no window" || l.Window > 0 || name != "gemma3_hybrid" && name != "mistral_swa" ||
+					about == "other scale" {
 					spoil(l)
 				}
 			}

@@ -104,7 +104,8 @@ func (p *quantizedProduct) tile(t tile) {
 func (p *quantizedProduct) start(row, g int) (high, low archsimd.Int32x8) {
 	i, offset := row*p.x.groups+g, -int32(p.q.offset)
 	h := p.x.highs[i]
-	return archsimd.BroadcastInt32x8(offset * h), archsimd.BroadcastInt32x8(offset * (p.x.totals[i] - h*4096))
+	return archsimd.BroadcastInt32x8(offset * h),
+		archsimd.BroadcastInt32x8(offset * (p.x.totals[i] - h*4096))
 }
 
 // twoPanels computes two panels of a row, of 4 bits, which share what is read of

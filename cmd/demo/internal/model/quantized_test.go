@@ -15,7 +15,8 @@ import (
 
 // randomGroups are weights of one type.
 func randomGroups(rng *rand.Rand, out, in, bits, offset int) *weights.Groups {
-	g := &weights.Groups{Bits: bits, Offset: offset, Numbers: make([]uint8, out*in), Scales: make([]float32, out*in/group)}
+	g := &weights.Groups{Bits: bits, Offset: offset, Numbers: make([]uint8, out*in),
+		Scales: make([]float32, out*in/group)}
 	for i := range g.Numbers {
 		g.Numbers[i] = uint8(rng.Uint32() >> (32 - bits))
 	}
@@ -86,7 +87,8 @@ func TestQuantizedProductsAreExactSums(t *testing.T) {
 				want[i] = y + bias[i%out]
 			}
 			packed := map[string]*quantized{}
-			for name, pack := range map[string]func(*quantized, *weights.Groups){"build": (*quantized).pack, "planes": (*quantized).packPlanes} {
+			for name, pack := range map[string]func(*quantized, *weights.Groups){"build": (*quantized).pack,
+				"planes": (*quantized).packPlanes} {
 				packed[name] = &quantized{in: in, out: out, bits: kind.bits, offset: kind.offset}
 				pack(packed[name], g)
 			}
@@ -106,7 +108,8 @@ func checkProducts(t *testing.T, packed map[string]*quantized, bias, x, want []f
 		for _, rows := range []int{1, 2, 3, 4, 5, 9} {
 			y := make([]float32, rows*q.out)
 			l.apply(workers, y, x, rows)
-			require.Equal(t, want[:rows*q.out], y, "%s, %d rows, %d outputs of %d bits, %d workers", name, rows, q.out, q.bits, count)
+			require.Equal(t, want[:rows*q.out], y, "%s, %d rows, %d outputs of %d bits, %d workers", name,
+				rows, q.out, q.bits, count)
 		}
 	}
 }
@@ -117,7 +120,8 @@ func TestQuantizedProductOfTheLargest(t *testing.T) {
 	defer workers.Close()
 	for _, bits := range []int{4, 8} {
 		for _, sign := range []float32{1, -1} {
-			g := &weights.Groups{Bits: bits, Numbers: make([]uint8, 8*group), Scales: make([]float32, 8), Minima: make([]float32, 8)}
+			g := &weights.Groups{Bits: bits, Numbers: make([]uint8, 8*group), Scales: make([]float32, 8),
+				Minima: make([]float32, 8)}
 			for i := range g.Numbers {
 				g.Numbers[i] = uint8(1<<bits - 1)
 			}
@@ -159,7 +163,8 @@ func TestFixedPoint(t *testing.T) {
 		for i := range x {
 			top = max(top, math.Abs(float64(x[i])))
 			assert.Less(t, math.Abs(float64(n[i])), float64(1<<24))
-			assert.LessOrEqual(t, math.Abs(float64(n[i])*float64(scale)-float64(x[i])), float64(scale)/2, fmt.Sprint(x[i]))
+			assert.LessOrEqual(t, math.Abs(float64(n[i])*float64(scale)-float64(x[i])), float64(scale)/2,
+				fmt.Sprint(x[i]))
 			sum += n[i]
 		}
 		assert.Equal(t, sum, total)

@@ -120,7 +120,8 @@ func (m *gatedDelta) run(e *Executor, y, x []float32, rows int) error {
 	e.adapt(qkvz, x, m.qkvz)
 	m.ba.apply(e.workers, ba, x, rows)
 	e.advance(m.stateSize(), func(state []float32, row int) {
-		m.step(state, out[row*inner:(row+1)*inner], conv, qkvz[row*m.qkvz.out:(row+1)*m.qkvz.out], ba[row*m.ba.out:(row+1)*m.ba.out])
+		m.step(state, out[row*inner:(row+1)*inner], conv, qkvz[row*m.qkvz.out:(row+1)*m.qkvz.out],
+			ba[row*m.ba.out:(row+1)*m.ba.out])
 	})
 	m.out.apply(e.workers, y, out, rows)
 	return nil

@@ -57,7 +57,8 @@ func one(x *float32, i int) archsimd.Float32x8 {
 // are made of fit into the sixteen registers. Eight would not.
 func (p *product) threeRows(r, i int) {
 	w, v := unsafe.SliceData(p.weights(i)), unsafe.SliceData(p.weights(i+1))
-	x0, x1, x2 := unsafe.SliceData(p.row(r)), unsafe.SliceData(p.row(r+1)), unsafe.SliceData(p.row(r+2))
+	x0, x1, x2 := unsafe.SliceData(p.row(r)), unsafe.SliceData(p.row(r+1)),
+		unsafe.SliceData(p.row(r+2))
 	var a0, a1, a2, b0, b1, b2 archsimd.Float32x8
 	for k := range p.l.in {
 		wk, vk := archsimd.LoadFloat32x8(at(w, k*panel)), archsimd.LoadFloat32x8(at(v, k*panel))
@@ -81,7 +82,8 @@ func (p *product) threeRows(r, i int) {
 
 // fourPanels computes four panels for one row.
 func (p *product) fourPanels(r, i int) {
-	w0, w1, w2, w3 := unsafe.SliceData(p.weights(i)), unsafe.SliceData(p.weights(i+1)), unsafe.SliceData(p.weights(i+2)), unsafe.SliceData(p.weights(i+3))
+	w0, w1, w2, w3 := unsafe.SliceData(p.weights(i)), unsafe.SliceData(p.weights(i+1)),
+		unsafe.SliceData(p.weights(i+2)), unsafe.SliceData(p.weights(i+3))
 	row := unsafe.SliceData(p.row(r))
 	var a0, a1, a2, a3 archsimd.Float32x8
 	for k := range p.l.in {

@@ -43,7 +43,8 @@ func (e *Executor) advance(size int, step func(state []float32, row int)) {
 func (e *Executor) statePages(s *Sequence, block int) [][]byte {
 	pages := s.Pages[e.statePlaces[block].pool]
 	if s.State >= len(pages) || pages[s.State] == nil {
-		panic(fmt.Sprintf("model: a sequence has no page %d of states in pool %d", s.State, e.statePlaces[block].pool))
+		panic(fmt.Sprintf("model: a sequence has no page %d of states in pool %d", s.State,
+			e.statePlaces[block].pool))
 	}
 	return pages
 }

@@ -137,7 +137,8 @@ func (chatForm) first(choice int) any {
 }
 
 func (chatForm) part(p *piece) any {
-	c := chatChoice{Index: p.choice, Delta: &chatDelta{}, Logprobs: chatLogprobsOf(p.logprobs), Finish: finish(p.finish), Tokens: p.tokens}
+	c := chatChoice{Index: p.choice, Delta: &chatDelta{}, Logprobs: chatLogprobsOf(p.logprobs),
+		Finish: finish(p.finish), Tokens: p.tokens}
 	if p.text != "" || c.Logprobs != nil {
 		c.Delta.Content = &p.text
 	}
@@ -171,7 +172,8 @@ func chatLogprobsOf(list []logprob) *chatLogprobs {
 
 // form writes a token's text and its bytes, which may not be a text by themselves.
 func (l scored) form() tokenLogprob {
-	out := tokenLogprob{Token: strings.ToValidUTF8(l.text, "\uFFFD"), Logprob: l.logprob, Bytes: []int{}}
+	out := tokenLogprob{Token: strings.ToValidUTF8(l.text, "\uFFFD"), Logprob: l.logprob,
+		Bytes: []int{}}
 	for _, b := range []byte(l.text) {
 		out.Bytes = append(out.Bytes, int(b))
 	}

@@ -25,7 +25,8 @@ func (p *prompts) UnmarshalJSON(b []byte) error {
 	case json.Unmarshal(b, &one) == nil:
 		p.tokens = [][]messages.Token{one}
 	case json.Unmarshal(b, &p.tokens) != nil:
-		return errors.New("it is none of a text, a list of texts, a list of tokens, a list of lists of tokens")
+		return errors.New(
+			"it is none of a text, a list of texts, a list of tokens, a list of lists of tokens")
 	}
 	return nil
 }
@@ -107,7 +108,8 @@ func (completionForm) first(int) any { return nil }
 
 func (completionForm) part(p *piece) any {
 	return completionChoice{
-		p.choice, p.text, completionLogprobsOf(p.logprobs), finish(p.finish), p.tokens, fieldsOf(p.prompt),
+		p.choice, p.text, completionLogprobsOf(p.logprobs), finish(p.finish), p.tokens,
+		fieldsOf(p.prompt),
 	}
 }
 
@@ -173,7 +175,8 @@ func fieldsOf(p *prompt) (f promptFields) {
 		for i, s := range l.top[:min(p.top, len(l.top))] {
 			by[strconv.Itoa(int(s.token))] = promptLogprob{s.logprob, i + 1, s.form().Token}
 		}
-		by[strconv.Itoa(int(l.chosen.token))] = promptLogprob{l.chosen.logprob, l.rank, l.chosen.form().Token}
+		by[strconv.Itoa(int(l.chosen.token))] = promptLogprob{l.chosen.logprob, l.rank,
+			l.chosen.form().Token}
 		f.Logprobs = append(f.Logprobs, by)
 	}
 	return f

@@ -41,7 +41,8 @@ func badParam(param, format string, args ...any) *apiError {
 }
 
 func badRequest(format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, kind: invalid, message: fmt.Sprintf(format, args...)}
+	return &apiError{status: http.StatusBadRequest, kind: invalid,
+		message: fmt.Sprintf(format, args...)}
 }
 
 // object is a JSON object that was not looked into.
@@ -133,7 +134,8 @@ func mistaken(e *json.UnmarshalTypeError) string {
 
 // words are the kinds of JSON values, by their names in package json.
 var words = map[string]string{
-	"array": "a list", "object": "an object", "string": "a string", "number": "a number", "bool": "true or false",
+	"array": "a list", "object": "an object", "string": "a string", "number": "a number",
+	"bool": "true or false",
 }
 
 // equal compares two JSON values.

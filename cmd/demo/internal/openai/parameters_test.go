@@ -53,7 +53,8 @@ func (s *site) extended(path, body string) (a extended) {
 func TestParametersOfVLLM(t *testing.T) {
 	s := open(t, runner.Config{}, scheduler.Config{Draft: 2}, nil)
 	say := func(more string) extended {
-		return s.extended(chats, chatBody(`,"max_tokens":20,"return_token_ids":true`+more, "My name is Anna."))
+		return s.extended(chats, chatBody(`,"max_tokens":20,"return_token_ids":true`+more,
+			"My name is Anna."))
 	}
 	greedy := say(`,"temperature":0`)
 	tokens := greedy.Choices[0].Tokens
@@ -79,11 +80,14 @@ func TestParametersOfVLLM(t *testing.T) {
 		a := say(`,"temperature":2,"n":3,"seed":4,"ignore_eos":true,"top_k":-1` + more)
 		return slices.Concat(a.Choices[0].Tokens, a.Choices[1].Tokens, a.Choices[2].Tokens)
 	}
-	assert.Equal(t, drawn(""), drawn(`,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0,"min_p":0,"logit_bias":{}`))
-	for _, more := range []string{`"repetition_penalty":1.8`, `"presence_penalty":2`, `"frequency_penalty":2`, `"top_k":2`, `"min_p":0.5`} {
+	assert.Equal(t, drawn(""),
+		drawn(`,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0,"min_p":0,"logit_bias":{}`))
+	for _, more := range []string{`"repetition_penalty":1.8`, `"presence_penalty":2`,
+		`"frequency_penalty":2`, `"top_k":2`, `"min_p":0.5`} {
 		assert.NotEqual(t, drawn(""), drawn(","+more), more)
 	}
-	for _, a := range say(`,"temperature":1,"ignore_eos":true,"logit_bias":{"77":250}`).Choices[0].Tokens {
+	for _, a := range say(
+		`,"temperature":1,"ignore_eos":true,"logit_bias":{"77":250}`).Choices[0].Tokens {
 		assert.Equal(t, messages.Token(77), a)
 	}
 	stopped := say(`,"temperature":0,"stop_token_ids":[` + jsonOf(tokens[1]) + `]`)
@@ -103,7 +107,8 @@ func jsonOf(v any) string {
 func TestStopTextAfterLeastTokens(t *testing.T) {
 	s := open(t, runner.Config{}, scheduler.Config{}, nil)
 	ask := func(more string) extended {
-		return s.extended(completions, `{"model":"m","prompt":"My name is","max_tokens":12,"temperature":0,"ignore_eos":true,"return_token_ids":true`+more+`}`)
+		return s.extended(completions,
+			`{"model":"m","prompt":"My name is","max_tokens":12,"temperature":0,"ignore_eos":true,"return_token_ids":true`+more+`}`)
 	}
 	whole := ask("")
 	stop := jsonOf(whole.Choices[0].Text[1:2])
@@ -114,9 +119,11 @@ func TestStopTextAfterLeastTokens(t *testing.T) {
 // What lm-eval asks of a continuation: echo and logprobs, whatever is cached.
 func TestLikelihoods(t *testing.T) {
 	s := open(t, runner.Config{HostPages: 30}, scheduler.Config{Draft: 2}, nil)
-	context, all := "My name is Anna and I live in Rome. What", "My name is Anna and I live in Rome. What is my name? Your name is Anna."
+	context, all := "My name is Anna and I live in Rome. What",
+		"My name is Anna and I live in Rome. What is my name? Your name is Anna."
 	tokens := s.tokens(all)
-	body := `{"model":"m","prompt":[` + jsonOf(tokens) + `],"temperature":0,"max_tokens":1,"logprobs":1,"seed":1234,"echo":true}`
+	body := `{"model":"m","prompt":[` + jsonOf(tokens) +
+		`],"temperature":0,"max_tokens":1,"logprobs":1,"seed":1234,"echo":true}`
 	cold := s.extended(completions, body)
 	for range 2 { // what fills the cache with the prompt, or with its beginning
 		s.ask(completions, `{"model":"m","max_tokens":4,"prompt":`+jsonOf(all)+`}`)
@@ -140,15 +147,20 @@ func TestLikelihoods(t *testing.T) {
 		assert.Contains(t, top, list.Tokens[i+1])
 	}
 	// The likelihood of a token is the one that it has when it is generated.
-	next := s.extended(completions, `{"model":"m","prompt":`+jsonOf(tokens[:len(tokens)-1])+`,"max_tokens":1,"temperature":0,"logprobs":0,"logit_bias":{"`+jsonOf(tokens[len(tokens)-1])+`":100}}`)
-	assert.InDelta(t, *list.TokenLogprobs[len(tokens)-1], *next.Choices[0].Logprobs.TokenLogprobs[0], 1e-5)
+	next := s.extended(completions, `{"model":"m","prompt":`+jsonOf(tokens[:len(tokens)-1])+
+		`,"max_tokens":1,"temperature":0,"logprobs":0,"logit_bias":{"`+jsonOf(tokens[len(tokens)-1])+
+		`":100}}`)
+	assert.InDelta(t, *list.TokenLogprobs[len(tokens)-1], *next.Choices[0].Logprobs.TokenLogprobs[0],
+		1e-5)
 
-	alone := s.extended(completions, `{"model":"m","prompt":`+jsonOf(all)+`,"max_tokens":0,"echo":true,"logprobs":1}`)
+	alone := s.extended(completions, `{"model":"m","prompt":`+jsonOf(all)+
+		`,"max_tokens":0,"echo":true,"logprobs":1}`)
 	assert.Equal(t, all, alone.Choices[0].Text)
 	assert.Equal(t, list.TokenLogprobs[:len(tokens)], alone.Choices[0].Logprobs.TokenLogprobs)
 
 	// A request without logprobs reuses the prompt, one with them kept nothing.
-	assert.Positive(t, s.ask(completions, `{"model":"m","max_tokens":1,"prompt":`+jsonOf(all)+`}`).Usage.Details.Cached)
+	assert.Positive(t,
+		s.ask(completions, `{"model":"m","max_tokens":1,"prompt":`+jsonOf(all)+`}`).Usage.Details.Cached)
 	assert.Zero(t, cold.Usage.Details.Cached)
 }
 
@@ -192,7 +204,8 @@ func TestStreamOfTokens(t *testing.T) {
 		chats:       chatBody(`,"max_tokens":5,"temperature":0,"return_token_ids":true`, "Hi"),
 	} {
 		whole := s.extended(path, body)
-		answer, err := http.Post(s.url+path, "", strings.NewReader(strings.TrimSuffix(body, "}")+`,"stream":true}`))
+		answer, err := http.Post(s.url+path, "",
+			strings.NewReader(strings.TrimSuffix(body, "}")+`,"stream":true}`))
 		require.NoError(t, err)
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
@@ -229,7 +242,8 @@ func TestTokenize(t *testing.T) {
 	status, text := s.post("/detokenize", `{"model":"m","tokens":`+jsonOf(tokens)+`}`)
 	assert.Equal(t, 200, status)
 	assert.JSONEq(t, `{"prompt":"My name is Anna."}`, string(text))
-	status, text = s.post("/tokenize", `{"model":"m","messages":[{"role":"user","content":"Hi"}],"return_token_strs":true}`)
+	status, text = s.post("/tokenize",
+		`{"model":"m","messages":[{"role":"user","content":"Hi"}],"return_token_strs":true}`)
 	assert.Equal(t, 200, status)
 	var out tokenized
 	require.NoError(t, json.Unmarshal(text, &out))
@@ -244,11 +258,13 @@ func TestTokenize(t *testing.T) {
 	require.NoError(t, json.NewDecoder(answer.Body).Decode(&names))
 	assert.EqualValues(t, 512, names["model_max_length"])
 	require.NotEmpty(t, names["eos_token"])
-	status, text = s.post("/tokenize", `{"prompt":`+jsonOf(names["eos_token"])+`,"add_special_tokens":false}`)
+	status, text = s.post("/tokenize", `{"prompt":`+jsonOf(names["eos_token"])+
+		`,"add_special_tokens":false}`)
 	assert.Equal(t, 200, status)
 	assert.Contains(t, string(text), `"count":1,`, "it is one token")
 	for path, body := range map[string]string{
-		"/tokenize": `{}`, "/detokenize": `{"tokens":[99999]}`, "/tokenize ": `{"prompt":"a","txt":1}`, "/detokenize ": `{"model":"x","tokens":[1]}`,
+		"/tokenize": `{}`, "/detokenize": `{"tokens":[99999]}`, "/tokenize ": `{"prompt":"a","txt":1}`,
+		"/detokenize ": `{"model":"x","tokens":[1]}`,
 	} {
 		status, text := s.post(strings.TrimSpace(path), body)
 		assert.Contains(t, []int{400, 404}, status, string(text))

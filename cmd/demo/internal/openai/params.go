@@ -290,7 +290,8 @@ func (v *Server) schedule(
 	q *request, prompt []messages.Token, ends map[messages.Token]bool, otherwise int,
 ) scheduler.Request {
 	s := scheduler.Request{
-		Tokens: prompt, Salt: q.salt, Retention: q.retention, Choices: q.n, New: otherwise, MinNew: q.minTokens,
+		Tokens: prompt, Salt: q.salt, Retention: q.retention, Choices: q.n, New: otherwise,
+		MinNew:       q.minTokens,
 		Sampling:     q.sampling,
 		Stops:        map[messages.Token]bool{},
 		PromptLogits: q.promptTop >= 0 || q.echo && q.top >= 0,

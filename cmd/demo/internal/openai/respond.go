@@ -39,7 +39,8 @@ func (v *Server) serve(w http.ResponseWriter, r *http.Request, g *generation) *a
 			return refusal(err)
 		}
 	}
-	e := envelope{ID: newID(g.form.prefix()), Created: time.Now().Unix(), Model: v.config.Name, Object: g.form.object(g.request.stream)}
+	e := envelope{ID: newID(g.form.prefix()), Created: time.Now().Unix(), Model: v.config.Name,
+		Object: g.form.object(g.request.stream)}
 	if g.request.stream {
 		return v.stream(ctx, w, g, e)
 	}
@@ -84,7 +85,9 @@ func (g *generation) total() json.RawMessage {
 
 // stream answers by server-sent events. A request that fails before its first event
 // has a status of its own; later the error is an event.
-func (v *Server) stream(ctx context.Context, w http.ResponseWriter, g *generation, e envelope) *apiError {
+func (v *Server) stream(
+	ctx context.Context, w http.ResponseWriter, g *generation, e envelope,
+) *apiError {
 	list, open, failed := g.take(ctx.Done())
 	if failed != nil {
 		return refusal(failed)
@@ -146,7 +149,8 @@ func (s *events) write(text string) {
 	if s.err != nil {
 		return
 	}
-	if err := s.control.SetWriteDeadline(time.Now().Add(slowClient)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := s.control.SetWriteDeadline(time.Now().Add(slowClient)); err != nil &&
+		!errors.Is(err, http.ErrNotSupported) {
 		s.err = err
 		return
 	}

@@ -78,7 +78,8 @@ func New(s *scheduler.Scheduler, c Config) *Server {
 		v.only("POST", "/set_weights", v.setWeights)
 	}
 	v.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, &apiError{status: http.StatusNotFound, kind: invalid, message: "there is no " + r.Method + " " + r.URL.Path})
+		fail(w, &apiError{status: http.StatusNotFound, kind: invalid,
+			message: "there is no " + r.Method + " " + r.URL.Path})
 	}))
 	return v
 }
@@ -99,7 +100,8 @@ func (v *Server) only(method, path string, h func(http.ResponseWriter, *http.Req
 	v.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
 			w.Header().Set("Allow", method)
-			fail(w, &apiError{status: http.StatusMethodNotAllowed, kind: invalid, message: path + " takes " + method})
+			fail(w, &apiError{status: http.StatusMethodNotAllowed, kind: invalid,
+				message: path + " takes " + method})
 			return
 		}
 		if e := h(w, r); e != nil {
@@ -179,7 +181,8 @@ func (e *apiError) body() any {
 		}
 		return s
 	}
-	return map[string]any{"error": map[string]any{"message": e.message, "type": e.kind, "param": null(e.param), "code": null(e.code)}}
+	return map[string]any{"error": map[string]any{"message": e.message, "type": e.kind,
+		"param": null(e.param), "code": null(e.code)}}
 }
 
 func fail(w http.ResponseWriter, e *apiError) {
@@ -205,19 +208,24 @@ func write(w http.ResponseWriter, status int, body any) {
 func refusal(err error) *apiError {
 	switch {
 	case errors.Is(err, scheduler.ErrFull):
-		return &apiError{status: http.StatusTooManyRequests, kind: limited, code: "rate_limit_exceeded", message: err.Error()}
+		return &apiError{status: http.StatusTooManyRequests, kind: limited, code: "rate_limit_exceeded",
+			message: err.Error()}
 	case errors.Is(err, context.Canceled):
-		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: scheduler.ErrStopping.Error()}
+		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide,
+			message: scheduler.ErrStopping.Error()}
 	case errors.Is(err, scheduler.ErrStopping), errors.Is(err, messages.ErrClosed):
 		return &apiError{status: http.StatusServiceUnavailable, kind: serverSide, message: err.Error()}
 	case errors.Is(err, messages.ErrTooLong):
-		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded", message: err.Error()}
+		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded",
+			message: err.Error()}
 	case errors.Is(err, messages.ErrBadRequest), errors.Is(err, messages.ErrNotSupported):
 		return &apiError{status: http.StatusBadRequest, kind: invalid, message: err.Error()}
 	case errors.Is(err, messages.ErrOutOfPages):
-		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded", message: "the request does not fit the cache: " + err.Error()}
+		return &apiError{status: http.StatusBadRequest, kind: invalid, code: "context_length_exceeded",
+			message: "the request does not fit the cache: " + err.Error()}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &apiError{status: http.StatusGatewayTimeout, kind: serverSide, code: "timeout", message: "the request took too long"}
+		return &apiError{status: http.StatusGatewayTimeout, kind: serverSide, code: "timeout",
+			message: "the request took too long"}
 	}
 	return &apiError{status: http.StatusInternalServerError, kind: serverSide, message: err.Error()}
 }

@@ -80,7 +80,8 @@ func (v *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) *apiError
 		return nil
 	}
 	reply(w, map[string]any{
-		"bos_token": name(v.config.Words.BOS), "eos_token": name(v.config.Words.EOS), "model_max_length": v.config.MaxLen,
+		"bos_token": name(v.config.Words.BOS), "eos_token": name(v.config.Words.EOS),
+		"model_max_length": v.config.MaxLen,
 	})
 	return nil
 }

@@ -61,6 +61,7 @@ func (p *Plan) Chart(style report.Style) string {
 	middle := p.chart[len(p.chart)/2].Tokens
 	left, mid, right := report.Count(first), report.Count(middle), report.Count(last)
 	gap := len(p.chart) - len(left) - len(mid) - len(right)
-	fmt.Fprintf(&b, "%*s  %s%s%s%s%s tokens\n", axisWidth, "", left, strings.Repeat(" ", max(1, gap/2)), mid, strings.Repeat(" ", max(1, gap-gap/2)), right)
+	fmt.Fprintf(&b, "%*s  %s%s%s%s%s tokens\n", axisWidth, "", left,
+		strings.Repeat(" ", max(1, gap/2)), mid, strings.Repeat(" ", max(1, gap-gap/2)), right)
 	return b.String()
 }

@@ -154,8 +154,10 @@ func Make(r Request) (*Plan, error) {
 	}
 	m := r.Model.Model
 	p.plan = Plan{
-		Model: r.Name, Type: r.Model.Type, Layers: m.Layers, MaxSeqLen: m.MaxSeqLen, ExpectedLen: m.MaxSeqLen,
-		BlockTokens: r.Cache.TokensPerBlock, DeviceFree: r.DeviceBytes, Notes: slices.Clone(r.Model.Notes),
+		Model: r.Name, Type: r.Model.Type, Layers: m.Layers, MaxSeqLen: m.MaxSeqLen,
+		ExpectedLen: m.MaxSeqLen,
+		BlockTokens: r.Cache.TokensPerBlock, DeviceFree: r.DeviceBytes,
+		Notes: slices.Clone(r.Model.Notes),
 	}
 	if n := r.Cache.ExpectedSeqLen; n > 0 {
 		p.plan.ExpectedLen = n
@@ -164,7 +166,8 @@ func Make(r Request) (*Plan, error) {
 	case set.PoolFractions != nil:
 		p.plan.Division = "by pool_fractions"
 	case r.Cache.PoolFractions != nil:
-		p.plan.Division = fmt.Sprintf("for sequences of %s and of %s tokens", report.Count(windows.ShortSequence), report.Count(m.MaxSeqLen))
+		p.plan.Division = fmt.Sprintf("for sequences of %s and of %s tokens",
+			report.Count(windows.ShortSequence), report.Count(m.MaxSeqLen))
 	default:
 		p.plan.Division = fmt.Sprintf("for sequences of %s tokens", report.Count(p.plan.ExpectedLen))
 	}
@@ -188,14 +191,16 @@ func (p *planner) turns() {
 	kept := -1
 	for i, pool := range p.self() {
 		if pool.Kind == windows.KindAttention && pool.Full() {
-			if n := (p.counts[i].Primary + p.counts[i].Secondary) * pool.TokensPerBlock; kept < 0 || n < kept {
+			if n := (p.counts[i].Primary + p.counts[i].Secondary) * pool.TokensPerBlock; kept < 0 ||
+				n < kept {
 				kept = n
 			}
 		}
 	}
 	if kept >= 0 {
-		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("clients that take turns with more than %s tokens in all reuse little under "+
-			"eviction_policy priority_lru: kvactor_thrash_tokens_total counts what they lose, and forecast or more memory helps", report.Count(kept)))
+		p.plan.Notes = append(p.plan.Notes,
+			fmt.Sprintf("clients that take turns with more than %s tokens in all reuse little under "+
+				"eviction_policy priority_lru: kvactor_thrash_tokens_total counts what they lose, and forecast or more memory helps", report.Count(kept)))
 	}
 }
 
@@ -207,7 +212,8 @@ func (p *planner) split() error {
 		return err
 	}
 	if n := int64(max(1, p.Devices)); p.HostFree > 0 && c.HostCacheSize > p.HostFree/n {
-		return fmt.Errorf("host_cache_size %s on each of %s is more than the %s of host memory that are free",
+		return fmt.Errorf(
+			"host_cache_size %s on each of %s is more than the %s of host memory that are free",
 			report.Bytes(c.HostCacheSize), plural(int(n), "device"), report.Bytes(p.HostFree))
 	}
 	budget := windows.Budget{DeviceBytes: p.DeviceBytes}
@@ -241,7 +247,8 @@ func (p *planner) self() []windows.Pool {
 func (p *planner) describe() {
 	for i, pool := range p.pools {
 		p.plan.Device += int64(p.counts[i].Primary) * pool.PageBytes()
-		save := windows.DivideHost(windows.PageCounts{Primary: p.counts[i].Primary, Secondary: p.host[i].Total()}, false, windows.MaxPages).Save
+		save := windows.DivideHost(windows.PageCounts{Primary: p.counts[i].Primary,
+			Secondary: p.host[i].Total()}, false, windows.MaxPages).Save
 		p.plan.Host += int64(p.host[i].Total()) * pool.PageBytes()
 		p.plan.HostUse.Contents += int64(p.host[i].Contents) * pool.PageBytes()
 		p.plan.HostUse.Ahead += int64(p.host[i].Ahead) * pool.PageBytes()
@@ -252,9 +259,11 @@ func (p *planner) describe() {
 	p.plan.Ranks = Ranks{Devices: n, Device: int64(n) * p.plan.Device, Host: int64(n) * p.plan.Host}
 	for i, pool := range p.pools {
 		p.plan.Pools = append(p.plan.Pools, Pool{
-			Name: pool.Name, Kind: pool.Kind.String(), Layers: len(pool.Layers), KVHeads: pool.KVHeads, HeadDim: pool.HeadDim, ValueDim: pool.ValueDim,
-			DType: string(pool.DType), Window: pool.Window, Chunk: pool.Chunk, PageBytes: pool.PageBytes(), TokenBytes: pool.TokenBytes(),
-			Primary: p.counts[i].Primary, Secondary: p.counts[i].Secondary,
+			Name: pool.Name, Kind: pool.Kind.String(), Layers: len(pool.Layers), KVHeads: pool.KVHeads,
+			HeadDim: pool.HeadDim, ValueDim: pool.ValueDim,
+			DType: string(pool.DType), Window: pool.Window, Chunk: pool.Chunk, PageBytes: pool.PageBytes(),
+			TokenBytes: pool.TokenBytes(),
+			Primary:    p.counts[i].Primary, Secondary: p.counts[i].Secondary,
 			Share: float64(p.counts[i].Primary) * float64(pool.PageBytes()) / float64(p.plan.Device),
 		})
 	}
@@ -313,7 +322,8 @@ func (p *planner) fits() {
 		p.plan.chart = append(p.plan.chart, p.fit(n))
 	}
 	// More tokens never need fewer pages, so the lengths that fit are the first.
-	p.plan.LongestAlone = sort.Search(p.Model.MaxSeqLen, func(n int) bool { return p.fit(n+1).Sequences == 0 })
+	p.plan.LongestAlone = sort.Search(p.Model.MaxSeqLen,
+		func(n int) bool { return p.fit(n+1).Sequences == 0 })
 	p.plan.LongestPrompt = p.Model.MaxSeqLen
 	if prompt := windows.LongestPrompt(p.self(), p.counts); prompt.Pool != "" {
 		p.plan.LongestPrompt = min(p.Model.MaxSeqLen, prompt.Tokens)
@@ -328,7 +338,8 @@ func (p *planner) needs() error {
 	}
 	one := p.sequenceBytes(n.Tokens)
 	if int64(n.Sequences) > math.MaxInt64/one {
-		return fmt.Errorf("%s sequences of %s tokens take more than 8 EiB", report.Count(n.Sequences), report.Count(n.Tokens))
+		return fmt.Errorf("%s sequences of %s tokens take more than 8 EiB", report.Count(n.Sequences),
+			report.Count(n.Tokens))
 	}
 	n.Bytes = int64(n.Sequences) * one
 	p.plan.Need = n
@@ -342,7 +353,8 @@ func (p *planner) explain() {
 		p.plan.Notes = append(p.plan.Notes,
 			"the elements of states have the type of mamba_ssm_cache_dtype, else that of the file or of its model type; many servers keep float32")
 		if p.Cache.EnableBlockReuse {
-			p.plan.Notes = append(p.plan.Notes, "a running sequence takes two states: the one it works on and a checkpoint")
+			p.plan.Notes = append(p.plan.Notes,
+				"a running sequence takes two states: the one it works on and a checkpoint")
 		}
 	}
 	side := m.SideBytes
@@ -350,7 +362,10 @@ func (p *planner) explain() {
 		side = max(side, s.SideBytes)
 	}
 	if side > 0 {
-		p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("each token of a layer has %d bytes beside its keys and values, such as an indexer's keys", side))
+		p.plan.Notes = append(p.plan.Notes,
+			fmt.Sprintf(
+				"each token of a layer has %d bytes beside its keys and values, such as an indexer's keys",
+				side))
 	}
 }
 
@@ -370,7 +385,8 @@ func (p *planner) offload() {
 	blocks := p.Model.MaxSeqLen / tpb
 	// The advantage of the link grows with the length: its fixed costs count less,
 	// and windows cap what is brought back.
-	at := sort.Search(blocks, func(i int) bool { b := p.back((i + 1) * tpb); return b.Nanos < b.Compute })
+	at := sort.Search(blocks,
+		func(i int) bool { b := p.back((i + 1) * tpb); return b.Nanos < b.Compute })
 	if at < blocks {
 		p.plan.Offload.BreakEven = (at + 1) * tpb
 	}
@@ -386,7 +402,8 @@ func (p *planner) back(tokens int) Back {
 			pages = 1
 		}
 		b.Bytes += int64(pages) * pool.PageBytes()
-		b.Nanos += p.Link.Duration(sim.Transfer{Direction: onboard, Copies: pages, Bytes: pool.PageBytes()}).Nanoseconds()
+		b.Nanos += p.Link.Duration(sim.Transfer{Direction: onboard, Copies: pages,
+			Bytes: pool.PageBytes()}).Nanoseconds()
 	}
 	b.Rate = float64(tokens) / (float64(b.Nanos) / 1e9)
 	if p.Parameters > 0 && p.Link.DenseTFLOPS > 0 {

@@ -17,7 +17,8 @@ import (
 
 // TestChart: a column has a mark on a line exactly if so many sequences fit.
 func TestChart(t *testing.T) {
-	p := Plan{chart: []Fit{{Tokens: 32, Sequences: 1000}, {Tokens: 320, Sequences: 30}, {Tokens: 3200, Sequences: 1}, {Tokens: 32000}}}
+	p := Plan{chart: []Fit{{Tokens: 32, Sequences: 1000}, {Tokens: 320, Sequences: 30},
+		{Tokens: 3200, Sequences: 1}, {Tokens: 32000}}}
 	lines := strings.Split(p.Chart(report.ASCII), "\n")
 	assert.Equal(t, "    1 000 |#", lines[0])
 	assert.Equal(t, "        1 |###", lines[9])
@@ -33,7 +34,8 @@ func TestChart(t *testing.T) {
 func TestPlansAddUp(t *testing.T) {
 	link, err := sim.NamedProfile(sim.DefaultProfile)
 	require.NoError(t, err)
-	names := []string{"Llama-3.1-8B", "GPT-OSS-20B", "Gemma-3-4B", "DeepSeek-V3", "Llama-4-Scout", "Qwen3-Next-80B-A3B"}
+	names := []string{"Llama-3.1-8B", "GPT-OSS-20B", "Gemma-3-4B", "DeepSeek-V3", "Llama-4-Scout",
+		"Qwen3-Next-80B-A3B"}
 	rapid.Check(t, func(t *rapid.T) {
 		cache := windows.DefaultConfig()
 		cache.TokensPerBlock = rapid.SampledFrom([]int{8, 32, 128}).Draw(t, "tpb")
@@ -45,7 +47,8 @@ func TestPlansAddUp(t *testing.T) {
 		})
 		if err != nil {
 			assert.Zero(t, cache.ExpectedSeqLen)
-			assert.ErrorContains(t, err, fmt.Sprintf("divided for sequences of %d tokens (expected_seq_len)", preset.Model.MaxSeqLen))
+			assert.ErrorContains(t, err, fmt.Sprintf("divided for sequences of %d tokens (expected_seq_len)",
+				preset.Model.MaxSeqLen))
 			return
 		}
 		bytes, share := int64(0), 0.0
@@ -57,7 +60,8 @@ func TestPlansAddUp(t *testing.T) {
 		assert.LessOrEqual(t, float64(p.Device), 0.9*float64(p.DeviceFree)+1)
 		assert.InDelta(t, 1, share, 1e-9)
 		for i, f := range p.Fits {
-			assert.LessOrEqual(t, int64(f.Sequences)*f.Bytes, p.Device, "what fits is not more than there is")
+			assert.LessOrEqual(t, int64(f.Sequences)*f.Bytes, p.Device,
+				"what fits is not more than there is")
 			if i > 0 {
 				assert.LessOrEqual(t, f.Sequences, p.Fits[i-1].Sequences, "longer sequences are not more")
 				assert.GreaterOrEqual(t, p.Offload.Rows[i].Nanos, p.Offload.Rows[i-1].Nanos)

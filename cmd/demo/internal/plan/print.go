@@ -29,7 +29,8 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 			return err
 		}
 		if i == 1 {
-			if _, err := fmt.Fprintf(w, "\nsequences that fit at a time, by their length\n%s", p.Chart(style)); err != nil {
+			if _, err := fmt.Fprintf(w, "\nsequences that fit at a time, by their length\n%s",
+				p.Chart(style)); err != nil {
 				return err
 			}
 		}
@@ -40,7 +41,8 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 // poolTable lists the pools with their shares.
 func (p *Plan) poolTable() report.Table {
 	t := report.Table{
-		Title:  fmt.Sprintf("pools: %s of %s free device memory, %s of host memory", report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
+		Title: fmt.Sprintf("pools: %s of %s free device memory, %s of host memory",
+			report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
 		Header: []string{"pool", "a layer's token", "layers", "page", "a token", "pages", "share"},
 	}
 	if p.Host > 0 {
@@ -88,7 +90,8 @@ func (p *Plan) fitTable() report.Table {
 		Header: []string{"tokens", "a sequence", "sequences", "tokens in all", "limited by"},
 	}
 	for _, f := range p.Fits {
-		t.Row(report.Count(f.Tokens), report.Bytes(f.Bytes), report.Count(f.Sequences), report.Count(int64(f.Sequences)*int64(f.Tokens)), f.Limit)
+		t.Row(report.Count(f.Tokens), report.Bytes(f.Bytes), report.Count(f.Sequences),
+			report.Count(int64(f.Sequences)*int64(f.Tokens)), f.Limit)
 	}
 	return t
 }
@@ -104,7 +107,8 @@ func (p *Plan) offloadTable() report.Table {
 		t.Header = append(t.Header, "computing it")
 	}
 	for _, b := range p.Offload.Rows {
-		cells := []any{report.Count(b.Tokens), report.Bytes(b.Bytes), report.Duration(time.Duration(b.Nanos)), report.Count(int64(b.Rate)) + " tokens/s"}
+		cells := []any{report.Count(b.Tokens), report.Bytes(b.Bytes),
+			report.Duration(time.Duration(b.Nanos)), report.Count(int64(b.Rate)) + " tokens/s"}
 		if computed {
 			cells = append(cells, report.Duration(time.Duration(b.Compute)))
 		}
@@ -116,8 +120,10 @@ func (p *Plan) offloadTable() report.Table {
 // remarks are the sentences below the tables.
 func (p *Plan) remarks(w io.Writer) error {
 	lines := []string{
-		fmt.Sprintf("%s of %s tokens: %s", plural(p.Need.Sequences, "sequence"), report.Count(p.Need.Tokens), report.Bytes(p.Need.Bytes)),
-		fmt.Sprintf("longest sequence that fits alone: %s tokens; longest prompt without chunks: %s", report.Count(p.LongestAlone), report.Count(p.LongestPrompt)),
+		fmt.Sprintf("%s of %s tokens: %s", plural(p.Need.Sequences, "sequence"),
+			report.Count(p.Need.Tokens), report.Bytes(p.Need.Bytes)),
+		fmt.Sprintf("longest sequence that fits alone: %s tokens; longest prompt without chunks: %s",
+			report.Count(p.LongestAlone), report.Count(p.LongestPrompt)),
 	}
 	lines = append(lines, p.memory()...)
 	if p.Offload.Parameters > 0 {
@@ -144,25 +150,29 @@ func (p *Plan) remarks(w io.Writer) error {
 func (p *Plan) memory() []string {
 	lines := []string{"records of all pages and blocks: about " + report.Bytes(p.Metadata)}
 	if h := &p.HostUse; p.Host > 0 {
-		line := fmt.Sprintf("of host memory %s are for contents, %s for copies before evictions", report.Bytes(h.Contents), report.Bytes(h.Ahead))
+		line := fmt.Sprintf("of host memory %s are for contents, %s for copies before evictions",
+			report.Bytes(h.Contents), report.Bytes(h.Ahead))
 		if h.Save > 0 {
 			line += fmt.Sprintf("; a store takes at most %s of both", report.Bytes(h.Save))
 		}
 		lines = append([]string{line}, lines...)
 	}
 	if n := p.Ranks.Devices; n > 1 {
-		lines = append(lines, fmt.Sprintf("on %d devices in all: %s of device memory, %s of host memory", n, report.Bytes(p.Ranks.Device), report.Bytes(p.Ranks.Host)))
+		lines = append(lines, fmt.Sprintf("on %d devices in all: %s of device memory, %s of host memory",
+			n, report.Bytes(p.Ranks.Device), report.Bytes(p.Ranks.Host)))
 	}
 	return lines
 }
 
 // verdict says from which length on offloading pays.
 func (o *Offload) verdict() string {
-	on := fmt.Sprintf("offloading over the link of %s, with %.3g parameters a token", o.Link, o.Parameters)
+	on := fmt.Sprintf("offloading over the link of %s, with %.3g parameters a token", o.Link,
+		o.Parameters)
 	if o.BreakEven == 0 {
 		return on + ": a prefix is never back sooner than computed"
 	}
-	return fmt.Sprintf("%s: a prefix of %s tokens or more is back sooner than computed", on, report.Count(o.BreakEven))
+	return fmt.Sprintf("%s: a prefix of %s tokens or more is back sooner than computed", on,
+		report.Count(o.BreakEven))
 }
 
 // plural is a number of things.

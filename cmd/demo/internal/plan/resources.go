@@ -46,7 +46,8 @@ func (r Request) Declare() ([]Kept, error) {
 	for i, d := range own.Decisions {
 		k := keptBy(d, own.Pools)
 		// A state has the same place there, with a shape that a model's geometry does not have.
-		if _, state := d.Resource.(resources.State); !state && strict != nil && !strict.Decisions[i].Managed {
+		if _, state := d.Resource.(resources.State); !state && strict != nil &&
+			!strict.Decisions[i].Managed {
 			k.AutoDeploy = strict.Decisions[i].Reason
 		}
 		at := slices.IndexFunc(list, func(other Kept) bool { return other.alike(k) })
@@ -94,7 +95,8 @@ func (p *Plan) declared(w io.Writer) error {
 		case k.SequenceBytes > 0:
 			size = report.Bytes(k.SequenceBytes) + " a sequence "
 		}
-		fmt.Fprintf(&b, "%s: %s\n    %sin pages of pool %s: %s\n", layers(k.Layers), k.Keeps, size, k.Pool, k.Reason)
+		fmt.Fprintf(&b, "%s: %s\n    %sin pages of pool %s: %s\n", layers(k.Layers), k.Keeps, size,
+			k.Pool, k.Reason)
 		if k.AutoDeploy != "" {
 			fmt.Fprintf(&b, "    local in TensorRT-LLM's AutoDeploy: %s\n", k.AutoDeploy)
 		}

@@ -11,10 +11,12 @@ import (
 	"github.com/kvactor/kvactor/windows/hfconfig"
 )
 
-// Two sizes of heads, a layer that reads another's keys and values, a state and a layer with nothing.
+// Two sizes of heads, a layer that reads another's keys and values, a state and a layer with
+// nothing.
 func TestDeclare(t *testing.T) {
 	m := windows.Model{
-		Layers: 6, KVHeads: []int{2, 2, 2, 0, 0, 0}, MaxSeqLen: 1024, SharedKV: []int{0, 1, 2, 2, 4, 5}, NoCache: []int{5},
+		Layers: 6, KVHeads: []int{2, 2, 2, 0, 0, 0}, MaxSeqLen: 1024, SharedKV: []int{0, 1, 2, 2, 4, 5},
+		NoCache: []int{5},
 		Shapes: []windows.Shape{
 			{HeadDim: 64, DType: windows.Float16},
 			{HeadDim: 64, DType: windows.Float16},
@@ -23,22 +25,26 @@ func TestDeclare(t *testing.T) {
 		},
 		States: []windows.State{{Layers: []int{4}, Bytes: 4096}},
 	}
-	r := Request{Model: hfconfig.Model{Preset: windows.Preset{Model: m}}, Cache: windows.DefaultConfig()}
+	r := Request{Model: hfconfig.Model{Preset: windows.Preset{Model: m}},
+		Cache: windows.DefaultConfig()}
 	list, err := r.Declare()
 	require.NoError(t, err)
 	const differs = "head_dim 128 differs from 64 of kv_cache_0"
 	assert.Equal(t, []Kept{
 		{
-			Layers: []int{0}, Keeps: "2 KV heads x 64 float16, kv_factor 2, HND", Pool: "wfullh2", TokenBytes: 512,
-			Reason: "the first keys and values, the reference of the others; its pool has 2 layers",
+			Layers: []int{0}, Keeps: "2 KV heads x 64 float16, kv_factor 2, HND", Pool: "wfullh2",
+			TokenBytes: 512,
+			Reason:     "the first keys and values, the reference of the others; its pool has 2 layers",
 		},
 		{
-			Layers: []int{1}, Keeps: "2 KV heads x 64 float16, kv_factor 2, HND", Pool: "wfullh2", TokenBytes: 512,
-			Reason: "agrees with kv_cache_0 in head_dim, dtype, kv_factor and kv_layout; its pool has 2 layers",
+			Layers: []int{1}, Keeps: "2 KV heads x 64 float16, kv_factor 2, HND", Pool: "wfullh2",
+			TokenBytes: 512,
+			Reason:     "agrees with kv_cache_0 in head_dim, dtype, kv_factor and kv_layout; its pool has 2 layers",
 		},
 		{
-			Layers: []int{2}, Keeps: "2 KV heads x 128 float16, kv_factor 2, HND", Pool: "wfullh2.2", TokenBytes: 1024,
-			Reason: differs + ": another pool; alone in its pool", AutoDeploy: differs,
+			Layers: []int{2}, Keeps: "2 KV heads x 128 float16, kv_factor 2, HND", Pool: "wfullh2.2",
+			TokenBytes: 1024,
+			Reason:     differs + ": another pool; alone in its pool", AutoDeploy: differs,
 		},
 		{
 			Layers: []int{3}, Keeps: "the keys and values of layer 2", Pool: "wfullh2.2",

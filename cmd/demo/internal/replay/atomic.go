@@ -42,8 +42,8 @@ func Atomic(ctx context.Context, c Config) (*Result, error) {
 	return s.close(ctx, err)
 }
 
-// atomic replays requests. Its slices and records are reused from one to the next, but for tokens: the
-// engine keeps the array of an admitted prompt.
+// atomic replays requests. Its slices and records are reused from one to the next, but for tokens:
+// the engine keeps the array of an admitted prompt.
 type atomic struct {
 	*session
 	compute *serve.Compute
@@ -91,7 +91,8 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	}
 	// The request ends with its only kernel, so what that computes is committed by the release.
 	a.release.Steps[0] = messages.ReleaseStep{
-		Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last, AnswerTokens: t.AnswerTokens,
+		Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last,
+		AnswerTokens: t.AnswerTokens,
 	}
 	if err := a.rig.Do(ctx, &a.release); err != nil {
 		return err
@@ -127,7 +128,9 @@ func (a *atomic) prompt(ids []int32) (blocks int) {
 }
 
 // run checks what was reused and writes the rest, in one kernel.
-func (a *atomic) run(ctx context.Context, admitted *messages.Admitted, stored int, lasts time.Duration) error {
+func (a *atomic) run(
+	ctx context.Context, admitted *messages.Admitted, stored int, lasts time.Duration,
+) error {
 	a.tables = a.tables[:0]
 	for _, beams := range admitted.Tables {
 		a.tables = append(a.tables, beams[0])

@@ -35,7 +35,8 @@ func TestBaselines(t *testing.T) {
 		for _, capacity := range baseline.capacities(t) {
 			r, err := Optimal(t.Context(), Config{Pages: capacity}, trace)
 			require.NoError(t, err)
-			assert.Equal(t, baseline.Hits[paper.Optimal][strconv.Itoa(capacity)], r.Hits, "%s with %d blocks", name, capacity)
+			assert.Equal(t, baseline.Hits[paper.Optimal][strconv.Itoa(capacity)], r.Hits,
+				"%s with %d blocks", name, capacity)
 		}
 	}
 }
@@ -47,7 +48,8 @@ func TestDistancesAreTheEngines(t *testing.T) {
 	trace, err := Load(path, 0)
 	require.NoError(t, err)
 	distances := paper.Measure(trace.Trace)
-	for _, capacity := range []int{1, 3, 10, 30, 50, 100, 200, distances.Distinct - 1, distances.Distinct} {
+	for _, capacity := range []int{1, 3, 10, 30, 50, 100, 200, distances.Distinct - 1,
+		distances.Distinct} {
 		c := config(path, capacity)
 		r, err := Atomic(t.Context(), c)
 		require.NoError(t, err)

@@ -27,10 +27,12 @@ type Config struct {
 	Pages          int // of each pool; with Atomic the blocks that fit
 	HostPages      int // of each pool
 	Policy         string
-	// PrefillDoublesAt is that of windows.Config for the policy forecast; 0: all blocks take the same work.
+	// PrefillDoublesAt is that of windows.Config for the policy forecast; 0: all blocks take the same
+	// work.
 	PrefillDoublesAt int
 	Limit            int // requests; 0: all
-	Prefetch         int // requests that wait to be prefetched before each try to admit, not with Atomic
+	// requests that wait to be prefetched before each try to admit, not with Atomic
+	Prefetch int
 	// NoKernels leaves out the simulated kernels, with Atomic only: no bytes are written or
 	// checked. They run outside of the time that is measured, but they fill the processor's
 	// caches with their own data, so that the engine's calls take up to twice as long.
@@ -193,8 +195,9 @@ func Timed(ctx context.Context, c Config) (*Result, error) {
 	arrivals := &countedArrivals{Arrivals: Arrivals{Reader: s.reader, Limit: c.Limit}, session: s}
 	step := max(stepTokens, s.config.TokensPerBlock)
 	server, err := serve.New(serve.Config{
-		Rig: s.rig, Name: "replay", Model: c.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: step,
-		Prefetch: c.Prefetch,
+		Rig: s.rig, Name: "replay", Model: c.Costs, GPU: cost.H100(), MaxRunning: maxRunning,
+		StepTokens: step,
+		Prefetch:   c.Prefetch,
 	}, arrivals)
 	if err != nil {
 		return s.close(ctx, err)

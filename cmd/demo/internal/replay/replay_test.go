@@ -26,7 +26,8 @@ import (
 
 // tiny is the geometry of replays: real bytes, but few.
 func tiny() windows.Model {
-	return windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8, MaxSeqLen: 1 << 25}
+	return windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8,
+		MaxSeqLen: 1 << 25}
 }
 
 func config(path string, pages int) Config {
@@ -108,7 +109,8 @@ func TestAtomicIsLRU(t *testing.T) {
 			assert.Equal(t, 150, result.Requests)
 			assert.Equal(t, result.Hits*int64(result.TokensPerBlock), result.ReusedTokens)
 			stored := int64(min(capacity, distinct))
-			assert.Equal(t, result.Hits+stored, result.Verified, "each reused page is checked once, all that is stored at the end")
+			assert.Equal(t, result.Hits+stored, result.Verified,
+				"each reused page is checked once, all that is stored at the end")
 			assert.Empty(t, result.Problems)
 			assert.Zero(t, result.Refused)
 			assert.Zero(t, result.LeakedPages)
@@ -159,7 +161,8 @@ func TestAtomicPromptsLongerThanTheCache(t *testing.T) {
 	for _, capacity := range []int{1, longest / 2, longest - 1} {
 		result, err := Atomic(t.Context(), config(path, capacity))
 		require.NoError(t, err)
-		assert.InEpsilon(t, whole.PrefillSeconds+whole.SavedSeconds, result.PrefillSeconds+result.SavedSeconds, 1e-6,
+		assert.InEpsilon(t, whole.PrefillSeconds+whole.SavedSeconds,
+			result.PrefillSeconds+result.SavedSeconds, 1e-6,
 			"what is not reused is computed")
 		assert.Equal(t, lru(t, path, capacity), result.Hits, "%d blocks", capacity)
 		assert.Equal(t, 60, result.Requests)
@@ -215,7 +218,10 @@ func TestTimedWithRoomHitsEverythingEarlier(t *testing.T) {
 	assert.Zero(t, result.EvictedPages)
 	assert.Positive(t, result.AnswerTokens)
 	assert.Positive(t, result.SavedSeconds)
-	assert.True(t, slices.ContainsFunc(result.Calls, func(c Calls) bool { return c.Call == "append" && c.Calls > 0 }))
+	assert.True(t,
+		slices.ContainsFunc(result.Calls, func(c Calls) bool {
+			return c.Call == "append" && c.Calls > 0
+		}))
 	assert.InDelta(t, float64(result.Hits)/float64(result.Blocks), result.HitRate, 1e-9)
 }
 
@@ -259,7 +265,9 @@ func TestTimedNoticesWrongPages(t *testing.T) {
 // swapped answers page tables with their first two pages exchanged.
 type swapped struct{ engine.Engine }
 
-func (e swapped) AdmitBatch(ctx context.Context, r []messages.AdmitRequest) ([]messages.Admitted, error) {
+func (e swapped) AdmitBatch(
+	ctx context.Context, r []messages.AdmitRequest,
+) ([]messages.Admitted, error) {
 	out, err := e.Engine.AdmitBatch(ctx, r)
 	for i := range out {
 		if out[i].ReusedTokens > 0 && len(out[i].Tables[0][0]) > 1 {

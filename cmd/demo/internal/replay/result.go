@@ -98,7 +98,8 @@ func (r *Result) staged(s *engine.Stages) {
 }
 
 // directions names the directions of copies as Result and the demo's tables do.
-var directions = [gpu.Directions]string{gpu.Offload: "device to host", gpu.Onboard: "host to device", gpu.Local: "on the device"}
+var directions = [gpu.Directions]string{gpu.Offload: "device to host",
+	gpu.Onboard: "host to device", gpu.Local: "on the device"}
 
 // look counts the blocks of one prompt; of the hits some are on the host.
 func (r *Result) look(blocks, hits, onHost int) {
@@ -111,10 +112,12 @@ func (r *Result) look(blocks, hits, onHost int) {
 // counted is where the counters stand that a timeline shows. The bytes are those of copies
 // that have ended.
 func (r *Result) counted(device simgroup.Simulated) Interval {
-	v := Interval{Requests: int64(r.Requests), Blocks: r.Blocks, DeviceHits: r.Hits - r.HostHits, HostHits: r.HostHits}
+	v := Interval{Requests: int64(r.Requests), Blocks: r.Blocks, DeviceHits: r.Hits - r.HostHits,
+		HostHits: r.HostHits}
 	if device != nil {
 		c := device.Counters()
-		v.BytesOffloaded, v.BytesOnboarded = c.Directions[gpu.Offload].Bytes, c.Directions[gpu.Onboard].Bytes
+		v.BytesOffloaded, v.BytesOnboarded = c.Directions[gpu.Offload].Bytes,
+			c.Directions[gpu.Onboard].Bytes
 	}
 	return v
 }
@@ -124,7 +127,8 @@ func (r *Result) measured(rig *engine.Rig) {
 	counters := rig.Sim.Counters()
 	for d, name := range directions {
 		t := counters.Directions[d]
-		r.Copies = append(r.Copies, Copies{Direction: name, Pages: t.Copies, Bytes: t.Bytes, Seconds: t.Busy.Seconds()})
+		r.Copies = append(r.Copies, Copies{Direction: name, Pages: t.Copies, Bytes: t.Bytes,
+			Seconds: t.Busy.Seconds()})
 	}
 	r.Calls = CallsOf(&rig.Meter)
 }

@@ -43,7 +43,8 @@ func TestOverTimeAddsUp(t *testing.T) {
 		for _, v := range r.OverTime {
 			assert.Greater(t, v.EndSeconds, last)
 			last = v.EndSeconds
-			assert.GreaterOrEqual(t, min(v.Requests, v.DeviceHits, v.HostHits, v.BytesOffloaded, v.BytesOnboarded), int64(0), name)
+			assert.GreaterOrEqual(t, min(v.Requests, v.DeviceHits, v.HostHits, v.BytesOffloaded,
+				v.BytesOnboarded), int64(0), name)
 		}
 		if name == "optimal" {
 			continue
@@ -56,7 +57,8 @@ func TestOverTimeAddsUp(t *testing.T) {
 			seconds, stages[s.Stage] = seconds+s.Seconds, true
 		}
 		assert.Positive(t, seconds, name)
-		for _, stage := range []inspect.Stage{inspect.StageQueue, inspect.StageMatch, inspect.StageTake, inspect.StageMove, inspect.StageApply} {
+		for _, stage := range []inspect.Stage{inspect.StageQueue, inspect.StageMatch, inspect.StageTake,
+			inspect.StageMove, inspect.StageApply} {
 			assert.True(t, stages[stage], "%s: no call was in stage %s", name, stage)
 		}
 		require.Len(t, r.Copies, 3)
@@ -78,7 +80,8 @@ func TestTimelineIsBounded(t *testing.T) {
 	var line timeline
 	const requests = 5*maxSamples + 77
 	for i := range requests {
-		line.note(time.Duration(i)*time.Millisecond, Interval{Requests: int64(i + 1), Blocks: 3 * int64(i+1)})
+		line.note(time.Duration(i)*time.Millisecond, Interval{Requests: int64(i + 1),
+			Blocks: 3 * int64(i+1)})
 		require.LessOrEqual(t, len(line.samples), maxSamples)
 	}
 	parts := line.intervals(7)

@@ -71,7 +71,8 @@ func (p *Progress) line(n int, note string) {
 	if note != "" {
 		note = ", " + note
 	}
-	fmt.Fprintf(p.w, "%s: %d%s requests%s, %.0f s\n", p.label, n, of, note, p.now().Sub(p.start).Seconds())
+	fmt.Fprintf(p.w, "%s: %d%s requests%s, %.0f s\n", p.label, n, of, note,
+		p.now().Sub(p.start).Seconds())
 }
 
 // Done ends the bar, or prints a last line.

@@ -33,7 +33,9 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestStyleOf(t *testing.T) {
-	locale := func(set map[string]string) Style { return StyleOf(func(n string) string { return set[n] }) }
+	locale := func(set map[string]string) Style {
+		return StyleOf(func(n string) string { return set[n] })
+	}
 	assert.Equal(t, ASCII, locale(nil))
 	assert.Equal(t, Unicode, locale(map[string]string{"LANG": "en_GB.UTF-8"}))
 	assert.Equal(t, ASCII, locale(map[string]string{"LC_ALL": "C", "LANG": "en_GB.UTF-8"}))
@@ -113,7 +115,8 @@ func TestProgressWithoutTerminal(t *testing.T) {
 	at = at.Add(time.Second)
 	p.Set(9, "")
 	p.Done(100, "")
-	assert.Equal(t, "replay: 7 of 100 requests, half hit, 4 s\nreplay: 100 of 100 requests, 5 s\n", b.String())
+	assert.Equal(t, "replay: 7 of 100 requests, half hit, 4 s\nreplay: 100 of 100 requests, 5 s\n",
+		b.String())
 	b.Reset()
 	NewProgress(&b, "demo", -1).Done(3, "")
 	assert.True(t, strings.HasPrefix(b.String(), "demo: 3 requests"))

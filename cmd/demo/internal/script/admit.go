@@ -55,7 +55,9 @@ type admission struct {
 
 // admit checks the admissions of a line in order, sends the valid ones to the
 // engine, computes and commits their prompts, and answers all of them.
-func (p *player) admit(lines []admitLine, call func([]messages.AdmitRequest) ([]messages.Admitted, error)) []*admission {
+func (p *player) admit(
+	lines []admitLine, call func([]messages.AdmitRequest) ([]messages.Admitted, error),
+) []*admission {
 	all := make([]*admission, len(lines))
 	taken := make(map[string]bool) // by valid requests of this batch
 	var sent []*admission
@@ -119,7 +121,8 @@ func (p *player) started(a *admission) *sequence {
 	r := &a.request
 	namespace := r.Namespace
 	namespace.Weights = p.weights
-	chains := host.Chains(messages.Prefix{Namespace: namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
+	chains := host.Chains(messages.Prefix{Namespace: namespace, Tokens: r.Tokens,
+		Multimodal: r.Multimodal})
 	s := &sequence{
 		id: a.reply.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens,
 		manual:   a.line.prefill != nil && *a.line.prefill == "manual",
@@ -200,14 +203,16 @@ func (p *player) nextCommit(s *sequence) int {
 // but could not keep, because an actor died meanwhile, is released.
 func (p *player) finish(a *admission) {
 	if a.err == nil {
-		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens, Why: a.reply.MissReason}
+		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens,
+			Why: a.reply.MissReason}
 		a.answer.Tables, a.err = p.tablesOf(a.s)
 	}
 	if a.err != nil {
 		if a.s != nil {
 			// Its answer is the refusal; whether there was anything left to let
 			// go does not matter.
-			_, _ = p.engine.Release(p.ctx, []messages.ReleaseStep{{Sequence: a.s.id, Discard: true, After: a.s.last}})
+			_, _ = p.engine.Release(p.ctx,
+				[]messages.ReleaseStep{{Sequence: a.s.id, Discard: true, After: a.s.last}})
 		}
 		return
 	}
@@ -216,10 +221,12 @@ func (p *player) finish(a *admission) {
 		if r.PartialReuse == "" {
 			r.PartialReuse = messages.PartialNone
 		}
-		a.answer.Reuse = append(a.answer.Reuse, named[reuseAnswer]{pool.Name, reuseAnswer{r.Full, r.Partial, r.PartialReuse, r.Onboarded}})
+		a.answer.Reuse = append(a.answer.Reuse, named[reuseAnswer]{pool.Name,
+			reuseAnswer{r.Full, r.Partial, r.PartialReuse, r.Onboarded}})
 	}
 	if p.recurrent() {
-		a.answer.statesAnswer = &statesAnswer{append([]int{}, a.reply.Checkpoints...), a.reply.AttentionTokens}
+		a.answer.statesAnswer = &statesAnswer{append([]int{}, a.reply.Checkpoints...),
+			a.reply.AttentionTokens}
 	}
 	p.sequences[a.line.seq] = a.s
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func (e *plain) Append(_ context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+func (e *plain) Append(
+	_ context.Context, steps []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	var out []messages.StepResult
 	for _, step := range steps {
 		pages, err := e.grow(step)
@@ -26,7 +28,8 @@ func (e *plain) grow(step messages.AppendStep) ([][]messages.PageID, error) {
 	if s.computed < len(s.request.Tokens) {
 		return nil, refusals.New(messages.ErrBadRequest, "the prompt is not computed")
 	}
-	if (step.Beams != nil) != (len(s.beams) > 1) || step.Beams != nil && len(step.Beams) != len(s.beams) {
+	if (step.Beams != nil) != (len(s.beams) > 1) || step.Beams != nil &&
+		len(step.Beams) != len(s.beams) {
 		return nil, refusals.New(messages.ErrBadRequest, "%d beams", len(s.beams))
 	}
 	beams := make([][]messages.Token, len(s.beams))
@@ -106,7 +109,8 @@ func (e *plain) copy(pool int, from, to messages.PageID) {
 		e.memory.lose--
 		return
 	}
-	copy(e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: to}), e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: from}))
+	copy(e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: to}),
+		e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: from}))
 }
 
 func (e *plain) RewindOne(_ context.Context, id messages.SequenceID, n int) error {
@@ -145,7 +149,8 @@ func (e *plain) fork(id messages.SequenceID, n int) ([]messages.SequenceID, erro
 	e.call("fork %d %d", id, n)
 	var out []messages.SequenceID
 	for range n {
-		f := &plainSequence{request: s.request, computed: s.computed, beams: [][]messages.Token{slices.Clone(s.beams[0])}}
+		f := &plainSequence{request: s.request, computed: s.computed,
+			beams: [][]messages.Token{slices.Clone(s.beams[0])}}
 		for pool := range e.pools {
 			table := slices.Clone(s.tables[pool][0])
 			for _, page := range table {
@@ -160,7 +165,9 @@ func (e *plain) fork(id messages.SequenceID, n int) ([]messages.SequenceID, erro
 	return out, nil
 }
 
-func (e *plain) Release(_ context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+func (e *plain) Release(
+	_ context.Context, steps []messages.ReleaseStep,
+) ([]messages.StepResult, error) {
 	var out []messages.StepResult
 	for _, step := range steps {
 		s, err := e.get(step.Sequence)

@@ -120,7 +120,8 @@ func (e *plain) call(format string, args ...any) {
 func (e *plain) Validate(r messages.AdmitRequest) error {
 	switch {
 	case r.ChunkTokens%e.tpb() != 0:
-		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is no multiple of %d", r.ChunkTokens, e.tpb())
+		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is no multiple of %d", r.ChunkTokens,
+			e.tpb())
 	case r.BeamWidth > 64:
 		return refusals.New(messages.ErrBadRequest, "beam_width %d", r.BeamWidth)
 	case r.BeamWidth > 1 && r.ChunkTokens > 0:
@@ -165,7 +166,8 @@ func (e *plain) find(p messages.Prefix, limit int) []int {
 	parent := -1
 	for at := 0; at+e.tpb() <= limit; at += e.tpb() {
 		i := slices.IndexFunc(e.nodes, func(c protocol.Content) bool {
-			return c.Parent == parent && c.Namespace == p.Namespace && slices.Equal(c.Tokens, p.Tokens[at:at+e.tpb()])
+			return c.Parent == parent && c.Namespace == p.Namespace &&
+				slices.Equal(c.Tokens, p.Tokens[at:at+e.tpb()])
 		})
 		if i < 0 {
 			break
@@ -181,7 +183,8 @@ func (e *plain) Admit(_ context.Context, r messages.AdmitRequest) (messages.Admi
 	}
 	blocks := (len(r.Tokens) + e.tpb() - 1) / e.tpb()
 	found := e.find(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}, len(r.Tokens)-1)
-	s := &plainSequence{request: r, computed: len(found) * e.tpb(), beams: slices.Repeat([][]messages.Token{r.Tokens}, max(1, r.BeamWidth))}
+	s := &plainSequence{request: r, computed: len(found) * e.tpb(),
+		beams: slices.Repeat([][]messages.Token{r.Tokens}, max(1, r.BeamWidth))}
 	a := messages.Admitted{ReusedTokens: s.computed, MissReason: messages.ReasonCold}
 	for pool := range e.pools {
 		var free int
@@ -222,7 +225,9 @@ func (e *plain) Admit(_ context.Context, r messages.AdmitRequest) (messages.Admi
 	return a, nil
 }
 
-func (e *plain) AdmitBatch(ctx context.Context, rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+func (e *plain) AdmitBatch(
+	ctx context.Context, rs []messages.AdmitRequest,
+) ([]messages.Admitted, error) {
 	var out []messages.Admitted
 	for _, r := range rs {
 		a, err := e.Admit(ctx, r)
@@ -243,7 +248,9 @@ func (e *plain) get(id messages.SequenceID) (*plainSequence, error) {
 	return s, nil
 }
 
-func (e *plain) Commit(_ context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+func (e *plain) Commit(
+	_ context.Context, steps []messages.CommitStep,
+) ([]messages.StepResult, error) {
 	var out []messages.StepResult
 	for _, step := range steps {
 		out = append(out, messages.StepResult{Sequence: step.Sequence, Err: e.commit(step)})
@@ -268,7 +275,8 @@ func (e *plain) commit(step messages.CommitStep) error {
 	}
 	found := e.find(messages.Prefix{Namespace: s.request.Namespace, Tokens: s.beams[0]}, n)
 	for block := len(found); block < n/e.tpb(); block++ {
-		node := protocol.Content{Parent: -1, Namespace: s.request.Namespace, Depth: block, Tokens: s.beams[0][block*e.tpb() : (block+1)*e.tpb()]}
+		node := protocol.Content{Parent: -1, Namespace: s.request.Namespace, Depth: block,
+			Tokens: s.beams[0][block*e.tpb() : (block+1)*e.tpb()]}
 		if block > 0 {
 			node.Parent = found[block-1]
 		}
@@ -306,7 +314,8 @@ func (e *plain) Lookup(_ context.Context, p messages.Prefix) (messages.Found, er
 func (e *plain) Pin(_ context.Context, p messages.Prefix) (messages.Pinned, error) {
 	e.pins++
 	e.call("pin")
-	return messages.Pinned{Pin: messages.PinID(e.pins), Tokens: len(e.find(p, len(p.Tokens))) * e.tpb()}, nil
+	return messages.Pinned{Pin: messages.PinID(e.pins),
+		Tokens: len(e.find(p, len(p.Tokens))) * e.tpb()}, nil
 }
 
 func (e *plain) Unpin(context.Context, messages.PinID) error { e.call("unpin"); return nil }
@@ -330,7 +339,9 @@ func (e *plain) SetWeights(_ context.Context, epoch string) error {
 	return nil
 }
 
-func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
+func (e *plain) Rebalance(
+	_ context.Context, fractions map[string]float64,
+) (messages.Rebalanced, error) {
 	e.call("rebalance %v", fractions)
 	moved := make([][]messages.PageMove, len(e.pools))
 	moved[0] = []messages.PageMove{{Old: 9, New: 1}}
@@ -340,7 +351,8 @@ func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (mess
 func (e *plain) Stats(context.Context) (inspect.Stats, error) {
 	s := inspect.Stats{Requests: int64(e.last)}
 	for i, p := range e.pools {
-		s.Pools = append(s.Pools, inspect.PoolStats{Name: p.Name, Primary: inspect.TierPages{Total: p.PrimaryPages}})
+		s.Pools = append(s.Pools, inspect.PoolStats{Name: p.Name,
+			Primary: inspect.TierPages{Total: p.PrimaryPages}})
 		s.Pools[i].PoolCounters.AllocatedPages = int64(i)
 	}
 	return s, nil
@@ -349,9 +361,14 @@ func (e *plain) Stats(context.Context) (inspect.Stats, error) {
 func (e *plain) Events(context.Context) (kvevents.EventBatch, error) {
 	return kvevents.EventBatch{Lost: 2, Events: []kvevents.Event{
 		{ID: 2, Type: kvevents.EventCreated, PrimaryPages: 3},
-		{ID: 3, Type: kvevents.EventStored, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{1}, Tokens: []messages.Token{7}, Priority: 35}}},
-		{ID: 4, Type: kvevents.EventStored, HasParent: true, Parent: kvevents.Hash{1}, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{2}, Tokens: []messages.Token{8}, Tier: messages.Secondary}}},
-		{ID: 5, Type: kvevents.EventUpdated, Hash: kvevents.Hash{1}, TierChanged: true, NewTier: messages.Secondary},
+		{ID: 3, Type: kvevents.EventStored,
+			Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{1}, Tokens: []messages.Token{7},
+				Priority: 35}}},
+		{ID: 4, Type: kvevents.EventStored, HasParent: true, Parent: kvevents.Hash{1},
+			Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{2}, Tokens: []messages.Token{8},
+				Tier: messages.Secondary}}},
+		{ID: 5, Type: kvevents.EventUpdated, Hash: kvevents.Hash{1}, TierChanged: true,
+			NewTier: messages.Secondary},
 		{ID: 6, Type: kvevents.EventUpdated, Hash: kvevents.Hash{1}, OldPriority: 35, NewPriority: 0},
 		{ID: 7, Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{{1}, {2}}},
 		{ID: 8, Type: kvevents.EventCleared},
@@ -360,7 +377,8 @@ func (e *plain) Events(context.Context) (kvevents.EventBatch, error) {
 
 func (e *plain) Snapshot(context.Context) (kvevents.EventBatch, error) {
 	return kvevents.EventBatch{Next: 9, Events: []kvevents.Event{
-		{Type: kvevents.EventStored, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{15: 3}, Tokens: []messages.Token{9}}}},
+		{Type: kvevents.EventStored,
+			Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{15: 3}, Tokens: []messages.Token{9}}}},
 	}}, nil
 }
 

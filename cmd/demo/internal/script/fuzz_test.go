@@ -20,11 +20,15 @@ func FuzzRun(f *testing.F) {
 	for _, r := range refusalCases {
 		f.Add([]byte(r.line))
 	}
-	f.Add([]byte(`{"op":"admit","seq":"B","tokens":{"from":0,"count":9},"prefill":"manual","chunk_tokens":4}` + "\n" +
-		`{"op":"commit","seq":"B","computed":4}` + "\n" + `{"op":"fork","seq":"A","into":["C"]}` + "\n" + `{"op":"verify"}`))
+	f.Add([]byte(
+		`{"op":"admit","seq":"B","tokens":{"from":0,"count":9},"prefill":"manual","chunk_tokens":4}` +
+			"\n" +
+			`{"op":"commit","seq":"B","computed":4}` + "\n" + `{"op":"fork","seq":"A","into":["C"]}` + "\n" +
+			`{"op":"verify"}`))
 	f.Add([]byte(`{"op":"admit","seq":"B","tokens":[1],"beam_width":2}` + "\n" +
 		`{"op":"append","steps":[{"seq":"B","beams":[{"parent":0,"token":1},{"parent":0,"token":1}]}]}`))
-	f.Add([]byte(`{"op":"append","steps":[{"seq":"A","tokens":[1,2]}]}` + "\n" + `{"op":"rewind","seq":"A","tokens":1}` + "\n" + `{"op":"close"}`))
+	f.Add([]byte(`{"op":"append","steps":[{"seq":"A","tokens":[1,2]}]}` + "\n" +
+		`{"op":"rewind","seq":"A","tokens":1}` + "\n" + `{"op":"close"}`))
 	scene := openLine4 + "\n" + `{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}` + "\n"
 	f.Fuzz(func(t *testing.T, script []byte) {
 		for line := range bytes.Lines(script) {
@@ -43,7 +47,8 @@ func FuzzRun(f *testing.F) {
 			before := calls(e)
 			answer := c.answer(line)
 			c.open = refuseToOpen // the scene's engine is enough
-			checkAnswer(t, answer, func() { require.Equal(t, before, calls(e), "%q has changed something", line) })
+			checkAnswer(t, answer,
+				func() { require.Equal(t, before, calls(e), "%q has changed something", line) })
 		}
 	})
 }
@@ -61,7 +66,8 @@ func checkAnswer(t *testing.T, answer any, unchanged func()) {
 	op, err := json.Marshal(head.Op)
 	require.NoError(t, err)
 	require.NotNil(t, head.OK)
-	require.Truef(t, strings.HasPrefix(string(line), fmt.Sprintf(`{"op":%s,"ok":%t`, op, *head.OK)), "%s", line)
+	require.Truef(t, strings.HasPrefix(string(line), fmt.Sprintf(`{"op":%s,"ok":%t`, op, *head.OK)),
+		"%s", line)
 	require.NotContains(t, string(line), "\n")
 	if codeOf(t, string(line)) != "" {
 		unchanged()

@@ -45,7 +45,8 @@ func whole(r raw) any {
 // anyJSON draws a value.
 func anyJSON(depth int) *rapid.Generator[any] {
 	leaves := []*rapid.Generator[any]{
-		rapid.String().AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil), rapid.Int64().AsAny(), rapid.Float64Range(-1e9, 1e9).AsAny(),
+		rapid.String().AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil), rapid.Int64().AsAny(),
+		rapid.Float64Range(-1e9, 1e9).AsAny(),
 	}
 	if depth > 0 {
 		leaves = append(leaves,
@@ -78,7 +79,8 @@ func TestReaderEdges(t *testing.T) {
 	cases := map[string]any{
 		` { } `: map[string]any{},
 		`[ ]`:   []any{},
-		`{"a" : [ 1 , {"b":"]}"} ] ,"c":"\"\\" }`: map[string]any{"a": []any{json.Number("1"), map[string]any{"b": "]}"}}, "c": `"\`},
+		`{"a" : [ 1 , {"b":"]}"} ] ,"c":"\"\\" }`: map[string]any{"a": []any{json.Number("1"),
+			map[string]any{"b": "]}"}}, "c": `"\`},
 		`"\u00e9\n"`:         "é\n",
 		`{"\u0061":1,"a":2}`: "twice a",
 		`-0`:                 json.Number("-0"),

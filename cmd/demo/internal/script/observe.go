@@ -19,7 +19,8 @@ func decodeAdvance(o *object) request {
 			return nil, bad("advance", "ms %d is negative", ms)
 		}
 		if ms > int64((maxTime-p.clock.Now())/time.Millisecond) {
-			return nil, bad("advance", "ms %d would take the clock over %d years", ms, int(maxTime.Hours())/24/365)
+			return nil, bad("advance", "ms %d would take the clock over %d years", ms,
+				int(maxTime.Hours())/24/365)
 		}
 		p.clock.Advance(time.Duration(ms) * time.Millisecond)
 		return done("advance"), nil
@@ -33,7 +34,8 @@ func decodeStats(*object) request {
 			return nil, err
 		}
 		out := statsAnswer{head: done("stats")}
-		out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens, ReusedTokens: s.ReusedTokens}
+		out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens,
+			ReusedTokens: s.ReusedTokens}
 		for i, pool := range s.Pools {
 			out.Pools = append(out.Pools, named[tiersAnswer]{pool.Name, tiersAnswer{
 				countAnswer(pool.Primary), countAnswer(pool.Secondary),
@@ -64,7 +66,8 @@ func decodeEvents(o *object) request {
 			return nil, err
 		}
 		batch.Snapshot = snapshot
-		return eventsAnswer{done("events"), snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost}, nil
+		return eventsAnswer{done("events"), snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost},
+			nil
 	})
 }
 
@@ -114,7 +117,8 @@ func (p *player) checkBytes() (pages int, problems []string, err error) {
 		} else if err != nil {
 			return 0, nil, err
 		}
-		claims.Sequences = append(claims.Sequences, host.Held{Name: name, Computed: s.computed, Beams: s.beams, Tables: tables})
+		claims.Sequences = append(claims.Sequences, host.Held{Name: name, Computed: s.computed,
+			Beams: s.beams, Tables: tables})
 	}
 	verifier := host.Verifier{Layouts: p.layouts, Read: p.bytes}
 	pages, problems = verifier.Verify(claims)
@@ -145,7 +149,8 @@ func decodeFault(o *object) request {
 		case count != nil && (*count < 1 || *count > math.MaxInt32):
 			return nil, bad("fault", "count %d is not between 1 and %d", *count, math.MaxInt32)
 		case p.rig.FailCopies == nil:
-			return nil, refusals.New(messages.ErrNotSupported, "fault: this engine has no device whose copies could fail")
+			return nil, refusals.New(messages.ErrNotSupported,
+				"fault: this engine has no device whose copies could fail")
 		}
 		n := 1
 		if count != nil {

@@ -49,7 +49,8 @@ func (o *object) open() openLine {
 	l.cache.OffloadAhead = false
 	if m := o.child("model"); m != nil {
 		l.model = m.model()
-		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 && l.model.Layers > 1 {
+		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 &&
+			l.model.Layers > 1 {
 			// To the configuration a single value is that of all layers.
 			l.problems = append(l.problems, refusals.New(messages.ErrConfigInvalid,
 				"kv_heads has 1 values for %d layers", l.model.Layers))
@@ -149,7 +150,8 @@ func (o *object) counts() countsLine {
 // setup checks the values: every problem of model, cache and pages in one
 // refusal.
 func (l openLine) setup() (Setup, error) {
-	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed, Weights: l.weights}
+	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed,
+		Weights: l.weights}
 	if l.deviceMemory < 1 {
 		return s, bad("open", "device_memory %d is not 1 or more", l.deviceMemory)
 	}
@@ -161,7 +163,8 @@ func (l openLine) setup() (Setup, error) {
 	problems = append(problems, err)
 	if err == nil && l.model.OnlyStates() {
 		// Engines open such models; the protocol has no answers for them.
-		problems = append(problems, refusals.New(messages.ErrConfigInvalid, "kv_heads is 0 in every layer: at least one must have keys and values"))
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid,
+			"kv_heads is 0 in every layer: at least one must have keys and values"))
 	}
 	if l.pages != nil {
 		s.Pages, err = l.pages.counts(pools)
@@ -192,7 +195,8 @@ func (p *pagesLine) counts(pools []windows.Pool) ([]windows.PageCounts, error) {
 		return windows.PageCounts{Primary: int(c.primary), Secondary: int(c.secondary)}
 	}
 	if p.all != nil {
-		return slices.Repeat([]windows.PageCounts{check(*p.all, "")}, len(pools)), windows.Join(problems...)
+		return slices.Repeat([]windows.PageCounts{check(*p.all, "")}, len(pools)),
+			windows.Join(problems...)
 	}
 	byName := make(map[string]windows.PageCounts, len(p.byPool))
 	for _, name := range slices.Sorted(maps.Keys(p.byPool)) {

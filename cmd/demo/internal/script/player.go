@@ -65,7 +65,8 @@ func (s *sequence) length() int { return len(s.beams[0]) }
 func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
 	p := &player{
 		ctx: ctx, rig: rig, engine: rig.Engine, clock: setup.Clock,
-		tokensPerBlock: setup.Cache.TokensPerBlock, maxSeqLen: setup.Model.MaxSeqLen, weights: setup.Weights,
+		tokensPerBlock: setup.Cache.TokensPerBlock, maxSeqLen: setup.Model.MaxSeqLen,
+		weights:   setup.Weights,
 		sequences: make(map[string]*sequence), pins: make(map[string]messages.PinID),
 	}
 	for _, pool := range setup.Pools {
@@ -120,7 +121,8 @@ func (p *player) noticed(s *sequence, err error) error {
 	if s.lost == nil && errors.Is(err, messages.ErrSequenceLost) {
 		s.lost = err
 		// The answer says once more that it is lost.
-		_, _ = p.engine.Release(p.ctx, []messages.ReleaseStep{{Sequence: s.id, Discard: true, After: s.last}})
+		_, _ = p.engine.Release(p.ctx,
+			[]messages.ReleaseStep{{Sequence: s.id, Discard: true, After: s.last}})
 	}
 	return err
 }
@@ -134,7 +136,8 @@ func (p *player) tooLong(op string, tokens int64) error {
 	if tokens <= int64(p.maxSeqLen) {
 		return nil
 	}
-	return refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op, tokens, p.maxSeqLen)
+	return refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op, tokens,
+		p.maxSeqLen)
 }
 
 // names lists the running sequences in a fixed order.
@@ -186,7 +189,8 @@ func (p *player) compute(label string, works []work) error {
 		for beam, chains := range w.s.beams {
 			table := host.Beam(tables, beam)
 			step.Reads = append(step.Reads, host.Span{Chains: chains, To: w.from, Table: table})
-			step.Writes = append(step.Writes, host.Span{Chains: chains, From: w.from, To: w.to, Table: table})
+			step.Writes = append(step.Writes, host.Span{Chains: chains, From: w.from, To: w.to,
+				Table: table})
 		}
 	}
 	ticket, err := p.writer.Launch(step)
@@ -222,13 +226,16 @@ func (p *player) stateUpdates(w work, tables messages.Tables) (updates []host.St
 // commit computes and commits works in one engine step. With continues it is a
 // part of the request that took the pages. The results are the engine's, in
 // order.
-func (p *player) commit(label string, works []work, continues continuation) ([]messages.StepResult, error) {
+func (p *player) commit(
+	label string, works []work, continues continuation,
+) ([]messages.StepResult, error) {
 	if err := p.compute(label, works); err != nil {
 		return nil, err
 	}
 	steps := make([]messages.CommitStep, len(works))
 	for i, w := range works {
-		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last, SeparateRequest: continues != sameRequest}
+		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last,
+			SeparateRequest: continues != sameRequest}
 	}
 	results, err := p.engine.Commit(p.ctx, steps)
 	for errors.Is(err, messages.ErrInternal) { // the kernels have run, and must not run again

@@ -24,11 +24,14 @@ const page = "../../../../docs/script.md"
 
 // answers are what each op answers when it is done; ops that are not here answer op and ok.
 var answers = map[string]any{
-	"open": poolsAnswer{}, "close": closeAnswer{}, "admit": admitAnswer{}, "admit_batch": resultsAnswer{},
-	"commit": commitAnswer{}, "append": resultsAnswer{}, "fork": nil, "tables": tablesAnswer{},
-	"lookup": lookupAnswer{}, "pin": pinAnswer{}, "invalidate": invalidateAnswer{}, "prefetch": prefetchAnswer{},
-	"rebalance": rebalanceAnswer{}, "stats": statsAnswer{}, "events": eventsAnswer{}, "verify": verifyAnswer{},
-	"flush": flushAnswer{}, "fetch": fetchAnswer{},
+	"open": poolsAnswer{}, "close": closeAnswer{}, "admit": admitAnswer{},
+	"admit_batch": resultsAnswer{},
+	"commit":      commitAnswer{}, "append": resultsAnswer{}, "fork": nil, "tables": tablesAnswer{},
+	"lookup": lookupAnswer{}, "pin": pinAnswer{}, "invalidate": invalidateAnswer{},
+	"prefetch":  prefetchAnswer{},
+	"rebalance": rebalanceAnswer{}, "stats": statsAnswer{}, "events": eventsAnswer{},
+	"verify": verifyAnswer{},
+	"flush":  flushAnswer{}, "fetch": fetchAnswer{},
 }
 
 // parts are the objects inside of requests, with what reads them.
@@ -136,7 +139,8 @@ func reference(t *testing.T) string {
 	for _, e := range []struct {
 		name string
 		of   any
-	}{{"created", createdEvent{}}, {"stored", storedEvent{}}, {"removed", removedEvent{}}, {"updated", updatedEvent{}}, {"cleared", eventHead{}}} {
+	}{{"created", createdEvent{}}, {"stored", storedEvent{}}, {"removed", removedEvent{}},
+		{"updated", updatedEvent{}}, {"cleared", eventHead{}}} {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", e.name, quoted(members(reflect.TypeOf(e.of))))
 	}
 	return b.String()

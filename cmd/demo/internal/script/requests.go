@@ -57,7 +57,8 @@ type rangeLine struct {
 func (o *object) admit() admitLine {
 	a := admitLine{
 		seq: o.text("seq"), prefix: o.prefix(), session: o.optText("session"),
-		beamWidth: o.optInt("beam_width"), chunkTokens: o.optInt("chunk_tokens"), prefill: o.optText("prefill"),
+		beamWidth: o.optInt("beam_width"), chunkTokens: o.optInt("chunk_tokens"),
+		prefill: o.optText("prefill"),
 	}
 	if r := o.child("retention"); r != nil {
 		a.retention = r.retention()
@@ -81,10 +82,12 @@ func (o *object) retentionConfig() *messages.Retention {
 }
 
 func (o *object) retention() *retentionLine {
-	r := &retentionLine{decodePriority: o.optInt("decode_priority"), decodeDuration: o.optInt("decode_duration_ms")}
+	r := &retentionLine{decodePriority: o.optInt("decode_priority"),
+		decodeDuration: o.optInt("decode_duration_ms")}
 	o.objects("ranges", func(o *object) {
 		r.ranges = append(r.ranges, rangeLine{
-			start: o.int("start"), priority: o.int("priority"), end: o.optInt("end"), duration: o.optInt("duration_ms"),
+			start: o.int("start"), priority: o.int("priority"), end: o.optInt("end"),
+			duration: o.optInt("duration_ms"),
 		})
 		o.end()
 	})
@@ -95,7 +98,8 @@ func (o *object) retention() *retentionLine {
 func (o *object) prefix() prefixLine {
 	p := prefixLine{tokens: o.tokens(), salt: o.optText("salt"), lora: o.optText("lora")}
 	o.objects("multimodal", func(o *object) {
-		p.items = append(p.items, itemLine{hash: o.text("hash"), start: o.int("start"), length: o.int("length")})
+		p.items = append(p.items, itemLine{hash: o.text("hash"), start: o.int("start"),
+			length: o.int("length")})
 		o.end()
 	})
 	return p
@@ -150,7 +154,8 @@ func (t tokensLine) values(op string) ([]messages.Token, error) {
 	case t.run && t.count < 1:
 		return nil, bad(op, "tokens.count %d is not 1 or more", t.count)
 	case t.run && (!isToken(t.from) || t.count > int64(messages.MaxToken)-t.from+1):
-		return nil, bad(op, "%d tokens from %d on do not lie between 0 and %d", t.count, t.from, messages.MaxToken)
+		return nil, bad(op, "%d tokens from %d on do not lie between 0 and %d", t.count, t.from,
+			messages.MaxToken)
 	case !t.run && len(t.list) == 0:
 		return nil, bad(op, "tokens is empty")
 	case !t.run:
@@ -203,12 +208,14 @@ func (p prefixLine) value(op string) (messages.Prefix, error) {
 	for _, item := range p.items {
 		m := messages.MultimodalItem{Start: int(item.start), Length: int(item.length)}
 		if n, err := hex.Decode(m.Hash[:], hashText(item.hash)); err != nil || n != len(m.Hash) {
-			return messages.Prefix{}, bad(op, "multimodal hash %q is not %d hex digits", item.hash, 2*len(m.Hash))
+			return messages.Prefix{}, bad(op, "multimodal hash %q is not %d hex digits", item.hash,
+				2*len(m.Hash))
 		}
 		// Also what would overflow when the two are added.
 		if item.start < 0 || item.length < 1 || item.length > p.tokens.length()-item.start {
-			return messages.Prefix{}, bad(op, "multimodal item of %d tokens from %d on is not inside the prompt of %d tokens",
-				item.length, item.start, p.tokens.length())
+			return messages.Prefix{},
+				bad(op, "multimodal item of %d tokens from %d on is not inside the prompt of %d tokens",
+					item.length, item.start, p.tokens.length())
 		}
 		out.Multimodal = append(out.Multimodal, m)
 	}
@@ -230,7 +237,8 @@ func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 	if err != nil {
 		return messages.AdmitRequest{}, err
 	}
-	r := messages.AdmitRequest{Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal}
+	r := messages.AdmitRequest{Namespace: prefix.Namespace, Tokens: prefix.Tokens,
+		Multimodal: prefix.Multimodal}
 	if a.session != nil {
 		r.Session = sessionName(*a.session)
 	}
@@ -246,7 +254,8 @@ func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 	}
 	if a.chunkTokens != nil {
 		if *a.chunkTokens < 1 {
-			return r, bad(op, "chunk_tokens %d is not a positive multiple of tokens_per_block", *a.chunkTokens)
+			return r, bad(op, "chunk_tokens %d is not a positive multiple of tokens_per_block",
+				*a.chunkTokens)
 		}
 		r.ChunkTokens = int(*a.chunkTokens)
 	}
@@ -284,7 +293,8 @@ func (r retentionLine) value(op string) (*messages.Retention, error) {
 		if l.start < 0 {
 			return nil, bad(op, "retention range starts at %d", l.start)
 		}
-		out.Ranges = append(out.Ranges, messages.RetentionRange{Start: int(l.start), End: end, Priority: priority, Duration: d})
+		out.Ranges = append(out.Ranges, messages.RetentionRange{Start: int(l.start), End: end,
+			Priority: priority, Duration: d})
 	}
 	if r.decodePriority == nil && r.decodeDuration == nil {
 		return out, nil

@@ -79,7 +79,8 @@ type conversation struct {
 // answer answers one line.
 func (c *conversation) answer(line []byte) any {
 	if len(line) > maxLine {
-		return failed("", refusals.New(messages.ErrBadRequest, "the line is longer than %d bytes", maxLine))
+		return failed("", refusals.New(messages.ErrBadRequest, "the line is longer than %d bytes",
+			maxLine))
 	}
 	value, err := parse(line)
 	if err != nil {

@@ -52,22 +52,31 @@ func TestAnswersAsTheyAreWritten(t *testing.T) {
 			`{"op":"open","model":{"layers":3,"kv_heads":1,"head_dim":2,"dtype":"int8","max_seq_len":64},"cache":{"tokens_per_block":2,"max_attention_window":[64,4]},"pages":{"wfullh1":{"primary":8},"w4h1":{"primary":9,"secondary":1}}}`,
 			`{"op":"open","ok":true,"pools":[{"name":"w4h1","window":4,"kv_heads":1,"layers":[1],"page_bytes":8,"primary_pages":9,"secondary_pages":0},{"name":"wfullh1","window":null,"kv_heads":1,"layers":[0,2],"page_bytes":16,"primary_pages":8,"secondary_pages":0}]}`,
 		},
-		{`{"op":"admit","seq":"A<&>","tokens":[1,2,3]}`, `{"op":"admit","ok":true,"seq":"A<&>","reused_tokens":0,"why":"cold","tables":{"w4h1":[0,1],"wfullh1":[0,1]},"reuse":{"w4h1":{"full":0,"partial":0,"how":"none","onboarded":0},"wfullh1":{"full":0,"partial":0,"how":"none","onboarded":0}}}`},
-		{`{"op":"append","steps":[{"seq":"A<&>","tokens":[4,5]},{"seq":"é","tokens":[1]}]}`, `{"op":"append","ok":true,"results":[{"seq":"A<&>","ok":true,"new_pages":{"w4h1":[2],"wfullh1":[2]}},{"seq":"é","ok":false,"error":{"code":"unknown_sequence","message":"sequence \"é\" is not running"}}]}`},
-		{`{"op":"commit","seq":"A<&>","computed":5}`, `{"op":"commit","ok":true,"new_pages":{"w4h1":[],"wfullh1":[]}}`},
-		{`{"op":"tables","seq":"A<&>"}`, `{"op":"tables","ok":true,"tables":{"w4h1":[0,1,2],"wfullh1":[0,1,2]}}`},
+		{`{"op":"admit","seq":"A<&>","tokens":[1,2,3]}`,
+			`{"op":"admit","ok":true,"seq":"A<&>","reused_tokens":0,"why":"cold","tables":{"w4h1":[0,1],"wfullh1":[0,1]},"reuse":{"w4h1":{"full":0,"partial":0,"how":"none","onboarded":0},"wfullh1":{"full":0,"partial":0,"how":"none","onboarded":0}}}`},
+		{`{"op":"append","steps":[{"seq":"A<&>","tokens":[4,5]},{"seq":"é","tokens":[1]}]}`,
+			`{"op":"append","ok":true,"results":[{"seq":"A<&>","ok":true,"new_pages":{"w4h1":[2],"wfullh1":[2]}},{"seq":"é","ok":false,"error":{"code":"unknown_sequence","message":"sequence \"é\" is not running"}}]}`},
+		{`{"op":"commit","seq":"A<&>","computed":5}`,
+			`{"op":"commit","ok":true,"new_pages":{"w4h1":[],"wfullh1":[]}}`},
+		{`{"op":"tables","seq":"A<&>"}`,
+			`{"op":"tables","ok":true,"tables":{"w4h1":[0,1,2],"wfullh1":[0,1,2]}}`},
 		{`{"op":"admit_batch","requests":[{"seq":"B","tokens":[1,2,3],"beam_width":2},{"seq":"C","tokens":{"from":0,"count":20}}]}`, `{"op":"admit_batch","ok":true,"results":[{"op":"admit","ok":true,"seq":"B","reused_tokens":2,"why":"cold","tables":{"w4h1":[[0,3],[0,3]],"wfullh1":[[0,3],[0,3]]},"reuse":{"w4h1":{"full":1,"partial":0,"how":"none","onboarded":0},"wfullh1":{"full":1,"partial":0,"how":"none","onboarded":0}}},{"op":"admit","ok":false,"error":{"code":"out_of_pages","message":"pool w4h1 needs 10 pages, 5 available","pool":"w4h1","need":10,"available":5}}]}`},
-		{`{"op":"lookup","tokens":[1,2,3,4,5]}`, `{"op":"lookup","ok":true,"matched_tokens":4,"primary_tokens":4,"secondary_tokens":0}`},
+		{`{"op":"lookup","tokens":[1,2,3,4,5]}`,
+			`{"op":"lookup","ok":true,"matched_tokens":4,"primary_tokens":4,"secondary_tokens":0}`},
 		{`{"op":"pin","pin":"p","tokens":[1,2,3,4]}`, `{"op":"pin","ok":true,"pinned_tokens":4}`},
 		{`{"op":"unpin","pin":"p"}`, `{"op":"unpin","ok":true}`},
 		{`{"op":"invalidate","salt":"s"}`, `{"op":"invalidate","ok":true,"blocks":0}`},
 		{`{"op":"prefetch","tokens":[1,2]}`, `{"op":"prefetch","ok":true,"onboarded_pages":0}`},
 		{`{"op":"reset"}`, `{"op":"reset","ok":true}`},
 		{`{"op":"advance","ms":5}`, `{"op":"advance","ok":true}`},
-		{`{"op":"rebalance"}`, `{"op":"rebalance","ok":true,"pools":[{"name":"w4h1","window":4,"kv_heads":1,"layers":[1],"page_bytes":8,"primary_pages":9,"secondary_pages":0},{"name":"wfullh1","window":null,"kv_heads":1,"layers":[0,2],"page_bytes":16,"primary_pages":8,"secondary_pages":0}],"moved":{"w4h1":[[9,1]],"wfullh1":[]}}`},
-		{`{"op":"stats"}`, `{"op":"stats","ok":true,"pools":{"w4h1":{"primary":{"total":9,"used":0,"cached":0,"free":0},"secondary":{"total":0,"used":0,"cached":0,"free":0}},"wfullh1":{"primary":{"total":8,"used":0,"cached":0,"free":0},"secondary":{"total":0,"used":0,"cached":0,"free":0}}},"counters":{"requests":2,"prompt_tokens":0,"reused_tokens":0,"pools":{"w4h1":{"allocated_pages":0,"reused_full":0,"reused_partial":0,"missed":0,"evicted":0,"offloaded":0,"onboarded":0,"dropped":0,"bytes_offloaded":0,"bytes_onboarded":0},"wfullh1":{"allocated_pages":1,"reused_full":0,"reused_partial":0,"missed":0,"evicted":0,"offloaded":0,"onboarded":0,"dropped":0,"bytes_offloaded":0,"bytes_onboarded":0}}}}`},
-		{`{"op":"events"}`, `{"op":"events","ok":true,"events":[{"id":2,"type":"created","pool":"w4h1","primary_pages":3,"secondary_pages":0},{"id":3,"type":"stored","pool":"w4h1","parent":null,"blocks":[{"hash":"01000000000000000000000000000000","tokens":[7],"tier":"primary","priority":35}]},{"id":4,"type":"stored","pool":"w4h1","parent":"01000000000000000000000000000000","blocks":[{"hash":"02000000000000000000000000000000","tokens":[8],"tier":"secondary","priority":0}]},{"id":5,"type":"updated","pool":"w4h1","hash":"01000000000000000000000000000000","tier":["primary","secondary"]},{"id":6,"type":"updated","pool":"w4h1","hash":"01000000000000000000000000000000","priority":[35,0]},{"id":7,"type":"removed","pool":"w4h1","hashes":["01000000000000000000000000000000","02000000000000000000000000000000"]},{"id":8,"type":"cleared"}],"lost":2}`},
-		{`{"op":"events","snapshot":true}`, `{"op":"events","ok":true,"snapshot":true,"events":[{"id":8,"type":"stored","pool":"w4h1","parent":null,"blocks":[{"hash":"00000000000000000000000000000003","tokens":[9],"tier":"primary","priority":0}]}],"lost":0}`},
+		{`{"op":"rebalance"}`,
+			`{"op":"rebalance","ok":true,"pools":[{"name":"w4h1","window":4,"kv_heads":1,"layers":[1],"page_bytes":8,"primary_pages":9,"secondary_pages":0},{"name":"wfullh1","window":null,"kv_heads":1,"layers":[0,2],"page_bytes":16,"primary_pages":8,"secondary_pages":0}],"moved":{"w4h1":[[9,1]],"wfullh1":[]}}`},
+		{`{"op":"stats"}`,
+			`{"op":"stats","ok":true,"pools":{"w4h1":{"primary":{"total":9,"used":0,"cached":0,"free":0},"secondary":{"total":0,"used":0,"cached":0,"free":0}},"wfullh1":{"primary":{"total":8,"used":0,"cached":0,"free":0},"secondary":{"total":0,"used":0,"cached":0,"free":0}}},"counters":{"requests":2,"prompt_tokens":0,"reused_tokens":0,"pools":{"w4h1":{"allocated_pages":0,"reused_full":0,"reused_partial":0,"missed":0,"evicted":0,"offloaded":0,"onboarded":0,"dropped":0,"bytes_offloaded":0,"bytes_onboarded":0},"wfullh1":{"allocated_pages":1,"reused_full":0,"reused_partial":0,"missed":0,"evicted":0,"offloaded":0,"onboarded":0,"dropped":0,"bytes_offloaded":0,"bytes_onboarded":0}}}}`},
+		{`{"op":"events"}`,
+			`{"op":"events","ok":true,"events":[{"id":2,"type":"created","pool":"w4h1","primary_pages":3,"secondary_pages":0},{"id":3,"type":"stored","pool":"w4h1","parent":null,"blocks":[{"hash":"01000000000000000000000000000000","tokens":[7],"tier":"primary","priority":35}]},{"id":4,"type":"stored","pool":"w4h1","parent":"01000000000000000000000000000000","blocks":[{"hash":"02000000000000000000000000000000","tokens":[8],"tier":"secondary","priority":0}]},{"id":5,"type":"updated","pool":"w4h1","hash":"01000000000000000000000000000000","tier":["primary","secondary"]},{"id":6,"type":"updated","pool":"w4h1","hash":"01000000000000000000000000000000","priority":[35,0]},{"id":7,"type":"removed","pool":"w4h1","hashes":["01000000000000000000000000000000","02000000000000000000000000000000"]},{"id":8,"type":"cleared"}],"lost":2}`},
+		{`{"op":"events","snapshot":true}`,
+			`{"op":"events","ok":true,"snapshot":true,"events":[{"id":8,"type":"stored","pool":"w4h1","parent":null,"blocks":[{"hash":"00000000000000000000000000000003","tokens":[9],"tier":"primary","priority":0}]}],"lost":0}`},
 		{`{"op":"rewind","seq":"A<&>","tokens":1}`, `{"op":"rewind","ok":true}`},
 		{`{"op":"fork","seq":"A<&>","into":["D"]}`, `{"op":"fork","ok":true}`},
 		{`{"op":"verify"}`, `{"op":"verify","ok":true,"checked_pages":6,"problems":[]}`},
@@ -88,7 +97,8 @@ func TestAnswersAsTheyAreWritten(t *testing.T) {
 }
 
 func TestEmptyLinesAndCommentsAreAnsweredByNothing(t *testing.T) {
-	answers, _ := talk(t, "", "# a comment", "  \t", "\r", `{"op":"close"}`+"\r", "#", `{"op":"close"}`)
+	answers, _ := talk(t, "", "# a comment", "  \t", "\r", `{"op":"close"}`+"\r", "#",
+		`{"op":"close"}`)
 	assert.Len(t, answers, 2)
 }
 
@@ -117,7 +127,8 @@ func TestTheEndOfInputClosesTheEngine(t *testing.T) {
 }
 
 func TestAnEngineMayBeOpenedAgain(t *testing.T) {
-	answers, _ := talk(t, openLine4, `{"op":"admit","seq":"A","tokens":[1]}`, `{"op":"close"}`, openLine4, `{"op":"admit","seq":"A","tokens":[1]}`)
+	answers, _ := talk(t, openLine4, `{"op":"admit","seq":"A","tokens":[1]}`, `{"op":"close"}`,
+		openLine4, `{"op":"admit","seq":"A","tokens":[1]}`)
 	assert.Empty(t, codeOf(t, answers[4]), "names end with their engine")
 }
 
@@ -146,13 +157,15 @@ func TestLongLines(t *testing.T) {
 }
 
 func TestTheClockMovesWithAdvanceAlone(t *testing.T) {
-	answers, e := talk(t, openLine4, `{"op":"advance","ms":0}`, `{"op":"advance","ms":1500}`, `{"op":"stats"}`, `{"op":"advance","ms":9223372036854775807}`, `{"op":"advance","ms":1}`)
+	answers, e := talk(t, openLine4, `{"op":"advance","ms":0}`, `{"op":"advance","ms":1500}`,
+		`{"op":"stats"}`, `{"op":"advance","ms":9223372036854775807}`, `{"op":"advance","ms":1}`)
 	assert.EqualValues(t, 1_501_000_000, e.setup.Clock.Now())
 	assert.Equal(t, messages.ErrBadRequest, codeOf(t, answers[4]))
 }
 
 func TestOpenFillsInDefaults(t *testing.T) {
-	_, e := talk(t, `{"op":"open","model":{"layers":1,"kv_heads":2,"head_dim":8,"dtype":null,"max_seq_len":null},"cache":null,"pages":null,"seed":null}`)
+	_, e := talk(t,
+		`{"op":"open","model":{"layers":1,"kv_heads":2,"head_dim":8,"dtype":null,"max_seq_len":null},"cache":null,"pages":null,"seed":null}`)
 	s := e.setup
 	assert.Equal(t, 4096, s.Model.MaxSeqLen)
 	assert.EqualValues(t, "float16", s.Model.DType)

@@ -55,7 +55,8 @@ func (p *player) shareWritten(s *sequence) {
 	}
 	for _, name := range p.names() {
 		t := p.sequences[name]
-		if t == s || t.written >= min(s.written, t.length()) || t.beams[0][t.written] != s.beams[0][t.written] {
+		if t == s || t.written >= min(s.written, t.length()) ||
+			t.beams[0][t.written] != s.beams[0][t.written] {
 			continue
 		}
 		theirs, err := p.engine.TablesOf(p.ctx, t.id)
@@ -351,7 +352,8 @@ func decodeFork(o *object) request {
 		}
 		for i, n := range into {
 			f := *s
-			f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)
+			f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])},
+				slices.Clone(s.ready)
 			p.sequences[n] = &f
 		}
 		return done("fork"), nil
@@ -368,7 +370,8 @@ func decodeRelease(o *object) request {
 		if err != nil {
 			return nil, err
 		}
-		results, err := p.engine.Release(p.ctx, []messages.ReleaseStep{{Sequence: s.id, Discard: !store, After: s.last}})
+		results, err := p.engine.Release(p.ctx,
+			[]messages.ReleaseStep{{Sequence: s.id, Discard: !store, After: s.last}})
 		if err == nil {
 			err = results[0].Err
 		}

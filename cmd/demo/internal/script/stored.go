@@ -17,7 +17,8 @@ func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
 		return prefix, err
 	}
 	if prefix.Tokens == nil {
-		return prefix, refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op, line.tokens.length(), p.maxSeqLen)
+		return prefix, refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op,
+			line.tokens.length(), p.maxSeqLen)
 	}
 	return prefix, p.engine.Validate(messages.AdmitRequest{
 		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
@@ -33,7 +34,8 @@ func decodeLookup(o *object) request {
 		}
 		found, err := p.lookup(prefix, stored)
 		answer := lookupAnswer{
-			head: done("lookup"), MatchedTokens: found.MatchedTokens, PrimaryTokens: found.PrimaryTokens, SecondaryTokens: found.SecondaryTokens,
+			head: done("lookup"), MatchedTokens: found.MatchedTokens, PrimaryTokens: found.PrimaryTokens,
+			SecondaryTokens: found.SecondaryTokens,
 		}
 		if stored {
 			answer.StoredTokens = &found.StoredTokens
@@ -83,7 +85,8 @@ func decodeUnpin(o *object) request {
 			return nil, refusals.New(messages.ErrUnknownPin, "pin %q is not there", name)
 		}
 		err := p.engine.Unpin(p.ctx, pin)
-		if err == nil || errors.Is(err, messages.ErrUnknownPin) { // pins end with what the tree forgets in a failure
+		// pins end with what the tree forgets in a failure
+		if err == nil || errors.Is(err, messages.ErrUnknownPin) {
 			delete(p.pins, name)
 		}
 		if err != nil {
@@ -121,7 +124,9 @@ func decodeInvalidate(o *object) request {
 	})
 }
 
-func (p *player) selector(session *string, line prefixLine, byTokens bool) (messages.Selector, error) {
+func (p *player) selector(
+	session *string, line prefixLine, byTokens bool,
+) (messages.Selector, error) {
 	if session != nil {
 		return messages.Selector{Session: sessionName(*session)}, nil
 	}

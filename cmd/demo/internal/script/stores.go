@@ -36,7 +36,8 @@ func (o *object) store() *storeLine {
 	if s == nil {
 		return nil
 	}
-	l := &storeLine{name: s.text("name"), save: s.optText("save"), minPriority: s.intOr("min_priority", 0)}
+	l := &storeLine{name: s.text("name"), save: s.optText("save"),
+		minPriority: s.intOr("min_priority", 0)}
 	s.end()
 	return l
 }

@@ -86,7 +86,9 @@ func (c *Compute) Write(links []host.Chain, from int, tables [][]messages.PageID
 	c.writes = c.touch(c.writes, links, from, tables)
 }
 
-func (c *Compute) touch(list []touch, links []host.Chain, from int, tables [][]messages.PageID) []touch {
+func (c *Compute) touch(
+	list []touch, links []host.Chain, from int, tables [][]messages.PageID,
+) []touch {
 	tokens := c.rig.TokensPerBlock
 	for p, table := range tables[:len(c.rig.Pools)] {
 		for at := from; at < len(links); {

@@ -52,11 +52,14 @@ func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Serv
 }
 
 // openWith makes a server with other settings, over another engine where spawn is given.
-func openWith(t *testing.T, pages int, source serve.Source, spawn engine.Spawn, set func(*serve.Config)) (*serve.Server, *engine.Rig) {
+func openWith(
+	t *testing.T, pages int, source serve.Source, spawn engine.Spawn, set func(*serve.Config),
+) (*serve.Server, *engine.Rig) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
 	rig, err := engine.Open(engine.Options{
-		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8, MaxSeqLen: 4096},
+		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8,
+			MaxSeqLen: 4096},
 		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Spawn: spawn, Watch: engine.Watched,
 	})
 	require.NoError(t, err)
@@ -91,11 +94,13 @@ func TestOneRequest(t *testing.T) {
 	assert.Equal(t, 1, totals.Requests)
 	assert.EqualValues(t, 30, totals.ComputedTokens)
 	assert.EqualValues(t, 5, totals.AnswerTokens)
-	assert.Equal(t, 2+4, totals.Steps, "two chunks, the second samples the first token, then one a token")
+	assert.Equal(t, 2+4, totals.Steps,
+		"two chunks, the second samples the first token, then one a token")
 }
 
 func TestTheSecondRequestReusesTheFirst(t *testing.T) {
-	source := &list{left: []*serve.Request{request(1, 32, 2, 0), request(2, 32, 2, time.Hour), request(3, 40, 0, 2*time.Hour)}}
+	source := &list{left: []*serve.Request{request(1, 32, 2, 0), request(2, 32, 2, time.Hour),
+		request(3, 40, 0, 2*time.Hour)}}
 	server, rig := open(t, 40, 4, source)
 	totals := run(t, server, rig)
 	require.Len(t, source.done, 3)
@@ -139,7 +144,8 @@ func (p *prefetches) Prefetch(ctx context.Context, prefix messages.Prefix) (int,
 	return p.Engine.Prefetch(ctx, prefix)
 }
 
-// TestPrefetchOfWhatWaits: before each try, so many requests as the server is told to, from the last to the first.
+// TestPrefetchOfWhatWaits: before each try, so many requests as the server is told to, from the
+// last to the first.
 func TestPrefetchOfWhatWaits(t *testing.T) {
 	source := &list{}
 	for k := range 4 {
@@ -161,7 +167,8 @@ func TestPrefetchOfWhatWaits(t *testing.T) {
 }
 
 func TestGivingUp(t *testing.T) {
-	source := &list{left: []*serve.Request{request(1, 100, 2, 0), request(2, 8, 100, 0), request(3, 8, 3, 0)}}
+	source := &list{left: []*serve.Request{request(1, 100, 2, 0), request(2, 8, 100, 0),
+		request(3, 8, 3, 0)}}
 	server, rig := open(t, 12, 4, source)
 	totals := run(t, server, rig)
 	assert.Equal(t, 1, totals.Requests)
@@ -199,7 +206,9 @@ type guest struct {
 	id  messages.SequenceID
 }
 
-func (e *guest) Append(ctx context.Context, s []messages.AppendStep) ([]messages.StepResult, error) {
+func (e *guest) Append(
+	ctx context.Context, s []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	out, err := e.Engine.Append(ctx, s)
 	if err == nil && out[0].Err != nil && e.id != 0 {
 		_, err = e.Engine.Release(ctx, []messages.ReleaseStep{{Sequence: e.id}})
@@ -214,7 +223,8 @@ func (e *guest) Append(ctx context.Context, s []messages.AppendStep) ([]messages
 func TestOthersLeaveDuringAStall(t *testing.T) {
 	source := &list{left: []*serve.Request{request(1, 20, 20, 0)}}
 	server, rig := open(t, 14, 2, source)
-	other, err := rig.AdmitBatch(t.Context(), []messages.AdmitRequest{{Tokens: request(2, 24, 0, 0).Tokens}})
+	other, err := rig.AdmitBatch(t.Context(),
+		[]messages.AdmitRequest{{Tokens: request(2, 24, 0, 0).Tokens}})
 	require.NoError(t, err)
 	require.NoError(t, other[0].Err)
 	rig.Running.Add(1)
@@ -232,10 +242,13 @@ type forgetful struct {
 	left int
 }
 
-func (e *forgetful) Append(ctx context.Context, s []messages.AppendStep) ([]messages.StepResult, error) {
+func (e *forgetful) Append(
+	ctx context.Context, s []messages.AppendStep,
+) ([]messages.StepResult, error) {
 	out, err := e.Engine.Append(ctx, s)
 	if e.left--; e.left == 0 {
-		if _, err := e.Engine.Release(ctx, []messages.ReleaseStep{{Sequence: s[0].Sequence}}); err != nil {
+		if _, err := e.Engine.Release(ctx,
+			[]messages.ReleaseStep{{Sequence: s[0].Sequence}}); err != nil {
 			return nil, err
 		}
 		out[0] = messages.StepResult{Err: messages.ErrSequenceLost}

@@ -245,8 +245,8 @@ func (s *Server) admit(ctx context.Context) error {
 	return nil
 }
 
-// prefetch tells the engine what requests that wait are going to use. The first to be admitted comes last, so that its
-// blocks are those used latest.
+// prefetch tells the engine what requests that wait are going to use. The first to be admitted
+// comes last, so that its blocks are those used latest.
 func (s *Server) prefetch(ctx context.Context) error {
 	for i := min(s.config.Prefetch, len(s.waiting)) - 1; i >= 0; i-- {
 		tokens := s.waiting[i].request.Tokens
@@ -267,7 +267,8 @@ func (s *Server) ask(ctx context.Context, batch []*sequence) ([]messages.Admitte
 	s.admits = s.admits[:0]
 	for _, q := range batch {
 		s.admits = append(s.admits, messages.AdmitRequest{
-			Tokens: q.request.Tokens, Session: q.request.Session, ChunkTokens: s.config.ChunkTokens, Fetch: s.config.Fetch,
+			Tokens: q.request.Tokens, Session: q.request.Session, ChunkTokens: s.config.ChunkTokens,
+			Fetch: s.config.Fetch,
 		})
 	}
 	return s.config.Rig.AdmitBatch(ctx, s.admits)

@@ -117,7 +117,8 @@ func (r *Reader) derive(lookahead int) error {
 		return fmt.Errorf("%s:1: %w", r.name, compressed(err))
 	}
 	if bytes.HasPrefix(ahead, []byte("TIMESTAMP,")) {
-		return fmt.Errorf("%s: this CSV trace has no block identities, so nothing in it can be found again", r.name)
+		return fmt.Errorf(
+			"%s: this CSV trace has no block identities, so nothing in it can be found again", r.name)
 	}
 	var limits bounds
 	var scan record

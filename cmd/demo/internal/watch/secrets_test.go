@@ -31,14 +31,16 @@ import (
 
 // What no one outside may learn: tokens that occur nowhere else, and a salt.
 var (
-	secretTokens = []messages.Token{1918273645, 1827364519, 1736451928, 1645192837, 1519283746, 1928374615, 1637281945, 1746918253}
-	secretSalt   = "salt-of-tenant-5f3c9a"
+	secretTokens = []messages.Token{1918273645, 1827364519, 1736451928, 1645192837, 1519283746,
+		1928374615, 1637281945, 1746918253}
+	secretSalt = "salt-of-tenant-5f3c9a"
 )
 
 // spellings are the ways in which a secret may be written.
 func spellings() (list []string) {
 	add := func(raw []byte) {
-		list = append(list, string(raw), hex.EncodeToString(raw), base64.StdEncoding.EncodeToString(raw)[:4*(len(raw)/3)])
+		list = append(list, string(raw), hex.EncodeToString(raw),
+			base64.StdEncoding.EncodeToString(raw)[:4*(len(raw)/3)])
 	}
 	for _, token := range secretTokens {
 		list = append(list, fmt.Sprint(token), fmt.Sprintf("%x", token))
@@ -78,7 +80,8 @@ func startWatched(t *testing.T, o observer.Options) *watched {
 		},
 	})
 	require.NoError(t, err)
-	require.NoError(t, watcher.Attach(t.Context(), attached, engine.Readable{Engine: attached}, rig.Pools))
+	require.NoError(t, watcher.Attach(t.Context(), attached, engine.Readable{Engine: attached},
+		rig.Pools))
 	at, stop, err := page.Serve("127.0.0.1:0", watcher.Page())
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -89,15 +92,18 @@ func startWatched(t *testing.T, o observer.Options) *watched {
 	})
 	w.at = "http://" + at.String()
 	for _, namespace := range []messages.Namespace{{}, {Salt: secretSalt}} {
-		admitted, err := rig.Admit(t.Context(), messages.AdmitRequest{Namespace: namespace, Tokens: secretTokens})
+		admitted, err := rig.Admit(t.Context(), messages.AdmitRequest{Namespace: namespace,
+			Tokens: secretTokens})
 		require.NoError(t, err)
-		_, err = rig.Commit(t.Context(), []messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(secretTokens)}})
+		_, err = rig.Commit(t.Context(),
+			[]messages.CommitStep{{Sequence: admitted.Sequence, Computed: len(secretTokens)}})
 		require.NoError(t, err)
 		_, err = rig.Release(t.Context(), []messages.ReleaseStep{{Sequence: admitted.Sequence}})
 		require.NoError(t, err)
 	}
 	// A call that the engine refuses.
-	_, err = rig.Admit(t.Context(), messages.AdmitRequest{Tokens: append([]messages.Token{-5}, secretTokens...)})
+	_, err = rig.Admit(t.Context(),
+		messages.AdmitRequest{Tokens: append([]messages.Token{-5}, secretTokens...)})
 	require.Error(t, err)
 	return w
 }
@@ -106,7 +112,8 @@ func startWatched(t *testing.T, o observer.Options) *watched {
 // of the streams what comes until all blocks of both tenants have been told.
 func (w *watched) answers(t *testing.T) map[string]string {
 	all := map[string]string{}
-	for _, path := range []string{"/", "/page.js", "/page.css", "/stats", "/healthz", "/metrics", "/debug/pprof/", "/nowhere", "/stats?tokens=1&show=1"} {
+	for _, path := range []string{"/", "/page.js", "/page.css", "/stats", "/healthz", "/metrics",
+		"/debug/pprof/", "/nowhere", "/stats?tokens=1&show=1"} {
 		_, all[path] = get(t, w.at+path)
 	}
 	r, err := http.Post(w.at+"/lookup", "", strings.NewReader(`{"prompt": "-5"}`))
@@ -115,9 +122,11 @@ func (w *watched) answers(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	require.NoError(t, r.Body.Close())
 	all["/lookup"] = string(text)
-	all["/live"] = w.stream(t, "/live", func(text string) bool { return strings.Count(text, "data:") > 2 })
+	all["/live"] = w.stream(t, "/live",
+		func(text string) bool { return strings.Count(text, "data:") > 2 })
 	all["/events"] = w.stream(t, "/events", func(text string) bool {
-		return strings.Contains(text, `"salted":true`) && strings.Contains(text, plainName(t, messages.Namespace{}))
+		return strings.Contains(text, `"salted":true`) && strings.Contains(text,
+			plainName(t, messages.Namespace{}))
 	})
 	return all
 }
@@ -151,7 +160,8 @@ func plainName(t *testing.T, namespace messages.Namespace) string {
 // Neither the page, its numbers, its streams, the metrics nor the log have a token or a salt,
 // and none has the name of a salted block that who knows the salt could compute.
 func TestNothingTellsSecrets(t *testing.T) {
-	w := startWatched(t, observer.Options{Title: "m", Aliases: metrics.AliasVLLM | metrics.AliasTensorRTLLM, Pprof: true})
+	w := startWatched(t,
+		observer.Options{Title: "m", Aliases: metrics.AliasVLLM | metrics.AliasTensorRTLLM, Pprof: true})
 	all := w.answers(t)
 	salted := plainName(t, messages.Namespace{Salt: secretSalt})
 	require.NotEqual(t, salted, plainName(t, messages.Namespace{}))
@@ -179,7 +189,8 @@ func saltedNames(text string) string {
 func TestShowTokensTellsThem(t *testing.T) {
 	w := startWatched(t, observer.Options{Title: "m", ShowTokens: true})
 	all := w.answers(t)
-	for _, secret := range []string{fmt.Sprint(secretTokens[0]), secretSalt, plainName(t, messages.Namespace{Salt: secretSalt})} {
+	for _, secret := range []string{fmt.Sprint(secretTokens[0]), secretSalt,
+		plainName(t, messages.Namespace{Salt: secretSalt})} {
 		assert.Contains(t, all["/events"], secret)
 		for where, text := range all {
 			if where != "/events" {

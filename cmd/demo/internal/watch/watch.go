@@ -34,13 +34,14 @@ type Watcher struct {
 // interface.
 func Start(address, title string, out io.Writer) (*Watcher, error) {
 	w := &Watcher{title: title}
-	at, stop, err := page.Serve(address, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if h := w.current.Load(); h != nil {
-			h.ServeHTTP(rw, r)
-			return
-		}
-		http.Error(rw, "no engine runs", http.StatusServiceUnavailable)
-	}))
+	at, stop, err := page.Serve(address,
+		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if h := w.current.Load(); h != nil {
+				h.ServeHTTP(rw, r)
+				return
+			}
+			http.Error(rw, "no engine runs", http.StatusServiceUnavailable)
+		}))
 	if err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
 	}
@@ -68,7 +69,8 @@ func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := o.Attach(context.Background(), e.(*actors.Engine), engine.Readable{Engine: e.(*actors.Engine)}, s.Pools); err != nil {
+		if err := o.Attach(context.Background(), e.(*actors.Engine),
+			engine.Readable{Engine: e.(*actors.Engine)}, s.Pools); err != nil {
 			_, closed := e.(*actors.Engine).Close(context.Background())
 			stop()
 			return nil, nil, fmt.Errorf("%w, %w", err, closed)
@@ -94,7 +96,8 @@ func join(o *observer.Observer, s *engine.Setup) {
 		}
 	}
 	if stages != nil {
-		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark,
+			err error) {
 			o.Stages(ctx, request, marks, err)
 			stages(ctx, request, marks, err)
 		}
@@ -105,7 +108,8 @@ func join(o *observer.Observer, s *engine.Setup) {
 func transferred(o *observer.Observer, op sim.Operation) {
 	if op.Kind == "copy" {
 		o.Transfer(gpu.Transfer{
-			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit, Start: op.Start, End: op.End,
+			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit,
+			Start: op.Start, End: op.End,
 		})
 	}
 }

@@ -71,7 +71,8 @@ func newConversation(c *Config, number int) *conversation {
 	assistant := v.assistant()
 	length := lengthOf(c, assistant)
 	for i := range length {
-		v.tokens = append(v.tokens, messages.Token(systemSpace+mix(c.Seed^uint64(assistant)<<32^uint64(i))&spaceMask))
+		v.tokens = append(v.tokens,
+			messages.Token(systemSpace+mix(c.Seed^uint64(assistant)<<32^uint64(i))&spaceMask))
 	}
 	return v
 }
@@ -104,7 +105,8 @@ func (v *conversation) pick(r Range) int {
 
 // say is the token at an index of the conversation.
 func (v *conversation) say(index int) messages.Token {
-	return messages.Token(conversationSpace + mix(v.plan.Seed^uint64(v.number)<<32^uint64(index))&spaceMask)
+	return messages.Token(
+		conversationSpace + mix(v.plan.Seed^uint64(v.number)<<32^uint64(index))&spaceMask)
 }
 
 // turn makes the next request, which takes the conversation's tokens with it.

@@ -60,7 +60,8 @@ func (s *session) matches(ctx context.Context, list []*wire.Match) []*wire.Match
 			}
 		}
 		a.add(i, kvactor.AdmitRequest{
-			Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal, Session: m.GetSession(), StoredOnly: true,
+			Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
+			Session: m.GetSession(), StoredOnly: true,
 		})
 	}
 	s.admit(ctx, &a)
@@ -80,7 +81,8 @@ func (s *session) fetch(ctx context.Context, p kvactor.Prefix) (bool, *wire.Erro
 	if err != nil {
 		return false, refusal(s.in.note(err))
 	}
-	all := (len(p.Tokens) - 1) / s.in.geometry.cache.TokensPerBlock * s.in.geometry.cache.TokensPerBlock
+	all := (len(p.Tokens) -
+		1) / s.in.geometry.cache.TokensPerBlock * s.in.geometry.cache.TokensPerBlock
 	return found.MatchedTokens < all && s.in.fetching(p, s.daemon.config.Deadline), nil
 }
 
@@ -158,7 +160,9 @@ func (s *session) reserveTail(ctx context.Context, out *wire.Reserved, r kvactor
 }
 
 // readReserve reads a reservation; stored: there is nothing to be written.
-func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kvactor.AdmitRequest, stored bool, _ *wire.Error) {
+func (s *session) readReserve(
+	ctx context.Context, r *wire.Reserve,
+) (request kvactor.AdmitRequest, stored bool, _ *wire.Error) {
 	prefix, wrong := readPrompt(r.GetPrompt())
 	if wrong == nil {
 		wrong = s.whole(len(prefix.Tokens))
@@ -177,7 +181,8 @@ func (s *session) readReserve(ctx context.Context, r *wire.Reserve) (request kva
 	found, err := s.in.engine.Lookup(ctx, more)
 	request = kvactor.AdmitRequest{
 		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
-		Retention: retention, Session: r.GetSession(), Readmitted: true, // the match has counted the request
+		// the match has counted the request
+		Retention: retention, Session: r.GetSession(), Readmitted: true,
 	}
 	return request, found.MatchedTokens == len(prefix.Tokens), refusal(s.in.note(err))
 }

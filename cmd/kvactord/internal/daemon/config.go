@@ -76,7 +76,8 @@ func (c *Config) check() error {
 		"dtype %s: sessions set the bytes of a block, as layer_bytes of their groups, "+
 			"so it has no place here", cache.DType)
 	say(cache.SinkTokenLength != 0,
-		"sink_token_length %d: groups of sessions have no sinks, so it has no place here", cache.SinkTokenLength)
+		"sink_token_length %d: groups of sessions have no sinks, so it has no place here",
+		cache.SinkTokenLength)
 	say(cache.FreeGPUMemoryFraction != d.FreeGPUMemoryFraction,
 		"free_gpu_memory_fraction %v: the daemon uses no GPU memory, and --memory sets its size, "+
 			"so it has no place here",

@@ -144,7 +144,8 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	for _, l := range d.listeners {
 		go func() { failed <- d.accept(l) }()
 	}
-	web := &http.Server{Handler: http.HandlerFunc(d.web), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	web := &http.Server{Handler: http.HandlerFunc(d.web), ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute}
 	if d.page != nil {
 		go func() { failed <- web.Serve(d.page) }()
 	}

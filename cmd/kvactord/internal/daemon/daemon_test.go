@@ -53,7 +53,9 @@ func TestWritesInParts(t *testing.T) {
 		assert.GreaterOrEqual(t, pages[2], int32(0))
 		assert.GreaterOrEqual(t, pages[3], int32(0))
 	}
-	early := c.step(&wire.Step{Extends: []*wire.Extend{{Handle: r.Handle, Tokens: wire.PackTokens(tokens[4*blockTokens:])}}})
+	early := c.step(
+		&wire.Step{Extends: []*wire.Extend{{Handle: r.Handle,
+			Tokens: wire.PackTokens(tokens[4*blockTokens:])}}})
 	assert.Equal(t, "bad_request", code(early.Extends[0].Error), "not all is written")
 	c.fill(r, tokens)
 	for _, n := range []int{3, 4} {
@@ -66,7 +68,9 @@ func TestWritesInParts(t *testing.T) {
 		c.holds(out.Matches[0], tokens)
 		c.step(&wire.Step{Releases: []uint64{out.Matches[0].Handle}})
 	}
-	x := c.step(&wire.Step{Extends: []*wire.Extend{{Handle: r.Handle, Tokens: wire.PackTokens(tokens[4*blockTokens:])}}}).Extends[0]
+	x := c.step(
+		&wire.Step{Extends: []*wire.Extend{{Handle: r.Handle,
+			Tokens: wire.PackTokens(tokens[4*blockTokens:])}}}).Extends[0]
 	require.Nil(t, x.Error)
 	for p := range x.Pages {
 		pages := wire.UnpackPages(x.Pages[p])
@@ -75,7 +79,8 @@ func TestWritesInParts(t *testing.T) {
 			copy(c.page(p, page), contents(p, b+4, tokens, len(c.page(p, page))))
 		}
 	}
-	c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}}, Releases: []uint64{r.Handle}})
+	c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}},
+		Releases: []uint64{r.Handle}})
 	m := c.match(prompt(append(tokens, 7)))
 	require.EqualValues(t, len(tokens), m.Tokens)
 	c.holds(m, tokens)
@@ -107,16 +112,19 @@ func TestWritesOfATail(t *testing.T) {
 	reserve := &wire.Reserve{Prompt: prompt(tokens), Tail: true}
 	r := c.reserve(reserve)
 	assert.Zero(t, r.Tokens)
-	assert.Equal(t, []int32{-1, -1, -1, -1}, wire.UnpackPages(r.Pages[0])[:4], "the window has passed them")
+	assert.Equal(t, []int32{-1, -1, -1, -1}, wire.UnpackPages(r.Pages[0])[:4],
+		"the window has passed them")
 	assert.NotContains(t, wire.UnpackPages(r.Pages[1]), int32(-1))
 	c.step(&wire.Step{Releases: []uint64{r.Handle}})
 	assert.Zero(t, c.match(prompt(append(tokens, 1))).Tokens, "released without a written")
 
 	r = c.reserve(reserve)
 	c.fill(r, tokens)
-	part := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: blockTokens}}}).Written[0]
+	part := c.step(
+		&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: blockTokens}}}).Written[0]
 	assert.Equal(t, "bad_request", code(part.Error))
-	out := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}}, Releases: []uint64{r.Handle}})
+	out := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}},
+		Releases: []uint64{r.Handle}})
 	require.Nil(t, out.Written[0].Error)
 	m := c.match(prompt(append(tokens, 1)))
 	require.EqualValues(t, len(tokens), m.Tokens)
@@ -136,7 +144,8 @@ func TestNamespacesShareNothing(t *testing.T) {
 	more := append(tokens, 1)
 	c.store(salted(prompt(tokens), "gold"), tokens)
 	adapter := "lora"
-	for _, p := range []*wire.Prompt{prompt(more), salted(prompt(more), "silver"), {Tokens: wire.PackTokens(more), Salt: "gold", Adapter: &adapter}} {
+	for _, p := range []*wire.Prompt{prompt(more), salted(prompt(more), "silver"),
+		{Tokens: wire.PackTokens(more), Salt: "gold", Adapter: &adapter}} {
 		m := c.match(p)
 		assert.Zero(t, m.Tokens)
 		assert.Zero(t, m.Handle)

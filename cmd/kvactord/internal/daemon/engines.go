@@ -28,7 +28,8 @@ type engines struct {
 }
 
 func newEngines(c *Config) engines {
-	return engines{config: c, prefix: rand.Text()[:12], change: make(chan struct{}, 1), list: map[string]*instance{}}
+	return engines{config: c, prefix: rand.Text()[:12], change: make(chan struct{}, 1),
+		list: map[string]*instance{}}
 }
 
 // acquire returns the engine for a session, which the session releases.
@@ -58,7 +59,8 @@ func (e *engines) acquire(ctx context.Context, o *wire.Open) (*instance, *wire.E
 	}
 	in.fingerprint, in.sessions = o.GetFingerprint(), 1
 	e.insert(in)
-	e.config.Log.Info("engine opened", "engine", in.serial, "client", o.GetName(), "pools", len(in.pools))
+	e.config.Log.Info("engine opened", "engine", in.serial, "client", o.GetName(), "pools",
+		len(in.pools))
 	return in, nil
 }
 
@@ -77,7 +79,9 @@ func (e *engines) insert(in *instance) {
 }
 
 // keyOf is the key of an engine that sessions share.
-func keyOf(fingerprint string, g *geometry) string { return "shared " + g.text + "; " + fingerprint }
+func keyOf(fingerprint string, g *geometry) string {
+	return "shared " + g.text + "; " + fingerprint
+}
 
 // join returns the engine that sessions of a model share; nil: one has to be opened.
 func (e *engines) join(o *wire.Open, g *geometry) (*instance, *wire.Error) {
@@ -97,8 +101,9 @@ func (e *engines) join(o *wire.Open, g *geometry) (*instance, *wire.Error) {
 		case in.broken.Load():
 			return nil, errorf("failed", "the engine has failed; its other sessions have to end first")
 		case in.geometry.text != g.text:
-			return nil, errorf(codeFingerprint, "sessions with this fingerprint have other groups: %s, not %s",
-				brief(in.geometry.text), brief(g.text))
+			return nil,
+				errorf(codeFingerprint, "sessions with this fingerprint have other groups: %s, not %s",
+					brief(in.geometry.text), brief(g.text))
 		}
 	}
 	in := e.list[keyOf(o.GetFingerprint(), g)]
@@ -125,7 +130,8 @@ func (e *engines) makeRoom(ctx context.Context, o *wire.Open, g *geometry) *wire
 		}
 		if leaving == nil {
 			e.mu.Unlock()
-			return errorf(codeFingerprint, "the daemon serves other models: all of its %d engines have sessions", e.config.Engines)
+			return errorf(codeFingerprint,
+				"the daemon serves other models: all of its %d engines have sessions", e.config.Engines)
 		}
 	}
 	if leaving != nil {

@@ -38,7 +38,8 @@ func TestAnotherModel(t *testing.T) {
 	eventually(t, "the session ends", func() bool { return d.d.engines.sessionsOf(in) == 0 })
 	again := d.open(fingerprint("a"))
 	assert.Equal(t, a.Opened.Engine, again.Opened.Engine)
-	assert.EqualValues(t, len(tokens), again.match(prompt(append(tokens, 1))).Tokens, "an engine without sessions keeps what it has")
+	assert.EqualValues(t, len(tokens), again.match(prompt(append(tokens, 1))).Tokens,
+		"an engine without sessions keeps what it has")
 	require.NoError(t, again.Close())
 	eventually(t, "the session ends", func() bool { return d.d.engines.sessionsOf(in) == 0 })
 
@@ -63,7 +64,8 @@ func TestOtherGroupsAreAnotherModel(t *testing.T) {
 		other := opening()
 		other.Groups = other.Groups[:1]
 		idle(d.open(other))
-		assert.EqualValues(t, kept, d.open(opening()).match(prompt(append(tokens, 1))).Tokens, "%d engines", engines)
+		assert.EqualValues(t, kept, d.open(opening()).match(prompt(append(tokens, 1))).Tokens,
+			"%d engines", engines)
 		assert.Equal(t, kept == 0, strings.Contains(d.logged(), "engine closed"), "it is logged")
 		d.stop()
 	}
@@ -155,7 +157,8 @@ func TestRanksAndLayersDoNotOverlap(t *testing.T) {
 func TestStates(t *testing.T) {
 	d := serve(t, nil)
 	o := opening()
-	o.Groups = append(o.Groups, &wire.Group{Name: "state", Kind: wire.Kind_STATE, LayerBytes: []uint64{300, 300}})
+	o.Groups = append(o.Groups, &wire.Group{Name: "state", Kind: wire.Kind_STATE,
+		LayerBytes: []uint64{300, 300}})
 	c := d.open(o)
 	states := len(c.Opened.Pools) - 1
 	require.Equal(t, wire.Kind_STATE, c.Opened.Pools[states].Kind)
@@ -177,7 +180,8 @@ func TestStates(t *testing.T) {
 	require.NotZero(t, m.Tokens)
 	page := wire.UnpackPages(m.Pages[states])
 	require.Len(t, page, 1)
-	assert.Equal(t, strings.Repeat(string(rune('a'+m.Tokens/blockTokens)), 600), string(c.page(states, page[0])[:600]))
+	assert.Equal(t, strings.Repeat(string(rune('a'+m.Tokens/blockTokens)), 600),
+		string(c.page(states, page[0])[:600]))
 }
 
 // The page, its metrics, and the events tell no tokens and no salts.
@@ -204,7 +208,8 @@ func TestWhatIsTold(t *testing.T) {
 	c.match(salted(prompt(append(tokens, 1)), "salt-5f3c9a"))
 	told := events(&wire.EventsRequest{})
 	assert.Contains(t, told, `"stored"`)
-	all := told + get("/stats") + get("/metrics") + events(&wire.EventsRequest{Snapshot: true}) + d.logged()
+	all := told + get("/stats") + get("/metrics") + events(&wire.EventsRequest{Snapshot: true}) +
+		d.logged()
 	assert.Contains(t, all, "kvactor_")
 	assert.NotContains(t, all, "19182736")
 	assert.NotContains(t, all, "5f3c9a")
@@ -231,7 +236,8 @@ func TestPinsAndForgetting(t *testing.T) {
 	pin := c.step(&wire.Step{Pins: []*wire.Prompt{prompt(more)}}).Pins[0]
 	require.Nil(t, pin.Error)
 	assert.EqualValues(t, len(tokens), pin.Tokens)
-	assert.Equal(t, codeHandle, code(c.step(&wire.Step{Releases: []uint64{pin.Pin}}).Releases[0].Error), "a pin is no claim")
+	assert.Equal(t, codeHandle,
+		code(c.step(&wire.Step{Releases: []uint64{pin.Pin}}).Releases[0].Error), "a pin is no claim")
 	assert.Nil(t, c.step(&wire.Step{Unpins: []uint64{pin.Pin}}).Unpins[0].Error)
 	out := c.step(&wire.Step{Invalidates: []*wire.Selector{{Prefix: prompt(tokens)}}}).Invalidates[0]
 	require.Nil(t, out.Error)

@@ -74,7 +74,8 @@ const blockTokens = 16
 
 // opening is a model of two groups: two layers of full attention, one with a window.
 func opening() *wire.Open {
-	return &wire.Open{Version: wire.Version, Name: "test", Fingerprint: "weights", BlockTokens: blockTokens, MaxTokens: 4096,
+	return &wire.Open{Version: wire.Version, Name: "test", Fingerprint: "weights",
+		BlockTokens: blockTokens, MaxTokens: 4096,
 		Groups: []*wire.Group{
 			{Name: "full", LayerBytes: []uint64{1024, 1024}},
 			{Name: "window", Window: 64, LayerBytes: []uint64{512}},
@@ -166,7 +167,8 @@ func (c *client) store(p *wire.Prompt, tokens []int32) {
 		return
 	}
 	c.fill(r, tokens)
-	out := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}}, Releases: []uint64{r.Handle}})
+	out := c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(len(tokens))}},
+		Releases: []uint64{r.Handle}})
 	require.Nil(c.t, out.Written[0].Error)
 	require.Nil(c.t, out.Releases[0].Error)
 }
@@ -190,7 +192,8 @@ func (c *client) holds(m *wire.Matched, tokens []int32) {
 				require.NotZero(c.t, c.Opened.Pools[p].Window, "a block of full attention has no page")
 				continue
 			}
-			require.Equal(c.t, contents(p, b, tokens, len(c.page(p, page))), c.page(p, page), "pool %d block %d", p, b)
+			require.Equal(c.t, contents(p, b, tokens, len(c.page(p, page))), c.page(p, page),
+				"pool %d block %d", p, b)
 		}
 	}
 }

@@ -40,7 +40,8 @@ func newGeometry(o *wire.Open, cache kvactor.CacheConfig) (*geometry, *wire.Erro
 		return nil, wrong
 	}
 	n := g.layers * g.ranks
-	g.model = kvactor.Model{Layers: n, KVHeads: make([]int, n), Shapes: make([]kvactor.Shape, n), MaxSeqLen: longest}
+	g.model = kvactor.Model{Layers: n, KVHeads: make([]int, n), Shapes: make([]kvactor.Shape, n),
+		MaxSeqLen: longest}
 	g.cache.MaxAttentionWindow = make([]int, n)
 	states := map[uint64][]int{}
 	for r := range g.ranks {
@@ -53,7 +54,8 @@ func newGeometry(o *wire.Open, cache kvactor.CacheConfig) (*geometry, *wire.Erro
 					continue
 				}
 				g.model.KVHeads[layer] = 1
-				g.model.Shapes[layer] = kvactor.Shape{HeadDim: int(bytes / uint64(o.GetBlockTokens())), KVFactor: 1, DType: kvactor.Int8}
+				g.model.Shapes[layer] = kvactor.Shape{HeadDim: int(bytes / uint64(o.GetBlockTokens())),
+					KVFactor: 1, DType: kvactor.Int8}
 				if w := int(group.GetWindow()); w > 0 {
 					g.cache.MaxAttentionWindow[layer] = w
 				}
@@ -127,7 +129,8 @@ func checkOpen(o *wire.Open, g *geometry) *wire.Error {
 			case bytes < 1 || bytes > maxLayerBytes:
 				return badf("groups[%d].layer_bytes[%d]: %d is not 1 to %d", i, l, bytes, maxLayerBytes)
 			case !state && bytes%uint64(o.GetBlockTokens()) != 0:
-				return badf("groups[%d].layer_bytes[%d]: %d bytes are no whole number for each of %d tokens", i, l, bytes, o.GetBlockTokens())
+				return badf("groups[%d].layer_bytes[%d]: %d bytes are no whole number for each of %d tokens", i,
+					l, bytes, o.GetBlockTokens())
 			}
 		}
 	}
@@ -135,7 +138,8 @@ func checkOpen(o *wire.Open, g *geometry) *wire.Error {
 	case !attention:
 		return badf("there is no group of kind ATTENTION")
 	case o.GetRanks() > maxRanks || g.layers*g.ranks > windows.MaxLayers:
-		return badf("%d layers of %d ranks are more than %d together", g.layers, o.GetRanks(), windows.MaxLayers)
+		return badf("%d layers of %d ranks are more than %d together", g.layers, o.GetRanks(),
+			windows.MaxLayers)
 	case o.GetMaxTokens() > longest:
 		return badf("max_tokens %d is over %d", o.GetMaxTokens(), longest)
 	case o.GetFingerprint() == "":
@@ -156,7 +160,8 @@ const (
 func describe(o *wire.Open, ranks int) string {
 	text := fmt.Sprintf("block_tokens %d, ranks %d", o.GetBlockTokens(), ranks)
 	for _, group := range o.GetGroups() {
-		text += fmt.Sprintf("; %s window %d %v", group.GetKind(), group.GetWindow(), group.GetLayerBytes())
+		text += fmt.Sprintf("; %s window %d %v", group.GetKind(), group.GetWindow(),
+			group.GetLayerBytes())
 	}
 	return text
 }

@@ -68,21 +68,33 @@ func TestFramesThatAreRefused(t *testing.T) {
 		parts [][]byte
 		want  string
 	}{
-		"garbage":              {[][]byte{append([]byte{8, 0, 0, 0}, "garbage!"...)}, "bad_request"},
-		"an unknown field":     {[][]byte{append([]byte{byte(len(unknown)), 0, 0, 0}, unknown...)}, "bad_request"},
-		"a huge first frame":   {[][]byte{huge}, codeLimit},
-		"a huge frame":         {[][]byte{open, huge}, codeLimit},
-		"garbage when open":    {[][]byte{open, append([]byte{8, 0, 0, 0}, "garbage!"...)}, "bad_request"},
-		"a step first":         {[][]byte{frameOf(t, stepOf(&wire.Step{}))}, "bad_request"},
-		"another version":      {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Version = 2 }))}, codeVersion},
-		"no groups":            {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Groups = nil }))}, "bad_request"},
-		"blocks of 17 tokens":  {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.BlockTokens = 17 }))}, "bad_request"},
-		"no whole blocks":      {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.BlockTokens = 0 }))}, "bad_request"},
-		"too many bytes":       {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Groups[0].LayerBytes[0] = 1 << 40 }))}, "bad_request"},
-		"no memory for a page": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Fingerprint, o.Groups[0].LayerBytes[0] = "big", 1<<30 }))}, codeMemory},
-		"no fingerprint":       {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Fingerprint = "" }))}, "bad_request"},
-		"too many ranks":       {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Ranks = 1 << 31 }))}, "bad_request"},
-		"an unknown kind":      {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Groups[0].Kind = 7 }))}, "bad_request"},
+		"garbage": {[][]byte{append([]byte{8, 0, 0, 0}, "garbage!"...)}, "bad_request"},
+		"an unknown field": {[][]byte{append([]byte{byte(len(unknown)), 0, 0, 0}, unknown...)},
+			"bad_request"},
+		"a huge first frame": {[][]byte{huge}, codeLimit},
+		"a huge frame":       {[][]byte{open, huge}, codeLimit},
+		"garbage when open": {[][]byte{open, append([]byte{8, 0, 0, 0}, "garbage!"...)},
+			"bad_request"},
+		"a step first": {[][]byte{frameOf(t, stepOf(&wire.Step{}))}, "bad_request"},
+		"another version": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Version = 2 }))},
+			codeVersion},
+		"no groups": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Groups = nil }))},
+			"bad_request"},
+		"blocks of 17 tokens": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.BlockTokens = 17 }))},
+			"bad_request"},
+		"no whole blocks": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.BlockTokens = 0 }))},
+			"bad_request"},
+		"too many bytes": {[][]byte{frameOf(t,
+			opened(func(o *wire.Open) { o.Groups[0].LayerBytes[0] = 1 << 40 }))}, "bad_request"},
+		"no memory for a page": {[][]byte{frameOf(t,
+			opened(func(o *wire.Open) { o.Fingerprint, o.Groups[0].LayerBytes[0] = "big", 1<<30 }))},
+			codeMemory},
+		"no fingerprint": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Fingerprint = "" }))},
+			"bad_request"},
+		"too many ranks": {[][]byte{frameOf(t, opened(func(o *wire.Open) { o.Ranks = 1 << 31 }))},
+			"bad_request"},
+		"an unknown kind": {[][]byte{frameOf(t,
+			opened(func(o *wire.Open) { o.Groups[0].Kind = 7 }))}, "bad_request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, err := d.raw(c.parts...)
@@ -107,16 +119,22 @@ func TestEntriesThatAreRefused(t *testing.T) {
 		Written:  []*wire.Written{{Handle: write.Handle, Tokens: blockTokens}, {Handle: 1 << 60}, {}},
 		Releases: []uint64{mine.Handle, write.Handle, 0},
 		Matches: []*wire.Match{
-			{}, {Prompt: &wire.Prompt{}}, {Prompt: &wire.Prompt{Tokens: []byte{1, 2, 3}}}, {Prompt: prompt(negative)},
-			{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens), Items: []*wire.Item{{Hash: []byte("short"), Length: 1}}}},
-			{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens), Items: []*wire.Item{{Hash: make([]byte, 32), Start: 60, Length: 600}}}},
+			{}, {Prompt: &wire.Prompt{}}, {Prompt: &wire.Prompt{Tokens: []byte{1, 2, 3}}},
+			{Prompt: prompt(negative)},
+			{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens),
+				Items: []*wire.Item{{Hash: []byte("short"), Length: 1}}}},
+			{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens),
+				Items: []*wire.Item{{Hash: make([]byte, 32), Start: 60, Length: 600}}}},
 			{Prompt: prompt(append(tokens, 2))},
 		},
 		Reserves: []*wire.Reserve{
 			{Prompt: prompt(tokens[:blockTokens+1])},
-			{Prompt: prompt(tokensFrom(1, blockTokens)), Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Priority: 101}}}},
-			{Prompt: prompt(tokensFrom(1, blockTokens)), Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{DurationMs: 1 << 63}}}},
-			{Prompt: prompt(tokensFrom(1, blockTokens)), Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Start: 9, End: proto.Uint32(3)}}}},
+			{Prompt: prompt(tokensFrom(1, blockTokens)),
+				Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Priority: 101}}}},
+			{Prompt: prompt(tokensFrom(1, blockTokens)),
+				Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{DurationMs: 1 << 63}}}},
+			{Prompt: prompt(tokensFrom(1, blockTokens)),
+				Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Start: 9, End: proto.Uint32(3)}}}},
 			{Prompt: prompt(tokensFrom(1, 100000*blockTokens))},
 		},
 		Extends:     []*wire.Extend{{Handle: write.Handle, Tokens: wire.PackTokens(tokens)}},
@@ -163,10 +181,13 @@ func TestWritesThatAreRefused(t *testing.T) {
 	mine := c.match(prompt(append(tokens, 1)))
 	write := c.reserve(&wire.Reserve{Prompt: prompt(tokensFrom(7000, 2*blockTokens))})
 	own := c.step(&wire.Step{Written: []*wire.Written{
-		{Handle: mine.Handle, Tokens: blockTokens}, {Handle: write.Handle, Tokens: blockTokens}, {Handle: write.Handle, Tokens: 2 * blockTokens},
-		{Handle: write.Handle, Tokens: 3 * blockTokens}, {Handle: write.Handle, Tokens: 7}, {Handle: write.Handle, Tokens: 1<<32 - 16},
+		{Handle: mine.Handle, Tokens: blockTokens}, {Handle: write.Handle, Tokens: blockTokens},
+		{Handle: write.Handle, Tokens: 2 * blockTokens},
+		{Handle: write.Handle, Tokens: 3 * blockTokens}, {Handle: write.Handle, Tokens: 7},
+		{Handle: write.Handle, Tokens: 1<<32 - 16},
 	}}).Written
-	for i, want := range []string{codeHandle, "", "bad_request", "bad_request", "bad_request", "bad_request"} {
+	for i, want := range []string{codeHandle, "", "bad_request", "bad_request", "bad_request",
+		"bad_request"} {
 		assert.Equal(t, want, code(own[i].Error), "written %d: %v", i, own[i].Error)
 	}
 	twice := c.step(&wire.Step{Releases: []uint64{mine.Handle, mine.Handle}}).Releases
@@ -187,7 +208,8 @@ func TestHandlesAreBounded(t *testing.T) {
 	c.store(prompt(tokens), tokens)
 	more := prompt(append(tokens, 1))
 	out := c.step(&wire.Step{
-		Matches: []*wire.Match{{Prompt: more}, {Prompt: more}, {Prompt: more}}, Pins: []*wire.Prompt{more},
+		Matches:  []*wire.Match{{Prompt: more}, {Prompt: more}, {Prompt: more}},
+		Pins:     []*wire.Prompt{more},
 		Reserves: []*wire.Reserve{{Prompt: prompt(tokensFrom(900, blockTokens))}},
 	})
 	assert.NotZero(t, out.Matches[1].Handle)
@@ -208,10 +230,15 @@ func FuzzSession(f *testing.F) {
 		f.Add(b)
 	}
 	tokens := wire.PackTokens(tokensFrom(50, 2*blockTokens))
-	p := &wire.Prompt{Tokens: tokens, Salt: "s", Adapter: proto.String("a"), Items: []*wire.Item{{Hash: make([]byte, 32), Start: 3, Length: 5}}}
-	add(stepOf(&wire.Step{Matches: []*wire.Match{{Prompt: p}}, Lookups: []*wire.Prompt{p}, Pins: []*wire.Prompt{p}, Unpins: []uint64{1}}))
-	add(stepOf(&wire.Step{Reserves: []*wire.Reserve{{Prompt: p, Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Priority: 3}}}}}}))
-	add(stepOf(&wire.Step{Written: []*wire.Written{{Handle: 2, Tokens: 16}}, Releases: []uint64{2}, Extends: []*wire.Extend{{Handle: 2, Tokens: tokens}}}))
+	p := &wire.Prompt{Tokens: tokens, Salt: "s", Adapter: proto.String("a"),
+		Items: []*wire.Item{{Hash: make([]byte, 32), Start: 3, Length: 5}}}
+	add(stepOf(&wire.Step{Matches: []*wire.Match{{Prompt: p}}, Lookups: []*wire.Prompt{p},
+		Pins: []*wire.Prompt{p}, Unpins: []uint64{1}}))
+	add(stepOf(
+		&wire.Step{Reserves: []*wire.Reserve{{Prompt: p,
+			Retention: &wire.Retention{Ranges: []*wire.RetentionRange{{Priority: 3}}}}}}))
+	add(stepOf(&wire.Step{Written: []*wire.Written{{Handle: 2, Tokens: 16}}, Releases: []uint64{2},
+		Extends: []*wire.Extend{{Handle: 2, Tokens: tokens}}}))
 	add(stepOf(&wire.Step{Invalidates: []*wire.Selector{{Salt: "s"}}, Prefetches: []*wire.Prompt{p}}))
 	add(&wire.Request{Op: &wire.Request_Events{Events: &wire.EventsRequest{}}})
 	add(&wire.Request{Op: &wire.Request_Reset_{Reset_: &wire.ResetRequest{}}})

@@ -57,8 +57,11 @@ type instance struct {
 const stagingPart = 8
 
 // openInstance opens an engine with so many bytes of memory.
-func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, bytes int64) (*instance, *wire.Error) {
-	in := &instance{geometry: g, private: o.GetPrivate(), fetches: map[uint64]*fetch{}, seed: maphash.MakeSeed()}
+func openInstance(
+	ctx context.Context, c *Config, g *geometry, o *wire.Open, bytes int64,
+) (*instance, *wire.Error) {
+	in := &instance{geometry: g, private: o.GetPrivate(), fetches: map[uint64]*fetch{},
+		seed: maphash.MakeSeed()}
 	in.ctx, in.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	in.observer = newObserver(c, o)
 	in.observer.Adjust(&g.cache)
@@ -74,7 +77,8 @@ func openInstance(ctx context.Context, c *Config, g *geometry, o *wire.Open, byt
 	}
 	var err error
 	// Twice as much address space: sizes of pools are rounded to pages of the system.
-	if in.device, err = host.New(host.Config{MemoryBytes: 2*device + systemRoom, Trace: in.observer.Transfer}); err != nil {
+	if in.device, err = host.New(host.Config{MemoryBytes: 2*device + systemRoom,
+		Trace: in.observer.Transfer}); err != nil {
 		return nil, errorf(codeMemory, "%v", err)
 	}
 	options := append(in.observed(c), actors.WithLogger(c.Log))
@@ -123,7 +127,8 @@ func (in *instance) split(c *Config, bytes int64) ([]kvactor.PageCounts, *wire.E
 		uncapped := g.cache
 		uncapped.MaxTokens = 0
 		if secondary, err = windows.Divide(in.pools, g.model, uncapped, staging); err != nil {
-			return nil, errorf(codeMemory, "%d bytes beside the memory, for contents of the store: %v", staging, err)
+			return nil, errorf(codeMemory, "%d bytes beside the memory, for contents of the store: %v",
+				staging, err)
 		}
 	}
 	for p := range counts {
@@ -152,8 +157,9 @@ func (in *instance) share() error {
 		in.exports = append(in.exports, e)
 		pool := &in.pools[p]
 		entry := &wire.Pool{
-			Name: pool.Name, PageBytes: uint64(e.PageBytes), Pages: uint32(e.DevicePages), Bytes: uint64(e.SpaceBytes),
-			Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), e.Device.Fd()),
+			Name: pool.Name, PageBytes: uint64(e.PageBytes), Pages: uint32(e.DevicePages),
+			Bytes: uint64(e.SpaceBytes),
+			Path:  fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), e.Device.Fd()),
 		}
 		if pool.Kind == kvactor.KindState {
 			entry.Kind = wire.Kind_STATE

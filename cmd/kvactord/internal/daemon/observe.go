@@ -8,12 +8,13 @@ import (
 	"github.com/kvactor/kvactor/cmd/kvactord/wire"
 )
 
-// newObserver watches one engine: its page, its metrics, its published events. There is no box to look
-// prompts up, and events are told where they are published: clients of the daemon are not to find out
-// what others ask.
+// newObserver watches one engine: its page, its metrics, its published events. There is no box to
+// look prompts up, and events are told where they are published: clients of the daemon are not to
+// find out what others ask.
 func newObserver(c *Config, o *wire.Open) *observer.Observer {
 	return observer.New(observer.Options{
-		Title: "kvactord: " + o.GetName(), Model: o.GetName(), Events: c.Events, Aliases: c.Aliases, NoLookup: true, NoEvents: true,
+		Title: "kvactord: " + o.GetName(), Model: o.GetName(), Events: c.Events, Aliases: c.Aliases,
+		NoLookup: true, NoEvents: true,
 	})
 }
 

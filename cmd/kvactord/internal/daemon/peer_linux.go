@@ -18,7 +18,8 @@ func peerOf(conn net.Conn) (p peer, err error) {
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		var c *syscall.Ucred
-		if c, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); failed == nil {
+		if c, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET,
+			syscall.SO_PEERCRED); failed == nil {
 			p = peer{known: true, pid: uint32(c.Pid), uid: c.Uid}
 		}
 	})

@@ -34,13 +34,15 @@ func readPrompt(p *wire.Prompt) (kvactor.Prefix, *wire.Error) {
 		return kvactor.Prefix{}, wrong
 	}
 	prefix := kvactor.Prefix{
-		Namespace: kvactor.Namespace{Salt: p.GetSalt(), LoRA: p.GetAdapter(), HasLoRA: p != nil && p.Adapter != nil},
-		Tokens:    tokens,
+		Namespace: kvactor.Namespace{Salt: p.GetSalt(), LoRA: p.GetAdapter(),
+			HasLoRA: p != nil && p.Adapter != nil},
+		Tokens: tokens,
 	}
 	for i, item := range p.GetItems() {
 		m := kvactor.MultimodalItem{Start: int(item.GetStart()), Length: int(item.GetLength())}
 		if copy(m.Hash[:], item.GetHash()) != len(m.Hash) || len(item.GetHash()) != len(m.Hash) {
-			return kvactor.Prefix{}, badf("items[%d].hash has %d bytes, not %d", i, len(item.GetHash()), len(m.Hash))
+			return kvactor.Prefix{}, badf("items[%d].hash has %d bytes, not %d", i, len(item.GetHash()),
+				len(m.Hash))
 		}
 		prefix.Multimodal = append(prefix.Multimodal, m)
 	}
@@ -62,7 +64,8 @@ func readRetention(r *wire.Retention) (*kvactor.Retention, *wire.Error) {
 		if x.End != nil {
 			end = int(x.GetEnd())
 		}
-		out.Ranges = append(out.Ranges, kvactor.RetentionRange{Start: int(x.GetStart()), End: end, Priority: priority, Duration: duration})
+		out.Ranges = append(out.Ranges, kvactor.RetentionRange{Start: int(x.GetStart()), End: end,
+			Priority: priority, Duration: duration})
 	}
 	if d := r.GetDecode(); d != nil {
 		priority, duration, wrong := readPriority(d)
@@ -89,7 +92,8 @@ func readPriority(x *wire.RetentionRange) (kvactor.Priority, time.Duration, *wir
 
 // readSelector reads what is to be forgotten.
 func readSelector(x *wire.Selector) (kvactor.Selector, *wire.Error) {
-	out := kvactor.Selector{Session: x.GetSession(), Salt: x.GetSalt(), LoRA: x.GetAdapter(), HasLoRA: x.Adapter != nil}
+	out := kvactor.Selector{Session: x.GetSession(), Salt: x.GetSalt(), LoRA: x.GetAdapter(),
+		HasLoRA: x.Adapter != nil}
 	if x.GetPrefix() == nil {
 		return out, nil
 	}

@@ -85,7 +85,8 @@ func (s *session) end() {
 func (s *session) serve() {
 	defer func() {
 		if r := recover(); r != nil { // of the daemon: the other sessions go on
-			s.daemon.config.Log.Error("session panicked", "client", s.name, "pid", s.peer.pid, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.daemon.config.Log.Error("session panicked", "client", s.name, "pid", s.peer.pid, "panic",
+				fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 	}()
 	r := bufio.NewReaderSize(s.conn, 64<<10)
@@ -97,7 +98,8 @@ func (s *session) serve() {
 		}
 		if a, attaches := request.GetOp().(*wire.Request_Attach); attaches && s.in == nil {
 			_ = s.write(&wire.Response{
-				Id: request.GetId(), Error: s.attach(a.Attach), Op: &wire.Response_Attach{Attach: &wire.Attached{}},
+				Id: request.GetId(), Error: s.attach(a.Attach),
+				Op: &wire.Response_Attach{Attach: &wire.Attached{}},
 			})
 			return
 		}
@@ -152,7 +154,9 @@ func (s *session) refuseFrame(err error) {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		_ = s.write(&wire.Response{Error: errorf(codeDeadline, "no request came in time, or the daemon is stopping")})
+		_ = s.write(
+			&wire.Response{Error: errorf(codeDeadline,
+				"no request came in time, or the daemon is stopping")})
 	case errors.Is(err, wire.ErrTooLarge):
 		_ = s.write(&wire.Response{Error: errorf(codeLimit, "%v", err)})
 		log.Warn("frame refused", "client", s.name, "pid", s.peer.pid, "error", err)
@@ -212,7 +216,8 @@ func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 		events, wrong := s.events(ctx, op.Events)
 		out.Error, out.Op = wrong, &wire.Response_Events{Events: events}
 	case *wire.Request_Reset_:
-		out.Error, out.Op = refusal(s.in.note(s.in.engine.Reset(ctx))), &wire.Response_Reset_{Reset_: &wire.ResetAnswer{}}
+		out.Error, out.Op = refusal(s.in.note(s.in.engine.Reset(ctx))),
+			&wire.Response_Reset_{Reset_: &wire.ResetAnswer{}}
 	case *wire.Request_Close:
 		out.Op = &wire.Response_Close{Close: &wire.Closed{}}
 		s.closed = true
@@ -226,7 +231,8 @@ func (s *session) answer(r *wire.Request) (_ *wire.Response, last bool) {
 // open serves Open.
 func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.Error) {
 	if o.GetVersion() != wire.Version {
-		return nil, errorf(codeVersion, "version %d of the wire is not served, version %d is", o.GetVersion(), wire.Version)
+		return nil, errorf(codeVersion, "version %d of the wire is not served, version %d is",
+			o.GetVersion(), wire.Version)
 	}
 	in, wrong := s.daemon.engines.acquire(ctx, o)
 	if wrong != nil {
@@ -236,7 +242,8 @@ func (s *session) open(ctx context.Context, o *wire.Open) (*wire.Opened, *wire.E
 	}
 	s.in, s.name = in, o.GetName()
 	s.daemon.register(s)
-	s.daemon.config.Log.Info("session opened", "client", s.name, "pid", s.peer.pid, "engine", in.serial)
+	s.daemon.config.Log.Info("session opened", "client", s.name, "pid", s.peer.pid, "engine",
+		in.serial)
 	return &wire.Opened{
 		Version: wire.Version, Engine: in.name, Pid: uint32(os.Getpid()),
 		Pools: in.describe, Groups: in.places,
@@ -266,11 +273,14 @@ func (s *session) stats(ctx context.Context) (*wire.StatsAnswer, *wire.Error) {
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &wire.StatsAnswer{Json: string(text), Sessions: uint32(s.daemon.engines.sessionsOf(s.in)), Handles: uint32(len(s.handles))}, nil
+	return &wire.StatsAnswer{Json: string(text), Sessions: uint32(s.daemon.engines.sessionsOf(s.in)),
+		Handles: uint32(len(s.handles))}, nil
 }
 
 // events reads what has changed since the session's last call, without tokens.
-func (s *session) events(ctx context.Context, r *wire.EventsRequest) (*wire.EventsAnswer, *wire.Error) {
+func (s *session) events(
+	ctx context.Context, r *wire.EventsRequest,
+) (*wire.EventsAnswer, *wire.Error) {
 	read := s.in.engine.Events
 	if s.reader == 0 {
 		var err error

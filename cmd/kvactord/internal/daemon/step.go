@@ -14,8 +14,10 @@ const maxEntries = 1 << 16
 
 // checkStep refuses a step with too many entries.
 func (s *session) checkStep(in *wire.Step) *wire.Error {
-	n := len(in.GetWritten()) + len(in.GetReleases()) + len(in.GetMatches()) + len(in.GetReserves()) + len(in.GetExtends()) +
-		len(in.GetLookups()) + len(in.GetPrefetches()) + len(in.GetPins()) + len(in.GetUnpins()) + len(in.GetInvalidates())
+	n := len(in.GetWritten()) + len(in.GetReleases()) + len(in.GetMatches()) + len(in.GetReserves()) +
+		len(in.GetExtends()) +
+		len(in.GetLookups()) + len(in.GetPrefetches()) + len(in.GetPins()) + len(in.GetUnpins()) +
+		len(in.GetInvalidates())
 	if n > maxEntries {
 		return errorf(codeLimit, "a step of %d entries, at most %d", n, maxEntries)
 	}
@@ -148,7 +150,8 @@ func (s *session) extends(ctx context.Context, list []*wire.Extend) []*wire.Exte
 			wrong = s.whole(len(tokens))
 		}
 		if wrong == nil && h.unfinished() {
-			wrong = badf("%d of %d tokens are written: extend when all are", h.sequence.Computed(), h.sequence.Len())
+			wrong = badf("%d of %d tokens are written: extend when all are", h.sequence.Computed(),
+				h.sequence.Len())
 		}
 		if wrong == nil {
 			wrong = b.add(i, h, kvactor.Step{Tokens: tokens})
@@ -197,7 +200,8 @@ func (s *session) lookup(ctx context.Context, p *wire.Prompt) *wire.Found {
 		look = actors.StoreOf(s.in.engine.Actors()).Lookup
 	}
 	found, err := look(ctx, prefix)
-	return &wire.Found{Error: refusal(s.in.note(err)), Tokens: uint32(found.MatchedTokens), StoredTokens: uint32(found.StoredTokens)}
+	return &wire.Found{Error: refusal(s.in.note(err)), Tokens: uint32(found.MatchedTokens),
+		StoredTokens: uint32(found.StoredTokens)}
 }
 
 // prefetch brings what the store has, and what is in host memory only.

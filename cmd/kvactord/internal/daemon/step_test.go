@@ -24,7 +24,8 @@ func BenchmarkMatch(b *testing.B) {
 				tokens := tokensFrom(int32(i*20000), shape.tokens)
 				if whole := shape.tokens / 128 * 128; whole > 0 {
 					r := c.reserve(&wire.Reserve{Prompt: prompt(tokens[:whole])})
-					c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(whole)}}, Releases: []uint64{r.Handle}})
+					c.step(&wire.Step{Written: []*wire.Written{{Handle: r.Handle, Tokens: uint32(whole)}},
+						Releases: []uint64{r.Handle}})
 				}
 				step.Matches = append(step.Matches, &wire.Match{Prompt: prompt(tokens), Fetch: true})
 			}

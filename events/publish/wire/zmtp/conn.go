@@ -69,7 +69,8 @@ func (z *Conn) handshake(socket string, types []string) error {
 		return err
 	}
 	// The greeting and READY are written at once: neither depends on the peer's.
-	if _, err := z.conn.Write(appendCommand(greeting(), "READY", metadata("Socket-Type", socket, "Identity", ""))); err != nil {
+	if _, err := z.conn.Write(appendCommand(greeting(), "READY",
+		metadata("Socket-Type", socket, "Identity", ""))); err != nil {
 		return err
 	}
 	var theirs [64]byte
@@ -162,7 +163,8 @@ func (z *Conn) frame() (flags byte, body []byte, err error) {
 	}
 	n := binary.BigEndian.Uint64(size[:])
 	if n > uint64(z.limits.FrameBytes) {
-		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, at most %d", ErrProtocol, n, z.limits.FrameBytes)
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, at most %d", ErrProtocol, n,
+			z.limits.FrameBytes)
 	}
 	body = make([]byte, n)
 	_, err = io.ReadFull(z.in, body)

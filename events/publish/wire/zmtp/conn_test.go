@@ -93,7 +93,8 @@ func TestCommandsOfVersion31(t *testing.T) {
 	frames, err = z.Read()
 	require.NoError(t, err)
 	assert.Equal(t, [][]byte{{0, 'a'}}, frames)
-	want := appendCommand(appendCommand(greeting(), "READY", metadata("Socket-Type", "PUB", "Identity", "")), "PONG", []byte("c"))
+	want := appendCommand(appendCommand(greeting(), "READY",
+		metadata("Socket-Type", "PUB", "Identity", "")), "PONG", []byte("c"))
 	got := make([]byte, len(want))
 	_, err = io.ReadFull(theirs, got)
 	require.NoError(t, err)
@@ -101,7 +102,9 @@ func TestCommandsOfVersion31(t *testing.T) {
 }
 
 func TestWhatIsRefused(t *testing.T) {
-	ready := func(kind string) []byte { return appendCommand(greeting(), "READY", metadata("Socket-Type", kind)) }
+	ready := func(kind string) []byte {
+		return appendCommand(greeting(), "READY", metadata("Socket-Type", kind))
+	}
 	old, plain := ready("SUB"), ready("SUB")
 	old[10] = 2
 	copy(plain[12:], "PLAIN")
@@ -113,8 +116,10 @@ func TestWhatIsRefused(t *testing.T) {
 		"no READY":           appendCommand(greeting(), "HELLO", nil),
 		"a message":          AppendMessage(greeting(), []byte("x")),
 		"metadata cut short": appendCommand(greeting(), "READY", []byte{11, 'S'}),
-		"a value too long":   appendCommand(greeting(), "READY", append(metadata("Identity", ""), 1, 'x', 255, 255, 255, 255)),
-		"a large frame":      append(greeting(), flagLong|flagCommand, 0x7f, 255, 255, 255, 255, 255, 255, 255),
+		"a value too long": appendCommand(greeting(), "READY",
+			append(metadata("Identity", ""), 1, 'x', 255, 255, 255, 255)),
+		"a large frame": append(greeting(), flagLong|flagCommand, 0x7f, 255, 255, 255, 255, 255, 255,
+			255),
 	} {
 		ours, theirs := pair(t)
 		_, err := theirs.Write(hello)
@@ -132,7 +137,8 @@ func TestMessagesBeyondTheLimits(t *testing.T) {
 		"an error":           appendCommand(nil, "ERROR", []byte("no")),
 	} {
 		ours, theirs := pair(t)
-		_, err := theirs.Write(append(appendCommand(greeting(), "READY", metadata("Socket-Type", "SUB")), message...))
+		_, err := theirs.Write(append(appendCommand(greeting(), "READY", metadata("Socket-Type", "SUB")),
+			message...))
 		require.NoError(t, err)
 		z, err := Open(ours, "PUB", []string{"SUB"}, testLimits)
 		require.NoError(t, err)

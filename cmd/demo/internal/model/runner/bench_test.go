@@ -35,7 +35,8 @@ func benchDecode(b *testing.B, m *model.Model) {
 	b.Helper()
 	const block = 16
 	longest := min(m.MaxLen, 1024)
-	r, err := runner.Open(m, runner.Config{TokensPerBlock: block, MaxLen: longest, Pages: decoding * (longest/block + 2), HostPages: 256})
+	r, err := runner.Open(m, runner.Config{TokensPerBlock: block, MaxLen: longest,
+		Pages: decoding * (longest/block + 2), HostPages: 256})
 	require.NoError(b, err)
 	batch := make([]*runner.Sequence, decoding)
 	admit := func(i int) {

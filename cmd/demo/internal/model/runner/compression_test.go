@@ -44,15 +44,16 @@ func (c measuredCompressor) Compress(dst, src []byte) []byte {
 	return out
 }
 
-// BenchmarkCompression is what Zstandard makes of the pages that a real model's conversations leave in a
-// store: compressed bytes for each byte, and bytes a second of one core each way.
+// BenchmarkCompression is what Zstandard makes of the pages that a real model's conversations leave
+// in a store: compressed bytes for each byte, and bytes a second of one core each way.
 func BenchmarkCompression(b *testing.B) {
 	m, _, _, g := smolLM2(b)
 	var talk []messages.Token // five questions with their answers
 	for _, c := range g.Chat.Cases {
 		talk = append(append(talk, c.Tokens...), c.Greedy...)
 	}
-	for _, dtype := range []windows.DType{windows.Float32, windows.Float16, windows.BFloat16, windows.Int8, windows.FP8} {
+	for _, dtype := range []windows.DType{windows.Float32, windows.Float16, windows.BFloat16,
+		windows.Int8, windows.FP8} {
 		b.Run(string(dtype), func(b *testing.B) {
 			total := &compression{}
 			for b.Loop() {

@@ -112,8 +112,9 @@ func (k *kernel) add(s *Sequence, upTo int) {
 		}
 		// The kernel runs later: by then the sequence may have been rewound.
 		step := &model.Sequence{
-			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
-			Adapter: s.adapter, LogitsFrom: len(tokens) - 1, State: s.stateEntry(s.computed),
+			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder,
+			EncodeFrom: s.encode,
+			Adapter:    s.adapter, LogitsFrom: len(tokens) - 1, State: s.stateEntry(s.computed),
 		}
 		if step.State+len(tokens) >= s.stateEntries() {
 			s.state = unknownState // until the step has ended well
@@ -134,10 +135,10 @@ func (k *kernel) add(s *Sequence, upTo int) {
 	}
 }
 
-// touch declares what the step reads and writes of one page table. Blocks from
-// the first token that is computed to the last are written, all before are read. A
-// page of states is read, and those behind it are written, or else the first one. The pages of later chunks are left
-// alone: the engine does not expect the kernel there.
+// touch declares what the step reads and writes of one page table. Blocks from the first token that
+// is computed to the last are written, all before are read. A page of states is read, and those
+// behind it are written, or else the first one. The pages of later chunks are left alone: the
+// engine does not expect the kernel there.
 func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *model.Sequence) {
 	tpb := k.r.Config.TokensPerBlock
 	first, end := step.Cached/tpb, (step.Cached+len(step.Tokens)+tpb-1)/tpb

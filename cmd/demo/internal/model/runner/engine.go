@@ -44,10 +44,11 @@ type Config struct {
 	MaxLen    int                // of a sequence; 0: what the model is made for, at most 8192
 	Workers   int                // that compute; 0: one for each processor
 	Checked   bool               // report every access to pages that nothing orders
-	Seed      int64              // not 0: on a simulated device with this schedule, for tests; 0: on gpu/host
-	Options   []actors.Option    // of the engine
-	Fetch     time.Duration      // that an admission waits for the engine's store, if it has one
-	Trace     func(gpu.Transfer) // is told of each batch of copies; nil: nothing is
+	// not 0: on a simulated device with this schedule, for tests; 0: on gpu/host
+	Seed    int64
+	Options []actors.Option    // of the engine
+	Fetch   time.Duration      // that an admission waits for the engine's store, if it has one
+	Trace   func(gpu.Transfer) // is told of each batch of copies; nil: nothing is
 	// Adjust changes the cache configuration before the engine starts. Nil: not.
 	Adjust func(*windows.Config)
 }
@@ -78,10 +79,12 @@ func (c *Config) setDefaults(m *model.Model) error {
 		c.MaxLen = min(m.MaxLen, maxLen)
 	}
 	if c.Chunk < 0 || c.Pages < 0 || c.HostPages < 0 {
-		return fmt.Errorf("chunks of %d tokens, %d pages, %d host pages: none may be negative", c.Chunk, c.Pages, c.HostPages)
+		return fmt.Errorf("chunks of %d tokens, %d pages, %d host pages: none may be negative", c.Chunk,
+			c.Pages, c.HostPages)
 	}
 	if c.Chunk%c.TokensPerBlock != 0 {
-		return fmt.Errorf("a chunk of %d tokens is not a multiple of %d, the tokens of a block", c.Chunk, c.TokensPerBlock)
+		return fmt.Errorf("a chunk of %d tokens is not a multiple of %d, the tokens of a block", c.Chunk,
+			c.TokensPerBlock)
 	}
 	return nil
 }

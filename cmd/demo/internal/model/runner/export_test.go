@@ -18,8 +18,9 @@ func (r *Runner) ChangeState(ctx context.Context, s *Sequence, change func([]byt
 		}
 		slot := r.slot(p, table[0][0])
 		ticket, err := r.launch.Launch(r.compute, gpu.Kernel{
-			Label: "change a state", Nanos: kernelNanos, Waits: s.cached.Ready(), Writes: []gpu.Access{{Slot: slot}},
-			Run: func(bytes gpu.PageBytes) { change(bytes(slot)) },
+			Label: "change a state", Nanos: kernelNanos, Waits: s.cached.Ready(),
+			Writes: []gpu.Access{{Slot: slot}},
+			Run:    func(bytes gpu.PageBytes) { change(bytes(slot)) },
 		})
 		if err != nil {
 			return err

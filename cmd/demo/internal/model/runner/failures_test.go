@@ -26,7 +26,8 @@ func TestRebalance(t *testing.T) {
 		moved := []int{0, 0}
 		var running, before []*history
 		for i := range 8 { // they take the first pages, so that the others have the last
-			before = append(before, begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens, Salt: string(rune('a' + i))}))
+			before = append(before,
+				begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens, Salt: string(rune('a' + i))}))
 		}
 		for _, c := range f.Cases {
 			running = append(running, begin(t, r, runner.Request{Tokens: c.Tokens}))
@@ -69,7 +70,8 @@ func TestPanickingActors(t *testing.T) {
 		a := newReference(t, f, runner.Config{})
 		points := &enginetest.Failpoints{}
 		options := []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
-		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 30, HostPages: 30, Options: options})
+		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 30, HostPages: 30,
+			Options: options})
 		names := []string{"coordinator", "tree", "offloader"}
 		for _, p := range r.Engine.Pools() {
 			if !f.Encodes() {
@@ -157,7 +159,8 @@ func everyWaitShows(t *testing.T, f *fixtureModel) {
 // withoutWait runs several sequences without one wait and tells whether an output differs.
 func withoutWait(t *testing.T, f *fixtureModel, a *reference, wait string, seed int64) bool {
 	t.Helper()
-	c := runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 20, HostPages: 24, Seed: seed, MaxLen: 512, Checked: true, Options: []actors.Option{enginetest.WithoutWait(wait)}}
+	c := runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 20, HostPages: 24, Seed: seed, MaxLen: 512,
+		Checked: true, Options: []actors.Option{enginetest.WithoutWait(wait)}}
 	r, err := runner.Open(f.Model, c)
 	require.NoError(t, err)
 	p := newPlayer(t, f, a, uint64(seed), r)

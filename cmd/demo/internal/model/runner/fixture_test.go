@@ -20,14 +20,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"), goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"),
+		goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
 }
 
 // fixtures are the models of testdata: all of them, or TestFixtures fails. A test
 // plays all unless it says which ones have what it is about.
 var fixtures = []string{
-	"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss", "deepseek_v3_mla",
-	"bloom_alibi", "gptj_rope", "gpt_neox_rope", "t5_cross", "bart_cross", "bamba_mamba2", "qwen3_next",
+	"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss",
+	"deepseek_v3_mla",
+	"bloom_alibi", "gptj_rope", "gpt_neox_rope", "t5_cross", "bart_cross", "bamba_mamba2",
+	"qwen3_next",
 }
 
 // fixturesWith are those of which something is true.
@@ -64,11 +68,15 @@ func TestFixtures(t *testing.T) {
 	assert.ElementsMatch(t, names, fixtures)
 	without := func(what func(*fixtureModel) bool) []string {
 		with := fixturesWith(t, what)
-		return slices.DeleteFunc(slices.Clone(fixtures), func(name string) bool { return slices.Contains(with, name) })
+		return slices.DeleteFunc(slices.Clone(fixtures),
+			func(name string) bool { return slices.Contains(with, name) })
 	}
-	assert.Equal(t, []string{"bamba_mamba2", "qwen3_next"}, without((*fixtureModel).beams), "beams of states are refused")
-	assert.Equal(t, []string{"mistral_swa", "gemma3_hybrid", "gpt_oss"}, fixturesWith(t, (*fixtureModel).windowed))
-	assert.Equal(t, []string{"gemma3_hybrid", "gpt_oss", "bamba_mamba2", "qwen3_next"}, fixturesWith(t, (*fixtureModel).pooled))
+	assert.Equal(t, []string{"bamba_mamba2", "qwen3_next"}, without((*fixtureModel).beams),
+		"beams of states are refused")
+	assert.Equal(t, []string{"mistral_swa", "gemma3_hybrid", "gpt_oss"},
+		fixturesWith(t, (*fixtureModel).windowed))
+	assert.Equal(t, []string{"gemma3_hybrid", "gpt_oss", "bamba_mamba2", "qwen3_next"},
+		fixturesWith(t, (*fixtureModel).pooled))
 }
 
 // pooled tells whether a decoder has several pools.

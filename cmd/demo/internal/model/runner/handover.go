@@ -13,9 +13,12 @@ import (
 // Send hands a sequence over to the runner at the other end of a connection. It goes on
 // here, too, until it is released. An adapter is refused, because the other runner has only
 // its name, and so is a state that is ahead of what is committed.
-func (r *Runner) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*kvactor.Exported, error) {
+func (r *Runner) Send(
+	ctx context.Context, s *Sequence, connection io.ReadWriter,
+) (*kvactor.Exported, error) {
 	if s.adapter != nil {
-		return nil, refusals.New(messages.ErrNotSupported, "hand-over of a sequence with the adapter %s", s.adapter.Name)
+		return nil, refusals.New(messages.ErrNotSupported, "hand-over of a sequence with the adapter %s",
+			s.adapter.Name)
 	}
 	if err := s.checkState("hand-over", s.cached.Computed()); err != nil {
 		return nil, err
@@ -25,7 +28,9 @@ func (r *Runner) Send(ctx context.Context, s *Sequence, connection io.ReadWriter
 
 // Receive takes a sequence from Send. Tokens that the source has sampled and not computed
 // are computed by the next step.
-func (r *Runner) Receive(ctx context.Context, connection io.ReadWriter) (*Sequence, *kvactor.Imported, error) {
+func (r *Runner) Receive(
+	ctx context.Context, connection io.ReadWriter,
+) (*Sequence, *kvactor.Imported, error) {
 	in, err := r.Engine.Receive(ctx, connection)
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +43,8 @@ func (r *Runner) Receive(ctx context.Context, connection io.ReadWriter) (*Sequen
 func (r *Runner) received(in *kvactor.Imported) *Sequence {
 	computed := in.Sequence.Computed()
 	return &Sequence{
-		Tokens: slices.Clone(in.Tokens), Prompt: in.Sequence.Prompt(), Reused: computed, cached: in.Sequence, computed: computed,
+		Tokens: slices.Clone(in.Tokens), Prompt: in.Sequence.Prompt(), Reused: computed,
+		cached: in.Sequence, computed: computed,
 		encoder: in.Encoder, encode: len(in.Encoder), recurrent: r.Model.Recurrent(), state: computed,
 	}
 }

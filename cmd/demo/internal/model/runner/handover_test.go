@@ -50,7 +50,8 @@ func source(t testing.TB, f *fixtureModel, dtype windows.DType) *runner.Runner {
 
 func target(t testing.TB, f *fixtureModel, dtype windows.DType) *runner.Runner {
 	t.Helper()
-	return open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4, Pages: 60, HostPages: 20, DType: dtype, Seed: 2})
+	return open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4, Pages: 60, HostPages: 20,
+		DType: dtype, Seed: 2})
 }
 
 // prefilled computes a prompt and generates some tokens. The last one is not computed: that is
@@ -122,7 +123,8 @@ func TestHandover(t *testing.T) {
 					first := h.arrived(s)
 
 					other := target(t, f, dtype)
-					prefix := runner.Request{Tokens: c.Tokens[:len(c.Tokens)/4*4], Encoder: c.Encoder} // whole blocks
+					// whole blocks
+					prefix := runner.Request{Tokens: c.Tokens[:len(c.Tokens)/4*4], Encoder: c.Encoder}
 					begin(t, other, prefix).end(t, other)
 					second, less := h.send(t, from, other)
 					assert.Positive(t, less.SharedPages)
@@ -149,7 +151,8 @@ func (h *history) finish(t *testing.T, r *runner.Runner, a *reference, tokens []
 	assert.Equal(t, tokens, h.Tokens)
 	h.check(t, a, "handed over")
 	h.end(t, r)
-	again := begin(t, r, runner.Request{Tokens: append(slices.Clone(tokens), 1), Encoder: h.ask.Encoder})
+	again := begin(t, r, runner.Request{Tokens: append(slices.Clone(tokens), 1),
+		Encoder: h.ask.Encoder})
 	assert.Equal(t, len(tokens), again.Reused, "what has come is stored")
 	again.generate(t, r, 2)
 	again.check(t, a, "behind what has come")
@@ -167,7 +170,8 @@ func TestAWrongPageOfAHandoverShows(t *testing.T) {
 				a, from := newReference(t, f, runner.Config{DType: dtype}), source(t, f, dtype)
 				h := prefilled(t, from, runner.Request{Tokens: f.Cases[2].Tokens, Encoder: f.Cases[2].Encoder})
 				good := h.stream(t, from)
-				assert.False(t, h.shows(t, a, target(t, f, dtype), rewrite(good, -1, nil)), "nothing is changed")
+				assert.False(t, h.shows(t, a, target(t, f, dtype), rewrite(good, -1, nil)),
+					"nothing is changed")
 				last := lastPages(good)
 				require.Len(t, last, len(from.Engine.DevicePools()), "each pool has pages in the stream")
 				for pool, at := range last {

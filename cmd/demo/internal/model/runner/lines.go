@@ -95,9 +95,11 @@ func (r *Runner) check(q *line) error {
 	case !m.Encodes() && q.Encoder != nil:
 		return refusals.New(messages.ErrBadRequest, "encoder: the model has none")
 	case q.New > r.Config.MaxLen || len(q.Tokens)+q.New > r.Config.MaxLen:
-		return refusals.New(messages.ErrTooLong, "%d tokens and %d new ones, the longest sequence has %d", len(q.Tokens), q.New, r.Config.MaxLen)
+		return refusals.New(messages.ErrTooLong, "%d tokens and %d new ones, the longest sequence has %d",
+			len(q.Tokens), q.New, r.Config.MaxLen)
 	case len(q.Encoder) > r.Config.MaxLen:
-		return refusals.New(messages.ErrTooLong, "%d encoder tokens, at most %d", len(q.Encoder), r.Config.MaxLen)
+		return refusals.New(messages.ErrTooLong, "%d encoder tokens, at most %d", len(q.Encoder),
+			r.Config.MaxLen)
 	}
 	if err := m.CheckTokens(q.Tokens); err != nil {
 		return refusals.New(messages.ErrBadRequest, "tokens: %v", err)
@@ -159,7 +161,8 @@ func format(greedy []messages.Token, logits [][]float32, s *Sequence) []byte {
 		}
 		b = append(b, ']')
 	}
-	return fmt.Appendf(b, `,"first_logits_position":%d,"cached_tokens":%d,"onboarded_pages":%d}`, s.Reused, s.Reused, s.Onboarded)
+	return fmt.Appendf(b, `,"first_logits_position":%d,"cached_tokens":%d,"onboarded_pages":%d}`,
+		s.Reused, s.Reused, s.Onboarded)
 }
 
 // FormatNumbers writes a list of numbers so that reading it back gives the same
@@ -185,7 +188,8 @@ func appendFloat(b []byte, x float32) []byte {
 	x = min(max(x, -math.MaxFloat32), math.MaxFloat32)
 	n := len(b)
 	b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
-	if y, err := strconv.ParseFloat(string(b[n:]), 64); err != nil || math.Float32bits(float32(y)) != math.Float32bits(x) {
+	if y, err := strconv.ParseFloat(string(b[n:]), 64); err != nil ||
+		math.Float32bits(float32(y)) != math.Float32bits(x) {
 		b = strconv.AppendFloat(b[:n], float64(x), 'g', -1, 64)
 	}
 	return b
@@ -198,7 +202,8 @@ func failed(err error) []byte {
 	if errors.As(err, &refused) {
 		code, text = refused.Code, refused.Message
 	}
-	b, err := json.Marshal(map[string]any{"error": map[string]string{"code": string(code), "message": text}})
+	b, err := json.Marshal(
+		map[string]any{"error": map[string]string{"code": string(code), "message": text}})
 	if err != nil {
 		panic(err) // strings are always written
 	}

@@ -21,7 +21,8 @@ type reference struct {
 
 func newReference(t testing.TB, f *fixtureModel, c runner.Config) *reference {
 	t.Helper()
-	return &reference{f: f, known: map[string][][]float32{}, r: open(t, f, runner.Config{NoReuse: true, TokensPerBlock: 16, DType: c.DType, MaxLen: c.MaxLen})}
+	return &reference{f: f, known: map[string][][]float32{},
+		r: open(t, f, runner.Config{NoReuse: true, TokensPerBlock: 16, DType: c.DType, MaxLen: c.MaxLen})}
 }
 
 // logits are those of all positions.
@@ -44,13 +45,16 @@ func (a *reference) logits(t testing.TB, q runner.Request) [][]float32 {
 
 // compare compares rows of logits, from a position on, with those of a sequence
 // that runs alone.
-func (a *reference) compare(t testing.TB, q runner.Request, from int, rows [][]float32, about string) {
+func (a *reference) compare(
+	t testing.TB, q runner.Request, from int, rows [][]float32, about string,
+) {
 	t.Helper()
 	require.NotEmpty(t, rows, about)
 	want := a.logits(t, q)
 	for i, row := range rows {
 		if at, ok := differs(want[from+i], row); ok {
-			require.Failf(t, "bits differ", "%s: %s: logit %d of position %d of %d is %g, want %g", a.f.Name, about, at, from+i, len(q.Tokens), row[at], want[from+i][at])
+			require.Failf(t, "bits differ", "%s: %s: logit %d of position %d of %d is %g, want %g", a.f.Name,
+				about, at, from+i, len(q.Tokens), row[at], want[from+i][at])
 		}
 	}
 }

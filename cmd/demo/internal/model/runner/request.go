@@ -63,8 +63,9 @@ func (r *Runner) admit(
 			q.Salt = rand.Text()
 		}
 		asked[i].Request = messages.AdmitRequest{
-			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
-			Retention: q.Retention, Fetch: fetch, Readmitted: q.Readmitted,
+			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams,
+			ChunkTokens: r.Config.Chunk,
+			Retention:   q.Retention, Fetch: fetch, Readmitted: q.Readmitted,
 		}
 	}
 	if err := r.Engine.AdmitBatch(ctx, asked); err != nil && errors.Is(asked[0].Err, err) {
@@ -112,7 +113,9 @@ func steps(batch []*Sequence) []kvactor.Step {
 
 // Append adds tokens to sequences, one list for each: sampled ones and drafts.
 // A sequence that finds no page is left as it was and has an error in its place.
-func (r *Runner) Append(ctx context.Context, batch []*Sequence, tokens [][]messages.Token) ([]error, error) {
+func (r *Runner) Append(
+	ctx context.Context, batch []*Sequence, tokens [][]messages.Token,
+) ([]error, error) {
 	list := steps(batch)
 	for i := range list {
 		list[i].Tokens, list[i].DraftStates = tokens[i], batch[i].draftStates(len(tokens[i]))
@@ -172,7 +175,8 @@ func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, err
 		return nil, err
 	}
 	if s.stateEntries() > 1 && s.computed != s.cached.Computed() {
-		return nil, refusals.New(messages.ErrNotSupported, "fork at %d tokens, of which %d are committed", s.computed, s.cached.Computed())
+		return nil, refusals.New(messages.ErrNotSupported, "fork at %d tokens, of which %d are committed",
+			s.computed, s.cached.Computed())
 	}
 	forks, err := s.cached.Fork(ctx, n)
 	if err != nil {

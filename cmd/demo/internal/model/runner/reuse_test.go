@@ -59,7 +59,8 @@ func TestReuseAndChunks(t *testing.T) {
 func (f *fixtureModel) leaveAndBranch(t *testing.T, r *runner.Runner, a *reference) int {
 	t.Helper()
 	c := f.Cases[2]
-	branch := slices.Concat(c.Tokens[:21], []messages.Token{(c.Tokens[21] + 1) % messages.Token(f.Vocab), 5})
+	branch := slices.Concat(c.Tokens[:21],
+		[]messages.Token{(c.Tokens[21] + 1) % messages.Token(f.Vocab), 5})
 	further := slices.Concat(c.Tokens[:22], []messages.Token{7, 5, 3})
 	reused := 0
 	for _, tokens := range [][]messages.Token{c.Tokens[:22], branch, further} {
@@ -77,7 +78,8 @@ func TestCacheTypes(t *testing.T) {
 	for _, name := range fixtures {
 		f := fixture(t, name)
 		exact := newReference(t, f, runner.Config{})
-		for _, dtype := range []windows.DType{windows.Float16, windows.BFloat16, windows.Int8, windows.FP8} {
+		for _, dtype := range []windows.DType{windows.Float16, windows.BFloat16, windows.Int8,
+			windows.FP8} {
 			a := newReference(t, f, runner.Config{DType: dtype})
 			r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, DType: dtype})
 			for _, i := range []int{2, 3, 2} {
@@ -88,7 +90,8 @@ func TestCacheTypes(t *testing.T) {
 				h.end(t, r)
 			}
 			c := f.Cases[2]
-			_, other := differs(exact.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})[20], a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})[20])
+			_, other := differs(exact.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})[20],
+				a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})[20])
 			assert.True(t, other, "%s, %s rounds", name, dtype)
 		}
 	}
@@ -127,7 +130,8 @@ func TestOffloadAndOnboard(t *testing.T) {
 			f := fixture(t, name)
 			a := newReference(t, f, runner.Config{})
 			for seed := range int64(3) {
-				r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: f.tight(), HostPages: 60, Seed: seed})
+				r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: f.tight(), HostPages: 60,
+					Seed: seed})
 				for _, i := range []int{3, 2, len(f.Cases) - 1, 3, 1, 2, 0, 3, 2} {
 					c := f.Cases[i]
 					h := begin(t, r, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder, Salt: fmt.Sprint(i % 2)})
@@ -147,12 +151,14 @@ func TestOffloadAndOnboard(t *testing.T) {
 func TestWindowsDropPages(t *testing.T) {
 	for _, name := range fixturesWith(t, (*fixtureModel).windowed) {
 		f := fixture(t, name)
-		keep := open(t, f, runner.Config{TokensPerBlock: 4, Adjust: func(c *windows.Config) { c.MaxAttentionWindow = nil }})
+		keep := open(t, f,
+			runner.Config{TokensPerBlock: 4, Adjust: func(c *windows.Config) { c.MaxAttentionWindow = nil }})
 		require.Len(t, keep.Engine.Pools(), 1, "all layers keep everything")
 		for _, chunk := range []int{0, 4, 8} {
 			r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: chunk})
 			for _, c := range f.Cases {
-				want, got := begin(t, keep, runner.Request{Tokens: c.Tokens}), begin(t, r, runner.Request{Tokens: c.Tokens})
+				want, got := begin(t, keep, runner.Request{Tokens: c.Tokens}),
+					begin(t, r, runner.Request{Tokens: c.Tokens})
 				assert.Equal(t, c.Greedy, want.generate(t, keep, len(c.Greedy)))
 				assert.Equal(t, c.Greedy, got.generate(t, r, len(c.Greedy)))
 				n := min(len(want.rows), len(got.rows))
@@ -174,9 +180,11 @@ func TestSaltsAndAdapters(t *testing.T) {
 		f := fixture(t, name)
 		a := newReference(t, f, runner.Config{})
 		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 40, HostPages: 80})
-		first, second := model.RandomAdapter(f.Model, "first", 2, 1), model.RandomAdapter(f.Model, "second", 2, 2)
+		first, second := model.RandomAdapter(f.Model, "first", 2, 1),
+			model.RandomAdapter(f.Model, "second", 2, 2)
 		for round := range 2 {
-			for _, q := range []runner.Request{{}, {Adapter: first}, {Adapter: second}, {Salt: "s"}, {Salt: "s", Adapter: first}} {
+			for _, q := range []runner.Request{{}, {Adapter: first}, {Adapter: second}, {Salt: "s"},
+				{Salt: "s", Adapter: first}} {
 				c := f.Cases[2+round]
 				q.Tokens, q.Encoder = c.Tokens, c.Encoder
 				h := begin(t, r, q)
@@ -189,7 +197,9 @@ func TestSaltsAndAdapters(t *testing.T) {
 			}
 		}
 		c := f.Cases[2]
-		_, other := differs(a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder, Adapter: first})[0], a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder, Adapter: second})[0])
+		_, other := differs(
+			a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder, Adapter: first})[0],
+			a.logits(t, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder, Adapter: second})[0])
 		assert.True(t, other, "adapters differ")
 	}
 }

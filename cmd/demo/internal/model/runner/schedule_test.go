@@ -74,14 +74,19 @@ func (s *schedules) play(t *testing.T, seed uint64) {
 	}
 }
 
-func playSchedule(t *testing.T, f *fixtureModel, a *reference, dtype windows.DType, seed uint64, rng *rand.Rand) {
+func playSchedule(
+	t *testing.T, f *fixtureModel, a *reference, dtype windows.DType, seed uint64, rng *rand.Rand,
+) {
 	t.Helper()
 	points := &enginetest.Failpoints{}
 	c := runner.Config{
-		TokensPerBlock: 2 << rng.IntN(3), DType: dtype, Pages: 16 + rng.IntN(60), HostPages: rng.IntN(60), Seed: int64(seed),
-		MaxLen: 512, Checked: true, Workers: 1, Options: []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)},
+		TokensPerBlock: 2 << rng.IntN(3), DType: dtype, Pages: 16 + rng.IntN(60), HostPages: rng.IntN(60),
+		Seed:   int64(seed),
+		MaxLen: 512, Checked: true, Workers: 1, Options: []actors.Option{actors.WithRestartLimit(1000, 1),
+			enginetest.WithFailpoints(points)},
 		Adjust: func(c *windows.Config) {
-			c.CopyOnPartialReuse, c.EnablePartialReuse, c.OffloadAhead = seed%2 == 0, seed%5 != 0, seed%3 != 0
+			c.CopyOnPartialReuse, c.EnablePartialReuse, c.OffloadAhead = seed%2 == 0, seed%5 != 0,
+				seed%3 != 0
 		},
 	}
 	c.Chunk = c.TokensPerBlock * rng.IntN(4)
@@ -96,7 +101,8 @@ func playSchedule(t *testing.T, f *fixtureModel, a *reference, dtype windows.DTy
 	}
 	p.play(60)
 	p.leave()
-	require.NoError(t, enginetest.Repeat(func() error { return r.Engine.Check(t.Context()) }), "seed %d", seed)
+	require.NoError(t, enginetest.Repeat(func() error { return r.Engine.Check(t.Context()) }),
+		"seed %d", seed)
 	require.Empty(t, r.Hazards(), "seed %d", seed)
 	for i := range p.hosts {
 		require.NoError(t, p.hosts[i].Wait(t.Context()), "seed %d", seed)
@@ -169,7 +175,8 @@ func (p *player) with(do func(*member)) {
 // admit takes in the beginning of a fixture's prompt, perhaps with another end.
 func (p *player) admit() {
 	c := p.f.Cases[p.rng.IntN(len(p.f.Cases))]
-	q := runner.Request{Tokens: slices.Clone(c.Tokens[:1+p.rng.IntN(len(c.Tokens))]), Encoder: c.Encoder}
+	q := runner.Request{Tokens: slices.Clone(c.Tokens[:1+p.rng.IntN(len(c.Tokens))]),
+		Encoder: c.Encoder}
 	if p.rng.IntN(3) == 0 {
 		q.Tokens[len(q.Tokens)-1] = messages.Token(p.rng.IntN(p.f.Vocab))
 	}
@@ -196,7 +203,8 @@ func (p *player) refused(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, known := range []error{messages.ErrOutOfPages, messages.ErrSequenceLost, messages.ErrInternal} {
+	for _, known := range []error{messages.ErrOutOfPages, messages.ErrSequenceLost,
+		messages.ErrInternal} {
 		if errors.Is(err, known) {
 			return true
 		}
@@ -239,7 +247,8 @@ func (p *player) grow(m *member) bool {
 	if len(m.Tokens) > 70 || len(m.Logits) == 0 {
 		return false
 	}
-	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence}, [][]messages.Token{{p.token(m)}})
+	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
+		[][]messages.Token{{p.token(m)}})
 	switch {
 	case err != nil && p.refused(err):
 		p.drop(m)
@@ -273,7 +282,8 @@ func (p *player) fork(m *member) {
 		return
 	}
 	for _, s := range forks {
-		p.running = append(p.running, &member{&history{Sequence: s, ask: m.ask, from: m.from, rows: slices.Clone(m.rows)}, m.host})
+		p.running = append(p.running,
+			&member{&history{Sequence: s, ask: m.ask, from: m.from, rows: slices.Clone(m.rows)}, m.host})
 	}
 }
 
@@ -286,7 +296,8 @@ func (p *player) draft(m *member) {
 	for range 1 + p.rng.IntN(5) {
 		tokens = append(tokens, messages.Token(p.rng.IntN(p.f.Vocab)))
 	}
-	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence}, [][]messages.Token{tokens})
+	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
+		[][]messages.Token{tokens})
 	if p.refused(err) || p.refused(errs[0]) {
 		if err != nil || !errors.Is(errs[0], messages.ErrOutOfPages) {
 			p.drop(m)

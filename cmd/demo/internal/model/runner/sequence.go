@@ -54,10 +54,13 @@ func (s *Sequence) Checkpoints() []int { return s.cached.Admitted().Checkpoints 
 func (r *Runner) admitted(q *Request, cached *kvactor.Sequence) *Sequence {
 	in := cached.Admitted()
 	s := &Sequence{
-		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens), Reused: in.ReusedTokens,
-		cached: cached, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder), adapter: q.Adapter,
+		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens),
+		Reused: in.ReusedTokens,
+		cached: cached, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder),
+		adapter:   q.Adapter,
 		recurrent: r.Model.Recurrent(), state: in.ReusedTokens,
-		statePool: slices.IndexFunc(r.pools, func(p windows.Pool) bool { return p.Kind == windows.KindState }),
+		statePool: slices.IndexFunc(r.pools,
+			func(p windows.Pool) bool { return p.Kind == windows.KindState }),
 	}
 	for _, p := range in.Reuse {
 		s.Onboarded += p.Onboarded

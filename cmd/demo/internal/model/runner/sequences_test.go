@@ -27,7 +27,8 @@ func TestForks(t *testing.T) {
 			require.NoError(t, err)
 			forked := []*history{h}
 			for _, s := range forks {
-				forked = append(forked, &history{Sequence: s, ask: h.ask, from: h.from, rows: append([][]float32(nil), h.rows...)})
+				forked = append(forked, &history{Sequence: s, ask: h.ask, from: h.from,
+					rows: append([][]float32(nil), h.rows...)})
 			}
 			for step := range 6 {
 				for i, member := range forked {
@@ -135,7 +136,9 @@ func TestDrafts(t *testing.T) {
 
 // verify appends a token and drafts, computes them, commits those that greedy
 // decoding would have chosen and rewinds the rest.
-func verify(t *testing.T, r *runner.Runner, h *history, got, drafts []messages.Token, rejected int) ([]messages.Token, int) {
+func verify(
+	t *testing.T, r *runner.Runner, h *history, got, drafts []messages.Token, rejected int,
+) ([]messages.Token, int) {
 	t.Helper()
 	errs, err := r.Append(t.Context(), []*runner.Sequence{h.Sequence}, [][]messages.Token{drafts})
 	require.NoError(t, errors.Join(append(errs, err)...))
@@ -183,7 +186,8 @@ func TestPreemption(t *testing.T) {
 				h.check(t, a, "before it is preempted")
 				h.end(t, r)
 				if round%2 == 1 { // another prompt takes the pages
-					other := begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens, Encoder: f.Cases[3].Encoder, Salt: "other"})
+					other := begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens, Encoder: f.Cases[3].Encoder,
+						Salt: "other"})
 					other.check(t, a, "the other prompt")
 					other.end(t, r)
 				}
@@ -220,7 +224,8 @@ func TestCancelInsidePrefill(t *testing.T) {
 				if round == 0 {
 					assert.LessOrEqual(t, h.Reused, 4*chunks, "not what was never computed")
 				} else {
-					assert.GreaterOrEqual(t, h.Reused, (len(c.Tokens)-1)/4*4, "the last block boundary has a checkpoint")
+					assert.GreaterOrEqual(t, h.Reused, (len(c.Tokens)-1)/4*4,
+						"the last block boundary has a checkpoint")
 				}
 				h.generate(t, r, 3)
 				h.check(t, a, "after a cancelled prefill")
@@ -243,12 +248,14 @@ func TestMixedSteps(t *testing.T) {
 				s, err := r.Admit(t.Context(), runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})
 				require.NoError(t, err)
 				s.AllLogits = true
-				running = append(running, &history{Sequence: s, ask: runner.Request{Encoder: c.Encoder}, from: s.Reused})
+				running = append(running, &history{Sequence: s, ask: runner.Request{Encoder: c.Encoder},
+					from: s.Reused})
 			}
 			var batch []*runner.Sequence
 			for _, h := range running {
 				if h.Computed() == len(h.Tokens) {
-					errs, err := r.Append(t.Context(), []*runner.Sequence{h.Sequence}, [][]messages.Token{{h.Next()}})
+					errs, err := r.Append(t.Context(), []*runner.Sequence{h.Sequence},
+						[][]messages.Token{{h.Next()}})
 					require.NoError(t, errors.Join(append(errs, err)...))
 				}
 				batch = append(batch, h.Sequence)

@@ -80,7 +80,8 @@ func TestSmolLM2(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.Prefill(t.Context(), s))
 			for k, id := range c.FirstTop.Tokens {
-				assert.InDelta(t, c.FirstTop.Logits[k], float64(s.Logits[0][id]), 5e-4, "%s, token %d", c.Prompt, id)
+				assert.InDelta(t, c.FirstTop.Logits[k], float64(s.Logits[0][id]), 5e-4, "%s, token %d",
+					c.Prompt, id)
 			}
 			var got []messages.Token
 			for range c.Greedy {

@@ -54,7 +54,8 @@ func (s *Sequence) hasState(tokens int) bool {
 // checkState refuses what needs the state after so many tokens if no page has it.
 func (s *Sequence) checkState(what string, tokens int) error {
 	if !s.hasState(tokens) {
-		return refusals.New(messages.ErrNotSupported, "%s at %d tokens: the working page has the state after %d", what, tokens, s.state)
+		return refusals.New(messages.ErrNotSupported,
+			"%s at %d tokens: the working page has the state after %d", what, tokens, s.state)
 	}
 	return nil
 }

@@ -213,7 +213,8 @@ func TestFewStatePages(t *testing.T) {
 		a := newReference(t, f, runner.Config{})
 		for _, pages := range []int{1, 2, 3, 5} {
 			for _, hostPages := range []int{0, 3} {
-				r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4, Pages: 30, HostPages: 30, States: windows.PageCounts{Primary: pages, Secondary: hostPages}, Adjust: everyBlock})
+				r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4, Pages: 30, HostPages: 30,
+					States: windows.PageCounts{Primary: pages, Secondary: hostPages}, Adjust: everyBlock})
 				reused := 0
 				for _, i := range []int{2, 3, 2, 1, 0, 3, 2} {
 					h := begin(t, r, runner.Request{Tokens: f.Cases[i].Tokens})

@@ -32,7 +32,8 @@ func TestRestartFromAStore(t *testing.T) {
 				for _, i := range []int{2, 3} {
 					h := begin(t, r, runner.Request{Tokens: f.Cases[i].Tokens, Encoder: f.Cases[i].Encoder})
 					if run > 0 {
-						assert.GreaterOrEqual(t, h.Reused, (len(f.Cases[i].Tokens)-1)/4*4, "prompt %d, run %d", i, run)
+						assert.GreaterOrEqual(t, h.Reused, (len(f.Cases[i].Tokens)-1)/4*4, "prompt %d, run %d", i,
+							run)
 						assert.Positive(t, h.Onboarded)
 					}
 					h.generate(t, r, answerLen)

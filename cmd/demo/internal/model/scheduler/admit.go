@@ -157,7 +157,8 @@ func fatal(err error) bool {
 
 // transient tells errors after which the same work can be done again.
 func transient(err error) bool {
-	return errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrBusy) || errors.Is(err, messages.ErrSequenceLost)
+	return errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrBusy) ||
+		errors.Is(err, messages.ErrSequenceLost)
 }
 
 // preempt makes the youngest sequence wait again, first in the queue, so that others

@@ -58,7 +58,9 @@ func prompt(n int) []messages.Token {
 }
 
 // submit submits a request for some tokens.
-func submit(ctx context.Context, t *testing.T, s *Scheduler, prompt []messages.Token, n int) *record {
+func submit(
+	ctx context.Context, t *testing.T, s *Scheduler, prompt []messages.Token, n int,
+) *record {
 	t.Helper()
 	sink := newRecord(1)
 	require.NoError(t, s.Submit(ctx, Request{Tokens: prompt, New: n, Sink: sink}))

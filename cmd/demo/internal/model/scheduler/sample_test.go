@@ -10,7 +10,8 @@ import (
 
 func TestSample(t *testing.T) {
 	logits := []float32{0, 2, 1, 2, -1}
-	assert.Equal(t, messages.Token(1), new(Sampling).sample(logits, nil, past{}), "the first of the largest")
+	assert.Equal(t, messages.Token(1), new(Sampling).sample(logits, nil, past{}),
+		"the first of the largest")
 	counts := map[messages.Token]int{}
 	s := Sampling{Temperature: 1, Seed: 1}
 	rng := s.source(0)
@@ -40,7 +41,8 @@ func TestAdjust(t *testing.T) {
 		{0, 1, .5, 2, -2}:   {RepetitionPenalty: 2},
 		{3, 2, 1, -98, -1}:  {Bias: map[messages.Token]float64{0: 3, 3: -100}},
 		// The penalty of repetitions comes after the bias and before the others.
-		{0, 2, 1, 2, -1}: {RepetitionPenalty: 2, PresencePenalty: -1, FrequencyPenalty: 0.25, Bias: map[messages.Token]float64{1: 2, 2: 0, 4: 0.5}},
+		{0, 2, 1, 2, -1}: {RepetitionPenalty: 2, PresencePenalty: -1, FrequencyPenalty: 0.25,
+			Bias: map[messages.Token]float64{1: 2, 2: 0, 4: 0.5}},
 	} {
 		got := s.adjust(logits, before)
 		if s.Bias[1] == 2 {
@@ -65,7 +67,8 @@ func TestLimits(t *testing.T) {
 		{Sampling{Temperature: 2, TopK: 2}, []messages.Token{1, 3}},
 		{Sampling{Temperature: 2, TopK: 99, MinP: 0.5}, []messages.Token{1, 3, 2}}, // token 2 has e^-½
 		{Sampling{Temperature: 1, MinP: 0.5}, []messages.Token{1, 3}},
-		{Sampling{Temperature: 2, TopK: 3, TopP: 0.5}, []messages.Token{1, 3}}, // of the three, not of all
+		// of the three, not of all
+		{Sampling{Temperature: 2, TopK: 3, TopP: 0.5}, []messages.Token{1, 3}},
 	} {
 		rng, seen := c.s.source(0), map[messages.Token]bool{}
 		for range 1000 {
@@ -89,8 +92,10 @@ func TestSources(t *testing.T) {
 
 func TestLookUp(t *testing.T) {
 	text := []messages.Token{1, 2, 3, 4, 5, 9, 2, 3, 7, 1, 2, 3}
-	assert.Equal(t, []messages.Token{4, 5}, lookUp(text, 2), "the longer match goes before the later one")
-	assert.Equal(t, []messages.Token{7, 8, 2, 3}, lookUp(append(text[:9:9], 8, 2, 3), 9), "the last match")
+	assert.Equal(t, []messages.Token{4, 5}, lookUp(text, 2),
+		"the longer match goes before the later one")
+	assert.Equal(t, []messages.Token{7, 8, 2, 3}, lookUp(append(text[:9:9], 8, 2, 3), 9),
+		"the last match")
 	assert.Empty(t, lookUp([]messages.Token{1, 2, 3}, 4))
 	assert.Empty(t, lookUp(text, 0))
 	assert.Empty(t, lookUp(text, -1))

@@ -25,7 +25,8 @@ type Config struct {
 // setDefaults fills in defaults.
 func (c *Config) setDefaults() error {
 	if c.Running < 0 || c.Waiting < 0 || c.StepTokens < 0 || c.Draft < 0 {
-		return fmt.Errorf("%d running, %d waiting, %d tokens a step, drafts of %d: none may be negative", c.Running, c.Waiting, c.StepTokens, c.Draft)
+		return fmt.Errorf("%d running, %d waiting, %d tokens a step, drafts of %d: none may be negative",
+			c.Running, c.Waiting, c.StepTokens, c.Draft)
 	}
 	for field, value := range map[*int]int{&c.Running: 16, &c.Waiting: 256, &c.StepTokens: 256} {
 		if *field == 0 {
@@ -152,11 +153,14 @@ func (s *Scheduler) check(q *Request) error {
 	case q.New < 1:
 		return refusals.New(messages.ErrBadRequest, "%d tokens to generate", q.New)
 	case len(q.Tokens)+1 > longest:
-		return refusals.New(messages.ErrTooLong, "the prompt has %d tokens, the longest sequence %d", len(q.Tokens), longest)
+		return refusals.New(messages.ErrTooLong, "the prompt has %d tokens, the longest sequence %d",
+			len(q.Tokens), longest)
 	case q.Choices > s.config.Running:
-		return refusals.New(messages.ErrBadRequest, "%d choices, at most %d sequences run", q.Choices, s.config.Running)
+		return refusals.New(messages.ErrBadRequest, "%d choices, at most %d sequences run", q.Choices,
+			s.config.Running)
 	}
-	all := slices.Concat(q.Tokens, slices.Collect(maps.Keys(q.Stops)), slices.Collect(maps.Keys(q.Sampling.Bias)))
+	all := slices.Concat(q.Tokens, slices.Collect(maps.Keys(q.Stops)),
+		slices.Collect(maps.Keys(q.Sampling.Bias)))
 	if err := s.runner.Model.CheckTokens(all); err != nil {
 		return refusals.New(messages.ErrBadRequest, "%v", err)
 	}

@@ -24,7 +24,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"), goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"),
+		goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
 }
 
 // fixture is a model of the fixtures and its prompts.
@@ -43,7 +45,8 @@ func load(t testing.TB, name string) *fixture {
 	var cases struct {
 		Cases []struct{ Tokens []messages.Token }
 	}
-	require.NoError(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("Infinity"), []byte("1e300")), &cases))
+	require.NoError(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("Infinity"), []byte("1e300")),
+		&cases))
 	f := &fixture{Model: m}
 	for _, c := range cases.Cases {
 		f.prompts = append(f.prompts, c.Tokens)
@@ -99,7 +102,8 @@ type record struct {
 
 func newRecord(choices int) *record {
 	r := &record{
-		tokens: make([][]messages.Token, choices), reasons: make([]Reason, choices), errs: make([]error, choices), first: make(chan struct{}),
+		tokens: make([][]messages.Token, choices), reasons: make([]Reason, choices),
+		errs: make([]error, choices), first: make(chan struct{}),
 	}
 	r.open.Add(choices)
 	return r
@@ -160,7 +164,8 @@ func alone(t *testing.T, r *runner.Runner, q Request) [][]messages.Token {
 // draw is a random request: the beginning of a prompt, perhaps with another end.
 func (f *fixture) draw(rng *rand.Rand) Request {
 	p := f.prompts[rng.IntN(len(f.prompts))]
-	q := Request{Tokens: slices.Clone(p[:1+rng.IntN(len(p))]), New: 1 + rng.IntN(30), Choices: 1 + rng.IntN(3)/2*rng.IntN(3)}
+	q := Request{Tokens: slices.Clone(p[:1+rng.IntN(len(p))]), New: 1 + rng.IntN(30),
+		Choices: 1 + rng.IntN(3)/2*rng.IntN(3)}
 	q.Choices = max(q.Choices, 1)
 	if rng.IntN(3) == 0 {
 		q.Tokens = append(q.Tokens, messages.Token(rng.IntN(f.Vocab)))
@@ -170,7 +175,8 @@ func (f *fixture) draw(rng *rand.Rand) Request {
 	}
 	switch rng.IntN(6) {
 	case 0:
-		q.Sampling.RepetitionPenalty, q.Sampling.FrequencyPenalty, q.Sampling.PresencePenalty = 1.4, 0.5, -0.2
+		q.Sampling.RepetitionPenalty, q.Sampling.FrequencyPenalty, q.Sampling.PresencePenalty = 1.4, 0.5,
+			-0.2
 	case 1:
 		q.Sampling.TopK, q.Sampling.MinP = 1+rng.IntN(9), 0.02
 	case 2:
@@ -181,7 +187,8 @@ func (f *fixture) draw(rng *rand.Rand) Request {
 		q.Salt = "tenant"
 	}
 	if rng.IntN(4) == 0 {
-		q.Stops = map[messages.Token]bool{messages.Token(rng.IntN(f.Vocab)): true, messages.Token(rng.IntN(f.Vocab)): true}
+		q.Stops = map[messages.Token]bool{messages.Token(rng.IntN(f.Vocab)): true,
+			messages.Token(rng.IntN(f.Vocab)): true}
 		q.MinNew = rng.IntN(9)
 	}
 	return q
@@ -191,7 +198,8 @@ func (f *fixture) draw(rng *rand.Rand) Request {
 // batches, chunks, drafts, forks, preemptions, offloading, and actors that fail.
 func TestSameTokensAsAlone(t *testing.T) {
 	names := []string{
-		"gemma3_hybrid", "bamba_mamba2", "llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gpt_oss", "deepseek_v3_mla",
+		"gemma3_hybrid", "bamba_mamba2", "llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gpt_oss",
+		"deepseek_v3_mla",
 		"bloom_alibi", "gptj_rope", "gpt_neox_rope", "qwen3_next",
 	}
 	if testing.Short() {
@@ -255,7 +263,9 @@ func TestChoicesComputeThePromptOnce(t *testing.T) {
 	f := load(t, "llama_gqa")
 	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4}), Config{})
 	a := newRecord(4)
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: f.prompts[0], New: 5, Choices: 4, Sampling: Sampling{Temperature: 5, Seed: 1}, Sink: a}))
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: f.prompts[0], New: 5, Choices: 4,
+			Sampling: Sampling{Temperature: 5, Seed: 1}, Sink: a}))
 	a.open.Wait()
 	assert.Equal(t, int64(1), s.Counters().Prompts)
 	assert.NotEqual(t, a.tokens[0], a.tokens[1])
@@ -280,7 +290,9 @@ func TestPromptLogits(t *testing.T) {
 		require.NoError(t, reference.Prefill(t.Context(), alone))
 		ask := func(logits bool) *record {
 			a := newRecord(2)
-			require.NoError(t, s.Submit(t.Context(), Request{Tokens: prompt, New: 4, Choices: 2, PromptLogits: logits, Sink: a}))
+			require.NoError(t,
+				s.Submit(t.Context(), Request{Tokens: prompt, New: 4, Choices: 2, PromptLogits: logits,
+					Sink: a}))
 			a.open.Wait()
 			return a
 		}
@@ -304,7 +316,8 @@ func TestPromptLogits(t *testing.T) {
 func TestChoicesWithoutPages(t *testing.T) {
 	f := load(t, "bamba_mamba2")
 	reference := open(t, f, runner.Config{NoReuse: true})
-	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, States: windows.PageCounts{Primary: 2}}), Config{})
+	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, States: windows.PageCounts{Primary: 2}}),
+		Config{})
 	q := Request{Tokens: f.prompts[0], New: 5, Choices: 4, Sampling: Sampling{Temperature: 5, Seed: 1}}
 	a := newRecord(4)
 	q.Sink = a
@@ -323,13 +336,16 @@ func TestCancel(t *testing.T) {
 	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 4}), Config{Running: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	running, waiting := newRecord(2), newRecord(1)
-	require.NoError(t, s.Submit(ctx, Request{Tokens: make([]messages.Token, 9), New: 200, Choices: 2, Sink: running}))
-	require.NoError(t, s.Submit(ctx, Request{Tokens: make([]messages.Token, 9), New: 200, Sink: waiting}))
+	require.NoError(t,
+		s.Submit(ctx, Request{Tokens: make([]messages.Token, 9), New: 200, Choices: 2, Sink: running}))
+	require.NoError(t,
+		s.Submit(ctx, Request{Tokens: make([]messages.Token, 9), New: 200, Sink: waiting}))
 	<-running.first
 	cancel()
 	running.open.Wait()
 	waiting.open.Wait()
-	assert.Equal(t, []Reason{Cancelled, Cancelled, Cancelled}, append(running.reasons, waiting.reasons...))
+	assert.Equal(t, []Reason{Cancelled, Cancelled, Cancelled},
+		append(running.reasons, waiting.reasons...))
 	assert.ErrorIs(t, waiting.errs[0], context.Canceled)
 	assert.Less(t, len(running.tokens[0]), 200)
 }
@@ -340,7 +356,8 @@ func TestSinkEndsAChoice(t *testing.T) {
 	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4}), Config{Draft: 5})
 	a := newRecord(1)
 	a.most = 3
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 9), New: 20, Sink: a}))
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 9), New: 20, Sink: a}))
 	a.open.Wait()
 	assert.Len(t, a.tokens[0], 3)
 	assert.Equal(t, Stopped, a.reasons[0])
@@ -366,14 +383,19 @@ func TestRefusals(t *testing.T) {
 		assert.ErrorIs(t, s.Submit(t.Context(), c.q), c.want, name)
 	}
 	long := newRecord(1)
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 40), New: 1, Sink: long}))
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 40), New: 1, Sink: long}))
 	growing := newRecord(1)
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 4), New: 100, Sink: growing}))
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 4), New: 100, Sink: growing}))
 	last := newRecord(1)
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 4), New: 1, Sink: last}))
-	require.ErrorIs(t, s.Submit(t.Context(), Request{Tokens: []messages.Token{1}, New: 1, Sink: sink}), ErrFull)
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: make([]messages.Token, 4), New: 1, Sink: last}))
+	require.ErrorIs(t, s.Submit(t.Context(), Request{Tokens: []messages.Token{1}, New: 1, Sink: sink}),
+		ErrFull)
 	s.Stop()
-	require.ErrorIs(t, s.Submit(t.Context(), Request{Tokens: []messages.Token{1}, New: 1, Sink: sink}), ErrStopping)
+	require.ErrorIs(t, s.Submit(t.Context(), Request{Tokens: []messages.Token{1}, New: 1, Sink: sink}),
+		ErrStopping)
 	require.NoError(t, s.Run(t.Context()))
 	assert.ErrorIs(t, long.errs[0], messages.ErrOutOfPages)
 	assert.ErrorIs(t, growing.errs[0], messages.ErrOutOfPages)
@@ -394,7 +416,8 @@ func TestRunEnds(t *testing.T) {
 	s, err := New(r, Config{})
 	require.NoError(t, err)
 	a := newRecord(3)
-	require.NoError(t, s.Submit(t.Context(), Request{Tokens: f.prompts[0], New: 200, Choices: 3, Sink: a}))
+	require.NoError(t,
+		s.Submit(t.Context(), Request{Tokens: f.prompts[0], New: 200, Choices: 3, Sink: a}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, s.Run(ctx))

@@ -87,7 +87,9 @@ func (s *Scheduler) appendSampled(ctx context.Context) ([]*answer, error) {
 
 // append appends tokens to sequences. It gives those that were served, and those that
 // found no pages.
-func (s *Scheduler) append(ctx context.Context, batch []*answer, tokens [][]messages.Token) (served, refused []*answer, err error) {
+func (s *Scheduler) append(
+	ctx context.Context, batch []*answer, tokens [][]messages.Token,
+) (served, refused []*answer, err error) {
 	if len(batch) == 0 {
 		return nil, nil, nil
 	}

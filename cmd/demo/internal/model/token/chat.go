@@ -82,10 +82,12 @@ func (f Form) Write(chat []Message) string {
 		b.WriteString("<|im_start|>assistant\n")
 	case "llama3":
 		if system != "" {
-			b.WriteString("<|start_header_id|>system<|end_header_id|>\n\n" + strings.TrimSpace(system) + "<|eot_id|>")
+			b.WriteString("<|start_header_id|>system<|end_header_id|>\n\n" + strings.TrimSpace(system) +
+				"<|eot_id|>")
 		}
 		for _, m := range chat {
-			b.WriteString("<|start_header_id|>" + m.Role + "<|end_header_id|>\n\n" + strings.TrimSpace(m.Text) + "<|eot_id|>")
+			b.WriteString("<|start_header_id|>" + m.Role + "<|end_header_id|>\n\n" +
+				strings.TrimSpace(m.Text) + "<|eot_id|>")
 		}
 		b.WriteString("<|start_header_id|>assistant<|end_header_id|>\n\n")
 	default:

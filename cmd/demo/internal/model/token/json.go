@@ -78,7 +78,8 @@ func FromJSON(text []byte) (*Tokenizer, error) {
 		}
 		pairs[i] = cutMerges([]string{line})[0]
 	}
-	return t, errors.Join(t.setMerges(pairs), t.normalize(f.Normalizer), t.preTokenize(f.PreTokenizer), t.postProcess(f.PostProcessor))
+	return t, errors.Join(t.setMerges(pairs), t.normalize(f.Normalizer), t.preTokenize(f.PreTokenizer),
+		t.postProcess(f.PostProcessor))
 }
 
 // vocabulary reads tokens by id, added ones included.

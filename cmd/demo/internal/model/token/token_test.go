@@ -24,7 +24,8 @@ func bytesVocabulary(merges ...[2]string) (tokens []any, lines []any) {
 // words makes a byte-level tokenizer with a few merges and one special token.
 func words(t *testing.T, pre string) *Tokenizer {
 	t.Helper()
-	tokens, merges := bytesVocabulary([2]string{"h", "e"}, [2]string{"l", "l"}, [2]string{"he", "ll"}, [2]string{"hell", "o"}, [2]string{"Ġ", "hello"}, [2]string{"1", "2"})
+	tokens, merges := bytesVocabulary([2]string{"h", "e"}, [2]string{"l", "l"}, [2]string{"he", "ll"},
+		[2]string{"hell", "o"}, [2]string{"Ġ", "hello"}, [2]string{"1", "2"})
 	tokens = append(tokens, "<|end|>")
 	kinds := make([]any, len(tokens))
 	for i := range kinds {
@@ -32,7 +33,8 @@ func words(t *testing.T, pre string) *Tokenizer {
 	}
 	kinds[len(kinds)-1] = uint64(ggufControl)
 	tokenizer, err := FromGGUF(map[string]any{
-		"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges,
+		"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens,
+		"tokenizer.ggml.merges":     merges,
 		"tokenizer.ggml.token_type": kinds, "tokenizer.ggml.eos_token_id": uint64(len(tokens) - 1),
 	})
 	require.NoError(t, err)
@@ -53,9 +55,11 @@ func pieces(t *testing.T, tokenizer *Tokenizer, text string) []string {
 func TestBytesAreMergedByRank(t *testing.T) {
 	w := words(t, "gpt-2")
 	assert.Equal(t, []string{"hello", "Ġhello"}, pieces(t, w, "hello hello"))
-	assert.Equal(t, []string{"Ġ", "Ġhello"}, pieces(t, w, "  hello"), "the last of two spaces is the word's")
+	assert.Equal(t, []string{"Ġ", "Ġhello"}, pieces(t, w, "  hello"),
+		"the last of two spaces is the word's")
 	assert.Equal(t, []string{"hell", "12"}, pieces(t, w, "hell12"))
-	assert.Equal(t, []string{"hell", "1", "2"}, pieces(t, words(t, "smollm"), "hell12"), "digits stand alone")
+	assert.Equal(t, []string{"hell", "1", "2"}, pieces(t, words(t, "smollm"), "hell12"),
+		"digits stand alone")
 	assert.Equal(t, []string{"h", "<|end|>", "h"}, pieces(t, w, "h<|end|>h"))
 	for _, text := range []string{"", "naïve 你好 🙂🏽 \x00\r\n\t x", "hello  hello\n\n  hello"} {
 		ids, err := w.Encode(text)
@@ -95,12 +99,15 @@ func TestSpaces(t *testing.T) {
 func pieceMeta() map[string]any {
 	tokens, scores := []any{"<unk>", "<s>", "</s>"}, []any{0.0, 0.0, 0.0}
 	for b := range 256 {
-		tokens, scores = append(tokens, "<0x"+string("0123456789ABCDEF"[b>>4])+string("0123456789ABCDEF"[b&15])+">"), append(scores, 0.0)
+		tokens, scores = append(tokens, "<0x"+string("0123456789ABCDEF"[b>>4])+
+			string("0123456789ABCDEF"[b&15])+">"), append(scores, 0.0)
 	}
 	for i, s := range []string{"▁", "a", "b", "ab", "▁ab", "ba"} {
 		tokens, scores = append(tokens, s), append(scores, -float64(i))
 	}
-	return map[string]any{"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": scores, "tokenizer.ggml.bos_token_id": uint64(1), "tokenizer.ggml.eos_token_id": uint64(2)}
+	return map[string]any{"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens,
+		"tokenizer.ggml.scores": scores, "tokenizer.ggml.bos_token_id": uint64(1),
+		"tokenizer.ggml.eos_token_id": uint64(2)}
 }
 
 func TestPiecesAreMergedByScore(t *testing.T) {
@@ -122,11 +129,15 @@ func TestJSON(t *testing.T) {
 	vocab["he"], vocab["Ġhe"] = 256, 257
 	make := func(change map[string]any) ([]byte, error) {
 		doc := map[string]any{
-			"model":         map[string]any{"type": "BPE", "vocab": vocab, "merges": []any{"h e", []string{"Ġ", "he"}}},
-			"added_tokens":  []any{map[string]any{"id": 258, "content": "<s>", "special": true}},
-			"pre_tokenizer": map[string]any{"type": "Sequence", "pretokenizers": []any{map[string]any{"type": "Digits", "individual_digits": true}, map[string]any{"type": "ByteLevel"}}},
+			"model": map[string]any{"type": "BPE", "vocab": vocab,
+				"merges": []any{"h e", []string{"Ġ", "he"}}},
+			"added_tokens": []any{map[string]any{"id": 258, "content": "<s>", "special": true}},
+			"pre_tokenizer": map[string]any{"type": "Sequence",
+				"pretokenizers": []any{map[string]any{"type": "Digits", "individual_digits": true},
+					map[string]any{"type": "ByteLevel"}}},
 			"post_processor": map[string]any{"type": "TemplateProcessing", "single": []any{
-				map[string]any{"SpecialToken": map[string]any{"id": "<s>"}}, map[string]any{"Sequence": map[string]any{"id": "A"}}}},
+				map[string]any{"SpecialToken": map[string]any{"id": "<s>"}},
+				map[string]any{"Sequence": map[string]any{"id": "A"}}}},
 		}
 		for k, v := range change {
 			doc[k] = v
@@ -159,9 +170,11 @@ func TestJSON(t *testing.T) {
 
 // FuzzJSON: a tokenizer.json makes a tokenizer that encodes and decodes, or is refused.
 func FuzzJSON(f *testing.F) {
-	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]},"added_tokens":[{"id":3,"content":"<s>","special":true}]}`), "abba")
-	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"Ġ":0,"h":1,"Ġh":2},"merges":[["Ġ","h"]],"byte_fallback":true},"normalizer":{"type":"Sequence","normalizers":[`+
-		`{"type":"Prepend","prepend":"Ġ"}]},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true}}`), " h<s>h")
+	f.Add([]byte(
+		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]},"added_tokens":[{"id":3,"content":"<s>","special":true}]}`), "abba")
+	f.Add([]byte(
+		`{"model":{"type":"BPE","vocab":{"Ġ":0,"h":1,"Ġh":2},"merges":[["Ġ","h"]],"byte_fallback":true},"normalizer":{"type":"Sequence","normalizers":[`+
+			`{"type":"Prepend","prepend":"Ġ"}]},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true}}`), " h<s>h")
 	f.Fuzz(func(t *testing.T, text []byte, prompt string) {
 		tokenizer, err := FromJSON(text)
 		if err != nil {
@@ -184,7 +197,8 @@ func TestUnknownVocabulariesAreRefused(t *testing.T) {
 		`tokenizer.ggml.model: "bert" is not supported`: {"tokenizer.ggml.model": "bert"},
 		"tokenizer.ggml.tokens":                         {"tokenizer.ggml.tokens": nil},
 		"tokenizer.ggml.scores: 1 for":                  {"tokenizer.ggml.scores": []any{1.0}},
-		`tokenizer.ggml.pre: "xyz" is not supported`:    {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "xyz"},
+		`tokenizer.ggml.pre: "xyz" is not supported`: {"tokenizer.ggml.model": "gpt2",
+			"tokenizer.ggml.pre": "xyz"},
 	} {
 		meta := pieceMeta()
 		for k, v := range change {

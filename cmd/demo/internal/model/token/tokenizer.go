@@ -98,7 +98,8 @@ func (t *Tokenizer) Encode(text string) ([]messages.Token, error) {
 	}
 	if t.composed {
 		if at := strings.IndexFunc(text, decomposed); at >= 0 {
-			return nil, fmt.Errorf("normalizer: NFC of a text with combining marks is not supported, byte %d", at)
+			return nil,
+				fmt.Errorf("normalizer: NFC of a text with combining marks is not supported, byte %d", at)
 		}
 	}
 	var out []messages.Token

@@ -34,7 +34,8 @@ const (
 )
 
 // ggufTypes are the tensor types that are read, by their number in files.
-var ggufTypes = map[uint32]Type{0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 14: Q6_K, 30: BF16}
+var ggufTypes = map[uint32]Type{0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 14: Q6_K,
+	30: BF16}
 
 // cursor reads a file from front to back; after an error it gives zeros.
 type cursor struct {
@@ -153,7 +154,8 @@ func parseGGUF(file []byte) (*GGUF, error) {
 	start := (uint64(c.at) + alignment - 1) / alignment * alignment
 	for t, offset := range offsets {
 		size := uint64(t.Type.size(t.Len()))
-		if start > uint64(len(file)) || offset > uint64(len(file))-start || size > uint64(len(file))-start-offset {
+		if start > uint64(len(file)) || offset > uint64(len(file))-start ||
+			size > uint64(len(file))-start-offset {
 			return nil, fmt.Errorf("tensor %s: %w", t.Name, errTruncated)
 		}
 		t.bytes = file[start+offset : start+offset+size]
@@ -185,7 +187,9 @@ func (g *GGUF) infos(c *cursor, n int) (map[*Tensor]uint64, error) {
 		}
 		known, ok := ggufTypes[kind]
 		if !ok {
-			return nil, fmt.Errorf("tensor %s: type %d is not one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K", t.Name, kind)
+			return nil,
+				fmt.Errorf("tensor %s: type %d is not one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K",
+					t.Name, kind)
 		}
 		t.Type = known
 		if size := known.size(product(t.Shape)); size == 0 {

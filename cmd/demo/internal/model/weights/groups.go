@@ -39,7 +39,8 @@ func (t *Tensor) Groups() (*Groups, bool) {
 		return nil, false
 	}
 	n, f := t.Len(), formats[t.Type]
-	g := &Groups{Bits: kind.bits, Offset: kind.offset, Numbers: make([]uint8, n), Scales: make([]float32, n/GroupSize)}
+	g := &Groups{Bits: kind.bits, Offset: kind.offset, Numbers: make([]uint8, n),
+		Scales: make([]float32, n/GroupSize)}
 	if kind.minima {
 		g.Minima = make([]float32, n/GroupSize)
 	}

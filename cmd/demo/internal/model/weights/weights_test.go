@@ -17,7 +17,9 @@ import (
 )
 
 // halfOf writes a float16.
-func halfOf(x float32) []byte { return binary.LittleEndian.AppendUint16(nil, attention.ToFloat16(x)) }
+func halfOf(x float32) []byte {
+	return binary.LittleEndian.AppendUint16(nil, attention.ToFloat16(x))
+}
 
 // elements give the number at an index of a block, as the layouts are
 // described: another way to read them than the one under test.
@@ -48,7 +50,8 @@ var elements = map[Type]func(b []byte, i int) float64{
 			low /= 16
 		}
 		high := b[128+32*part+in%32] >> (2 * (in / 32))
-		return float64(half(b[208:])) * float64(int8(b[192+i/16])) * float64(int(low%16)+16*int(high%4)-32)
+		return float64(half(b[208:])) * float64(int8(b[192+i/16])) * float64(
+			int(low%16)+16*int(high%4)-32)
 	},
 }
 
@@ -137,9 +140,11 @@ func (w *writer) put(values ...any) *writer {
 func sample() []byte {
 	w := &writer{}
 	w.put(uint32(ggufMagic), uint32(3), uint64(2), uint64(6))
-	w.put("general.architecture", uint32(8), "llama", "a.number", uint32(4), uint32(7), "a.small", uint32(1), int8(-3), "a.real", uint32(6), float32(0.5), "a.truth", uint32(7), uint8(1))
+	w.put("general.architecture", uint32(8), "llama", "a.number", uint32(4), uint32(7), "a.small",
+		uint32(1), int8(-3), "a.real", uint32(6), float32(0.5), "a.truth", uint32(7), uint8(1))
 	w.put("a.list", uint32(9), uint32(8), uint64(2), "x", "yz")
-	w.put("one", uint32(2), uint64(4), uint64(2), uint32(0), uint64(0), "two", uint32(1), uint64(32), uint32(8), uint64(32))
+	w.put("one", uint32(2), uint64(4), uint64(2), uint32(0), uint64(0), "two", uint32(1), uint64(32),
+		uint32(8), uint64(32))
 	for w.Len()%ggufAlignment != 0 {
 		w.WriteByte(0)
 	}
@@ -158,7 +163,8 @@ func TestGGUF(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, sample(), 0o600))
 	g, err := ReadGGUF(path)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"general.architecture": "llama", "a.number": uint64(7), "a.small": int64(-3), "a.real": 0.5, "a.truth": true, "a.list": []any{"x", "yz"}}, g.Meta)
+	assert.Equal(t, map[string]any{"general.architecture": "llama", "a.number": uint64(7),
+		"a.small": int64(-3), "a.real": 0.5, "a.truth": true, "a.list": []any{"x", "yz"}}, g.Meta)
 	assert.Equal(t, []string{"one", "two"}, g.Tensors.Names())
 	assert.Equal(t, []int{2, 4}, g.Tensors["one"].Shape, "the contiguous dimension is last")
 	assert.Equal(t, []float32{0, 1, 2, 3, 4, 5, 6, 7}, g.Tensors["one"].Numbers())
@@ -212,7 +218,9 @@ func safetensorsFile(t testing.TB, header map[string]any, data []byte) []byte {
 func FuzzSafetensors(f *testing.F) {
 	f.Add(safetensorsFile(f, map[string]any{
 		"a": map[string]any{"dtype": "F32", "shape": []int{1}, "data_offsets": []int{0, 4}},
-		"b": map[string]any{"dtype": "BF16", "shape": []int{2, 1}, "data_offsets": []int{0, 4}}, "__metadata__": map[string]any{},
+		"b": map[string]any{"dtype": "BF16", "shape": []int{2, 1},
+			"data_offsets": []int{0, 4}},
+		"__metadata__": map[string]any{},
 	}, make([]byte, 8)))
 	f.Fuzz(func(_ *testing.T, file []byte) {
 		if set, err := parseSafetensors(file); err == nil {
@@ -227,9 +235,11 @@ func TestSafetensors(t *testing.T) {
 	of := func(dtype string, shape []int, from, to int) map[string]any {
 		return map[string]any{"dtype": dtype, "shape": shape, "data_offsets": []int{from, to}}
 	}
-	data := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(1.5)), 0x80, 0x3f, 0x00, 0x3c)
+	data := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(1.5)), 0x80, 0x3f, 0x00,
+		0x3c)
 	set, err := parseSafetensors(safetensorsFile(t, map[string]any{
-		"a": of("F32", []int{1}, 0, 4), "b": of("BF16", []int{1, 1}, 4, 6), "c": of("F16", []int{1}, 6, 8), "__metadata__": map[string]string{"format": "pt"},
+		"a": of("F32", []int{1}, 0, 4), "b": of("BF16", []int{1, 1}, 4, 6),
+		"c": of("F16", []int{1}, 6, 8), "__metadata__": map[string]string{"format": "pt"},
 	}, data))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b", "c"}, set.Names())

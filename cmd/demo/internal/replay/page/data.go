@@ -62,10 +62,13 @@ type Bucket struct {
 const curvePoints = 80
 
 // Gather makes the data of a report of replays of a trace. It computes the references.
-func Gather(ctx context.Context, o Origin, name string, t *replay.Trace, replays []*replay.Result) (*Data, error) {
+func Gather(
+	ctx context.Context, o Origin, name string, t *replay.Trace, replays []*replay.Result,
+) (*Data, error) {
 	d := &Data{Origin: o, Replays: replays, Optimal: []Capacity{}}
 	d.Trace = Trace{
-		Name: name, Requests: len(t.Requests), Blocks: t.Blocks, Distinct: t.Distinct, TokensPerBlock: t.TokensPerBlock,
+		Name: name, Requests: len(t.Requests), Blocks: t.Blocks, Distinct: t.Distinct,
+		TokensPerBlock: t.TokensPerBlock,
 	}
 	if n := len(t.Arrivals); n > 0 {
 		d.Trace.Seconds = (t.Arrivals[n-1] - t.Arrivals[0]).Seconds()
@@ -76,7 +79,8 @@ func Gather(ctx context.Context, o Origin, name string, t *replay.Trace, replays
 		d.LRU = append(d.LRU, d.capacity(c, distances.Hits(c)))
 	}
 	for from := 1; from <= distances.Distinct; from *= 2 {
-		d.Distances = append(d.Distances, Bucket{From: from, To: 2 * from, Lookups: distances.Between(from, 2*from)})
+		d.Distances = append(d.Distances, Bucket{From: from, To: 2 * from,
+			Lookups: distances.Between(from, 2*from)})
 	}
 	return d, d.reference(ctx, t)
 }

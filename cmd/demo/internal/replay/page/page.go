@@ -57,13 +57,15 @@ func (d *Data) Write(w io.Writer) error {
 		Tables      []*table
 		Main        string // the replay of the tiles, if there are several
 		Timed       bool
-	}{Data: d, Light: template.CSS(charts.CSS(charts.Light)), Dark: template.CSS(charts.CSS(charts.Dark)), Tiles: d.tiles()}
+	}{Data: d, Light: template.CSS(charts.CSS(charts.Light)),
+		Dark: template.CSS(charts.CSS(charts.Dark)), Tiles: d.tiles()}
 	for _, c := range d.Charts() {
 		svg, err := c.SVG()
 		if err != nil {
 			return err
 		}
-		view.Figures = append(view.Figures, figure{c, template.HTML(svg)}) // drawn here, from numbers and escaped names
+		// drawn here, from numbers and escaped names
+		view.Figures = append(view.Figures, figure{c, template.HTML(svg)})
 	}
 	view.Tables = d.tables()
 	if len(d.Replays) > 1 {
@@ -79,16 +81,20 @@ func (d *Data) Write(w io.Writer) error {
 func (d *Data) tiles() []tile {
 	r := d.main()
 	list := []tile{
-		{"blocks hit", report.Percent(r.Hits, r.Blocks), report.Count(r.Hits) + " of " + report.Count(r.Blocks)},
+		{"blocks hit", report.Percent(r.Hits, r.Blocks), report.Count(r.Hits) + " of " +
+			report.Count(r.Blocks)},
 		{"prefill saved", seconds(r.SavedSeconds), "beside " + seconds(r.PrefillSeconds) + " computed"},
 	}
 	if best, ok := atPages(d.Optimal, r); ok {
-		list = append(list, tile{"optimal hits", report.Percent(best.Hits, d.Trace.Blocks), "one request at a time"})
+		list = append(list, tile{"optimal hits", report.Percent(best.Hits, d.Trace.Blocks),
+			"one request at a time"})
 	}
 	if r.HostPages > 0 {
-		list = append(list, tile{"hits from host", report.Percent(r.HostHits, r.Hits), report.Count(r.HostHits) + " blocks"})
+		list = append(list, tile{"hits from host", report.Percent(r.HostHits, r.Hits),
+			report.Count(r.HostHits) + " blocks"})
 	}
-	return append(list, tile{"requests", report.Count(r.Requests), report.Count(r.Refused) + " given up"})
+	return append(list, tile{"requests", report.Count(r.Requests),
+		report.Count(r.Refused) + " given up"})
 }
 
 func seconds(v float64) string { return report.Duration(time.Duration(v * float64(time.Second))) }
@@ -112,8 +118,9 @@ func (d *Data) tables() []*table {
 func (d *Data) compared() *table {
 	t := &table{
 		Title: "Replays", Open: true,
-		Note:   "to optimal: the share of the way from LRU to optimal with as many blocks, both one request at a time.",
-		Header: []string{"policy", "mode", "pages", "host pages", "blocks hit", "rate", "to optimal", "prefill saved"},
+		Note: "to optimal: the share of the way from LRU to optimal with as many blocks, both one request at a time.",
+		Header: []string{"policy", "mode", "pages", "host pages", "blocks hit", "rate", "to optimal",
+			"prefill saved"},
 	}
 	for _, r := range d.Replays {
 		share := ""
@@ -132,7 +139,8 @@ func (d *Data) copied() *table {
 	if len(r.Copies) == 0 {
 		return nil
 	}
-	t := &table{Title: "Copies", Note: title(r), Header: []string{"direction", "pages and parts", "bytes", "busy"}}
+	t := &table{Title: "Copies", Note: title(r), Header: []string{"direction", "pages and parts",
+		"bytes", "busy"}}
 	for _, c := range r.Copies {
 		t.row(c.Direction, report.Count(c.Pages), report.Bytes(c.Bytes), seconds(c.Seconds))
 	}
@@ -141,9 +149,11 @@ func (d *Data) copied() *table {
 
 func (d *Data) called() *table {
 	r := d.main()
-	t := &table{Title: "Calls of the engine", Note: title(r), Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"}}
+	t := &table{Title: "Calls of the engine", Note: title(r),
+		Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"}}
 	for _, c := range r.Calls {
-		t.row(c.Call, report.Count(c.Calls), report.Count(c.Items), seconds(c.P50), seconds(c.P99), seconds(c.Max), seconds(c.Seconds))
+		t.row(c.Call, report.Count(c.Calls), report.Count(c.Items), seconds(c.P50), seconds(c.P99),
+			seconds(c.Max), seconds(c.Seconds))
 	}
 	return t
 }
@@ -153,7 +163,8 @@ func (d *Data) staged() *table {
 	if len(r.Stages) == 0 {
 		return nil
 	}
-	t := &table{Title: "Stages of the calls", Note: title(r), Header: []string{"call", "stage", "total"}}
+	t := &table{Title: "Stages of the calls", Note: title(r),
+		Header: []string{"call", "stage", "total"}}
 	for _, s := range r.Stages {
 		t.row(s.Call, s.Stage, seconds(s.Seconds))
 	}
@@ -167,10 +178,12 @@ func (d *Data) intervals() *table {
 	}
 	t := &table{
 		Title: "Over time", Note: title(r),
-		Header: []string{"until", "requests", "blocks", "hit on device", "hit on host", "to host", "to device"},
+		Header: []string{"until", "requests", "blocks", "hit on device", "hit on host", "to host",
+			"to device"},
 	}
 	for _, v := range r.OverTime {
-		t.row(seconds(v.EndSeconds), report.Count(v.Requests), report.Count(v.Blocks), report.Count(v.DeviceHits),
+		t.row(seconds(v.EndSeconds), report.Count(v.Requests), report.Count(v.Blocks),
+			report.Count(v.DeviceHits),
 			report.Count(v.HostHits), report.Bytes(v.BytesOffloaded), report.Bytes(v.BytesOnboarded))
 	}
 	return t
@@ -179,7 +192,8 @@ func (d *Data) intervals() *table {
 func (d *Data) curve() *table {
 	t := &table{
 		Title: "LRU by stack distances", Header: []string{"blocks that fit", "blocks hit", "rate"},
-		Note: "Exactly what " + windows.PriorityLRU + " hits with --atomic and as many pages, without host pages.",
+		Note: "Exactly what " + windows.PriorityLRU +
+			" hits with --atomic and as many pages, without host pages.",
 	}
 	for _, p := range d.LRU {
 		t.row(report.Count(p.Blocks), report.Count(p.Hits), fmt.Sprintf("%.2f %%", 100*p.HitRate))
@@ -190,7 +204,8 @@ func (d *Data) curve() *table {
 func (d *Data) histogram() *table {
 	t := &table{Title: "Reuse distances", Header: []string{"distance", "lookups"}}
 	for _, b := range d.Distances {
-		t.row(fmt.Sprintf("%s to %s", report.Count(b.From), report.Count(b.To-1)), report.Count(b.Lookups))
+		t.row(fmt.Sprintf("%s to %s", report.Count(b.From), report.Count(b.To-1)),
+			report.Count(b.Lookups))
 	}
 	t.row("new blocks", report.Count(d.NewBlocks))
 	return t

@@ -51,15 +51,19 @@ func data(t *testing.T) *Data {
 	}
 	r := list[0]
 	r.HostPages, r.HostHits, r.PageBytes = 5, r.Hits/3, 4096
-	r.Calls = []replay.Calls{{Call: "admit", Calls: 70, Items: 70, Seconds: 0.5, P50: 1e-5, P99: 2e-5, Max: 1e-3}}
-	r.Stages = []replay.Stage{{Call: "admit", Stage: inspect.StageQueue, Seconds: 0.125}, {Call: "admit", Stage: inspect.StageMatch, Seconds: 0.375}}
-	r.Copies = []replay.Copies{{Direction: "device to host", Pages: 9, Bytes: 9 * 4096, Seconds: 0.25}, {Direction: "host to device"}}
+	r.Calls = []replay.Calls{{Call: "admit", Calls: 70, Items: 70, Seconds: 0.5, P50: 1e-5, P99: 2e-5,
+		Max: 1e-3}}
+	r.Stages = []replay.Stage{{Call: "admit", Stage: inspect.StageQueue, Seconds: 0.125},
+		{Call: "admit", Stage: inspect.StageMatch, Seconds: 0.375}}
+	r.Copies = []replay.Copies{{Direction: "device to host", Pages: 9, Bytes: 9 * 4096, Seconds: 0.25},
+		{Direction: "host to device"}}
 	for i := range r.OverTime {
 		v := &r.OverTime[i]
 		v.HostHits, v.DeviceHits = v.DeviceHits/3, v.DeviceHits-v.DeviceHits/3
 		v.BytesOffloaded = 4096 * int64(i)
 	}
-	d, err := Gather(t.Context(), Origin{Command: "demo replay '<t>.jsonl'", Version: "v1", Date: "2026-01-02T03:04:05Z", Machine: "m"}, "<t>.jsonl", trace(), list)
+	d, err := Gather(t.Context(), Origin{Command: "demo replay '<t>.jsonl'", Version: "v1",
+		Date: "2026-01-02T03:04:05Z", Machine: "m"}, "<t>.jsonl", trace(), list)
 	require.NoError(t, err)
 	return d
 }
@@ -73,7 +77,8 @@ func written(t *testing.T, d *Data) string {
 // TestThePageIsWhole: it needs no other file and runs no program.
 func TestThePageIsWhole(t *testing.T) {
 	text := written(t, data(t))
-	for _, foreign := range []string{"http:", "https:", "//", "src=", "href", "url(", "@import", "<link", "<iframe", "<img", "javascript", "onload", "ZgotmplZ"} {
+	for _, foreign := range []string{"http:", "https:", "//", "src=", "href", "url(", "@import",
+		"<link", "<iframe", "<img", "javascript", "onload", "ZgotmplZ"} {
 		assert.NotContains(t, text, foreign)
 	}
 	scripts := regexp.MustCompile(`<script[^>]*>`).FindAllString(text, -1)
@@ -98,7 +103,8 @@ func TestThePageSaysWhereItComesFrom(t *testing.T) {
 		assert.Contains(t, text, `<figure id="`+c.Name+`">`)
 	}
 	assert.Equal(t, []string{
-		"hit-rate-by-tier", "hit-rate-over-time", "hit-rate-by-capacity", "policies", "reuse-distance", "bytes", "device-time", "engine-time",
+		"hit-rate-by-tier", "hit-rate-over-time", "hit-rate-by-capacity", "policies", "reuse-distance",
+		"bytes", "device-time", "engine-time",
 	}, names)
 	assert.Equal(t, len(names), strings.Count(text, "<svg "))
 }
@@ -128,13 +134,15 @@ func TestNumbersInThePage(t *testing.T) {
 		shown = append(shown, strings.Join(line, "|"))
 	}
 	for _, r := range d.Replays {
-		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("%s|atomic|%d|%d|%d|%.2f%%|", r.Policy, r.Pages, r.HostPages, r.Hits, 100*r.HitRate))
+		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("%s|atomic|%d|%d|%d|%.2f%%|", r.Policy,
+			r.Pages, r.HostPages, r.Hits, 100*r.HitRate))
 	}
 	for _, p := range d.LRU {
 		assert.Contains(t, shown, fmt.Sprintf("%d|%d|%.2f%%", p.Blocks, p.Hits, 100*p.HitRate))
 	}
 	for _, v := range d.main().OverTime {
-		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("|%d|%d|%d|%d|", v.Requests, v.Blocks, v.DeviceHits, v.HostHits))
+		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("|%d|%d|%d|%d|", v.Requests, v.Blocks,
+			v.DeviceHits, v.HostHits))
 	}
 	sum := d.NewBlocks
 	for _, b := range d.Distances {
@@ -148,7 +156,8 @@ func TestNumbersInThePage(t *testing.T) {
 func TestStagesOfTheEnginesTime(t *testing.T) {
 	d := data(t)
 	d.main().Calls = append(d.main().Calls, replay.Calls{Call: "commit", Calls: 1, Seconds: 1})
-	d.main().Stages = append(d.main().Stages, replay.Stage{Call: "commit", Stage: inspect.StageMatch, Seconds: 1},
+	d.main().Stages = append(d.main().Stages, replay.Stage{Call: "commit", Stage: inspect.StageMatch,
+		Seconds: 1},
 		replay.Stage{Call: "other", Stage: inspect.StageMatch, Seconds: 5})
 	all := d.Charts()
 	c := all[len(all)-1]
@@ -190,6 +199,7 @@ func TestAReplayOfPagesOnly(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, written(t, d), "<svg ")
 	for _, c := range d.Charts() {
-		assert.NotContains(t, []string{"device-time", "engine-time", "bytes", "hit-rate-over-time"}, c.Name)
+		assert.NotContains(t, []string{"device-time", "engine-time", "bytes", "hit-rate-over-time"},
+			c.Name)
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 // Charts are the plots of the report. Those that would be empty are left out.
 func (d *Data) Charts() []*charts.Chart {
-	list := []*charts.Chart{d.byTier(), d.overTime(), d.byCapacity(), d.byPolicy(), d.reuse(), d.bytes(), d.deviceTime(), d.engineTime()}
+	list := []*charts.Chart{d.byTier(), d.overTime(), d.byCapacity(), d.byPolicy(), d.reuse(),
+		d.bytes(), d.deviceTime(), d.engineTime()}
 	kept := list[:0]
 	for _, c := range list {
 		if c != nil {
@@ -93,9 +94,11 @@ func (d *Data) byTier() *charts.Chart {
 		X: times(r), Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
 	}
 	if r.HostPages > 0 {
-		c.Lines = append(c.Lines, charts.Line{Label: "host memory", Color: charts.Orange, X: x, Y: both, Style: charts.Area})
+		c.Lines = append(c.Lines, charts.Line{Label: "host memory", Color: charts.Orange, X: x, Y: both,
+			Style: charts.Area})
 	}
-	c.Lines = append(c.Lines, charts.Line{Label: "device memory", Color: charts.Blue, X: x, Y: device, Style: charts.Area})
+	c.Lines = append(c.Lines, charts.Line{Label: "device memory", Color: charts.Blue, X: x, Y: device,
+		Style: charts.Area})
 	return c
 }
 
@@ -104,13 +107,15 @@ func (d *Data) overTime() *charts.Chart {
 	first := d.main()
 	c := &charts.Chart{
 		Name: "hit-rate-over-time", Title: "Hit rate over time, by policy",
-		Note: fmt.Sprintf("%s pages, %s. The rate is that of all requests up to each time.", report.Count(first.Pages), first.Mode),
-		X:    times(first), Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
+		Note: fmt.Sprintf("%s pages, %s. The rate is that of all requests up to each time.",
+			report.Count(first.Pages), first.Mode),
+		X: times(first), Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
 	}
 	for _, r := range d.Replays {
 		if r.Pages == first.Pages && r.Mode == first.Mode {
 			if x, y := soFar(r); len(x) > 0 {
-				c.Lines = append(c.Lines, charts.Line{Label: r.Policy, Color: colorOf(r.Policy), X: x, Y: y, Style: charts.Dashed})
+				c.Lines = append(c.Lines, charts.Line{Label: r.Policy, Color: colorOf(r.Policy), X: x, Y: y,
+					Style: charts.Dashed})
 			}
 		}
 	}
@@ -129,7 +134,8 @@ func (d *Data) byCapacity() *charts.Chart {
 	c := &charts.Chart{
 		Name: "hit-rate-by-capacity", Title: "Hit rate against capacity",
 		Note: "The line is LRU at every capacity by stack distances: exact for one pool, one tier, blocks of the trace and one request at a time. Marks are replays, at their device and host pages together.",
-		X:    charts.Axis{Label: "blocks that fit", Log: true}, Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
+		X:    charts.Axis{Label: "blocks that fit", Log: true},
+		Y:    charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
 	}
 	line := charts.Line{Label: "LRU, by distances", Color: charts.Blue}
 	least := d.Replays[0].Pages
@@ -153,7 +159,8 @@ func (d *Data) byCapacity() *charts.Chart {
 		if !ok {
 			i = len(c.Lines)
 			index[label] = i
-			c.Lines = append(c.Lines, charts.Line{Label: label, Color: colorOf(r.Policy), Style: charts.Marked})
+			c.Lines = append(c.Lines, charts.Line{Label: label, Color: colorOf(r.Policy),
+				Style: charts.Marked})
 		}
 		l := &c.Lines[i]
 		l.X, l.Y = append(l.X, float64(r.Pages+r.HostPages)), append(l.Y, r.HitRate)

@@ -66,8 +66,9 @@ func (d *Data) byPolicy() *charts.Chart {
 func (d *Data) reuse() *charts.Chart {
 	c := &charts.Chart{
 		Name: "reuse-distance", Title: "Reuse distance",
-		Note: fmt.Sprintf("Different blocks used between two uses of a block, the block itself included. %s lookups have none: the block is new.", report.Count(d.NewBlocks)),
-		X:    charts.Axis{Label: "blocks, at least"}, Y: charts.Axis{Label: "lookups"},
+		Note: fmt.Sprintf(
+			"Different blocks used between two uses of a block, the block itself included. %s lookups have none: the block is new.", report.Count(d.NewBlocks)),
+		X: charts.Axis{Label: "blocks, at least"}, Y: charts.Axis{Label: "lookups"},
 		Bars: []charts.Bars{{Label: "lookups", Color: charts.Blue}},
 	}
 	for _, b := range d.Distances {
@@ -95,7 +96,8 @@ func shortCount(n int) string {
 func (d *Data) bytes() *charts.Chart {
 	r := d.main()
 	c := &charts.Chart{
-		Name: "bytes", Title: "Bytes each way over time", X: times(r), Y: charts.Axis{Label: "in each interval", Unit: charts.Bytes},
+		Name: "bytes", Title: "Bytes each way over time", X: times(r),
+		Y: charts.Axis{Label: "in each interval", Unit: charts.Bytes},
 		Lines: []charts.Line{
 			{Label: "device to host", Color: charts.Orange, Style: charts.Solid},
 			{Label: "host to device", Color: charts.Blue, Style: charts.Dashed},
@@ -112,7 +114,8 @@ func (d *Data) bytes() *charts.Chart {
 	if total == 0 {
 		return nil
 	}
-	c.Note = fmt.Sprintf("%s; %d intervals of %.4g s", title(r), len(r.OverTime), r.OverTime[0].EndSeconds)
+	c.Note = fmt.Sprintf("%s; %d intervals of %.4g s", title(r), len(r.OverTime),
+		r.OverTime[0].EndSeconds)
 	return c
 }
 
@@ -124,8 +127,10 @@ func (d *Data) deviceTime() *charts.Chart {
 	}
 	c := &charts.Chart{
 		Name: "device-time", Title: "Where the device's time goes", Horizontal: true,
-		Note: title(r) + fmt.Sprintf("; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's pages: %s. Prefill saved is time that reuse has saved.",
-			number(r.DeviceSeconds), report.Bytes(r.PageBytes)),
+		Note: title(r) +
+			fmt.Sprintf(
+				"; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's pages: %s. Prefill saved is time that reuse has saved.",
+				number(r.DeviceSeconds), report.Bytes(r.PageBytes)),
 		Y: charts.Axis{Label: "simulated time", Unit: charts.Seconds},
 	}
 	bars := charts.Bars{Label: "time", Color: charts.Blue}
@@ -151,8 +156,10 @@ func (d *Data) engineTime() *charts.Chart {
 	}
 	c := &charts.Chart{
 		Name: "engine-time", Title: "Where the engine's time goes", Horizontal: true,
-		Note: title(r) + fmt.Sprintf("; wall time inside calls, %s s of %s s. Replays at the same time slow each other down: --jobs 1 measures.", number(r.EngineSeconds), number(r.Seconds)),
-		Y:    charts.Axis{Label: "wall time", Unit: charts.Seconds},
+		Note: title(r) +
+			fmt.Sprintf(
+				"; wall time inside calls, %s s of %s s. Replays at the same time slow each other down: --jobs 1 measures.", number(r.EngineSeconds), number(r.Seconds)),
+		Y: charts.Axis{Label: "wall time", Unit: charts.Seconds},
 	}
 	bars := charts.Bars{Label: "wall time", Color: charts.Violet}
 	for _, call := range r.Calls {
@@ -175,9 +182,11 @@ func byStage(r *replay.Result) (list []charts.Bars) {
 		if !known {
 			i = len(list)
 			at[s.Stage] = i
-			list = append(list, charts.Bars{Label: string(s.Stage), Color: charts.Series[i], Values: make([]float64, len(r.Calls))})
+			list = append(list, charts.Bars{Label: string(s.Stage), Color: charts.Series[i],
+				Values: make([]float64, len(r.Calls))})
 		}
-		if call := slices.IndexFunc(r.Calls, func(c replay.Calls) bool { return c.Call == s.Call }); call >= 0 {
+		if call := slices.IndexFunc(r.Calls,
+			func(c replay.Calls) bool { return c.Call == s.Call }); call >= 0 {
 			list[i].Values[call] += s.Seconds
 		}
 	}
