@@ -140,8 +140,8 @@ func (q *copyQueue) occupy(s *session, st *stream) (queued bool) {
 	for i := range l.used {
 		if l.way[i] == gpu.Onboard && l.size[i] < byProcessor {
 			// A refusal that matters is met again by the copies.
-			return s.call(fnStreamWriteValue64, st.handle, progress.counter(st.place), uintptr(st.last),
-				0) == success
+			at := progress.counter(st.place)
+			return s.call(fnStreamWriteValue64, st.handle, at, uintptr(st.last), 0) == success
 		}
 	}
 	return false

@@ -87,11 +87,11 @@ var mutations = []mutation{
 		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n",
 			"	p.d.mu.Unlock()\n	_ = events\n"}}},
 	{"planted: the next number to occupy a stream", []edit{
-		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)",
-			"progress.counter(st.place), uintptr(st.last+1), 0)"}}},
+		{"copies.go", "st.handle, at, uintptr(st.last), 0)",
+			"st.handle, at, uintptr(st.last+1), 0)"}}},
 	{"planted: a number of long ago to occupy a stream", []edit{
-		{"copies.go", "progress.counter(st.place), uintptr(st.last), 0)",
-			"progress.counter(st.place), 0, 0)"}}},
+		{"copies.go", "st.handle, at, uintptr(st.last), 0)",
+			"st.handle, at, 0, 0)"}}},
 	{"planted: a write that no ticket covers", []edit{
 		{"copies.go", "	begun := launched || q.occupy(s, st)\n",
 			"	q.occupy(s, st)\n	begun := launched\n"}}},
