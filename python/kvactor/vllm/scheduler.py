@@ -283,7 +283,8 @@ class SchedulerSide:
             tracked.follow(session.generation)
             known = len(tracked.request.all_token_ids)  # without drafts
             after = min(computed + output.num_scheduled_tokens[name], known)
-            last, states = after // self._block, {}
+            last = after // self._block
+            states: dict[int, int] = {}
             if self._states:
                 last, states = self._boundary(state.boundary_state_offloads.get(name, ()), last)
             if tracked.writing or last <= max(tracked.stored, tracked.tried):
