@@ -11,6 +11,7 @@ from test_vllm import BLOCK, FULL, Host, content, ids, make  # noqa: E402
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, MambaSpec  # noqa: E402
 
 from kvactor.types import Group, Kind  # noqa: E402
+from kvactor.vllm.connector import _fingerprint  # noqa: E402
 from kvactor.vllm.geometry import CacheGroup, UnsupportedCacheError, cache_groups  # noqa: E402
 
 STATE = CacheGroup(1, ("s",), Group("state", BLOCK, (BLOCK * 8 * 4,), Kind.STATE))
@@ -122,3 +123,34 @@ def test_groups_of_states_are_those_that_vllm_keeps_at_blocks(mode):
         return
     (group,) = cache_groups(config)
     assert group.group == Group("group0", BLOCK, (64,), Kind.STATE)
+
+
+def test_a_load_into_no_block_fails(host):
+    tokens = ids(2 * CHUNK + 9)
+    stored(host, tokens, [2 * CHUNK])
+    # vLLM's null block is every request's: nothing is written there.
+    assert host.load(make("b", tokens), (list(range(20, 28)), [0] * 8)) == -1
+    assert not host.tensors["s"][0].any()
+
+
+def test_states_of_other_types_are_other_bytes():
+    def fingerprint(dtype):
+        spec = MambaSpec(
+            block_size=BLOCK, shapes=((2, 8),), dtypes=(dtype,), mamba_cache_mode="align"
+        )
+        cache = KVCacheConfig(
+            num_blocks=4, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["s"], spec)]
+        )
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(
+                hf_config=SimpleNamespace(to_dict=dict), dtype=torch.float16, quantization=None
+            ),
+            cache_config=SimpleNamespace(cache_dtype="auto"),
+            parallel_config=SimpleNamespace(world_size=1),
+            load_config=SimpleNamespace(load_format="auto"),
+            device_config=SimpleNamespace(device_type="cpu"),
+        )
+        return _fingerprint(config, cache, cache_groups(cache), {"fingerprint": "w"})
+
+    assert fingerprint(torch.float16) == fingerprint(torch.float16)
+    assert fingerprint(torch.float16) != fingerprint(torch.bfloat16)

@@ -22,7 +22,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from kvactor.fingerprint import fingerprint
 from kvactor.link import Link
 from kvactor.vllm import versions
-from kvactor.vllm.geometry import CacheGroup, UnsupportedCacheError, cache_groups
+from kvactor.vllm.geometry import CacheGroup, UnsupportedCacheError, cache_groups, state_formats
 from kvactor.vllm.metadata import StepWork
 from kvactor.vllm.metrics import PromMetrics, TransferStats
 from kvactor.vllm.scheduler import SchedulerSide
@@ -275,6 +275,7 @@ def _fingerprint(
         "device": config.device_config.device_type,
         "machine": platform.machine(),
         "groups": [g.group for g in groups],
+        "states": state_formats(cache),
     }
     if config.device_config.device_type == "cpu":
         # The layout of keys depends on the instructions that the processor has.

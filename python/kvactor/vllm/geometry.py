@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kvactor.types import Group, Kind
 
 if TYPE_CHECKING:
-    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
+    from vllm.v1.kv_cache_interface import (
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheSpec,
+        MambaSpec,
+    )
 
 
 class UnsupportedCacheError(ValueError):
@@ -67,9 +72,25 @@ def _layer_specs(spec: KVCacheSpec, names: list[str]) -> list[KVCacheSpec]:
     return [each[name] for name in names] if each else [spec] * len(names)
 
 
+def state_formats(config: KVCacheConfig) -> list[str]:
+    """What the bytes of states mean, by recurrent layer: types of one size differ in that."""
+    return [
+        f"{name} {spec.mamba_type} {spec.shapes} {spec.dtypes}"
+        for g in config.kv_cache_groups
+        for name, spec in zip(
+            g.layer_names, _layer_specs(g.kv_cache_spec, g.layer_names), strict=True
+        )
+        if _recurrent(spec)
+    ]
+
+
+def _recurrent(spec: Any) -> TypeGuard[MambaSpec]:
+    return type(spec).__name__ == "MambaSpec"
+
+
 def _block_bytes(spec: Any) -> int:
     """Bytes of a block of a layer, without what pads it to the size of other groups' blocks."""
-    if type(spec).__name__ == "MambaSpec":
+    if _recurrent(spec):
         return int(spec.state_content_size_bytes)
     return int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
 
@@ -86,7 +107,7 @@ def _kind(spec: Any) -> tuple[Kind, int]:
         return Kind.FULL, 0
     if name == "SlidingWindowSpec":
         return Kind.WINDOW, int(spec.sliding_window) + int(spec.extra_retained_tokens)
-    if name == "MambaSpec":
+    if _recurrent(spec):
         if spec.mamba_cache_mode != "align":
             raise UnsupportedCacheError(
                 "recurrent layers need vLLM's prefix caching, with mamba_cache_mode align, "

@@ -260,6 +260,8 @@ class SchedulerSide:
             for i in session.attachment.groups_of(pool):
                 blocks = table[self._groups[i].index]
                 if self._groups[i].index in self._states:
+                    if blocks[last - 1] == NULL_BLOCK or pages[0] == NO_PAGE:
+                        return []
                     copies.append(Copy(i, pool, [blocks[last - 1]], [int(pages[0])]))
                     continue
                 wanted = [b for b in range(first, last) if blocks[b] != NULL_BLOCK]
