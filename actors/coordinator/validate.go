@@ -53,8 +53,7 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 		return refusals.New(messages.ErrBadRequest,
 			"stored_only excludes beam_width, chunk_tokens and encoder")
 	}
-	// Each beam would need a working page of its own, which follows its parent in each step:
-	// that is not implemented.
+	// Each beam would need a working page of its own, copied from its parent's in each step.
 	if r.BeamWidth > 1 && c.recurrent() {
 		return refusals.New(messages.ErrNotSupported,
 			"beam_width above 1 and recurrent layers exclude each other")
