@@ -140,3 +140,35 @@ func TestFollowBack(t *testing.T) {
 	require.Equal(t, []messages.PageID{1, 9}, effects[1].Pages)
 	require.Equal(t, []messages.PageID{9, 3}, effects[2].Pages)
 }
+
+// TestFollowWithoutWhatLeaves: a checkpoint that comes back is not told of one that leaves the
+// device, or gets another page, by a later move of the same message.
+func TestFollowWithoutWhatLeaves(t *testing.T) {
+	for name, to := range map[string]protocol.Location{
+		"dropped": protocol.Nowhere, "offloaded": protocol.OnHost(1), "renumbered": protocol.OnDevice(8),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := New(Config{TokensPerBlock: 1, Pools: []PoolShape{{State: true}}, Host: true,
+				Follow: true})
+			var a protocol.Apply
+			for n := 1; n <= 2; n++ {
+				a.Stores = []protocol.StoreItem{{
+					Tokens: []messages.Token{1, 2}[:n], To: n, Prompt: n,
+					FindEnd: true, HandOver: []messages.PageID{messages.PageID(n)},
+				}}
+				tree.Apply(&a)
+			}
+			a = protocol.Apply{Moves: []protocol.BlockMove{{Block: 0, To: protocol.OnHost(0)}}}
+			tree.Apply(&a)
+			a = protocol.Apply{Moves: []protocol.BlockMove{
+				{Block: 0, To: protocol.OnDevice(9)}, {Block: 1, To: to},
+			}}
+			tree.Apply(&a)
+			for _, e := range a.Effects {
+				require.NotContains(t, e.Pages, messages.PageID(2), "the page that has gone")
+			}
+			require.Equal(t, to == protocol.OnDevice(8),
+				slices.Equal(lastFollow(&a).Pages, []messages.PageID{9, 8}))
+		})
+	}
+}

@@ -80,7 +80,19 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
 		t.effect(protocol.Attach, p, m.Block, page)
-		t.follow(p, m.Block, page)
+	}
+}
+
+// followReturned tells pools of states between which others the checkpoints lie that moves have
+// brought back to the device, whose effects are the only ones of that kind so far. It comes after
+// all moves, since a later one may take a checkpoint that a returned one would be told of.
+func (t *holdings) followReturned() {
+	for _, e := range t.log.effects {
+		if e.Kind == protocol.Attach {
+			for i, b := range e.Blocks {
+				t.follow(int(e.Pool), b, e.Pages[i])
+			}
+		}
 	}
 }
 

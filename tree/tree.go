@@ -79,6 +79,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		}
 		moves = moves[n:]
 	}
+	t.followReturned()
 	for _, b := range a.Takeovers {
 		a.Unsaved += t.forgetter.takeOver(b, a.SavePriority)
 	}
