@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // heapBytes is what the heap holds after a collection.
@@ -40,21 +41,25 @@ func fill(do do, blocks, n int, after messages.Ticket) {
 func BenchmarkMemory(b *testing.B) {
 	for _, tokens := range []int{512, shortText, longText} {
 		b.Run(fmt.Sprintf("tokens=%d", tokens),
-			func(b *testing.B) { benchMemory(b, tokens, messages.Ticket{}) })
+			func(b *testing.B) { benchMemory(b, "", tokens, messages.Ticket{}) })
 	}
+	b.Run("forecast/tokens=512",
+		func(b *testing.B) { benchMemory(b, windows.Forecast, 512, messages.Ticket{}) })
 	b.Run(fmt.Sprintf("ordered/tokens=%d", shortText), func(b *testing.B) {
-		benchMemory(b, shortText, messages.Ticket{Stream: 9, Seq: 1})
+		benchMemory(b, "", shortText, messages.Ticket{Stream: 9, Seq: 1})
 	})
 }
 
-func benchMemory(b *testing.B, tokens int, after messages.Ticket) {
+func benchMemory(b *testing.B, policy string, tokens int, after messages.Ticket) {
 	prompts := max(1, scaled(1_000_000)*tokensPerBlock/tokens)
 	blocks := prompts * tokens / tokensPerBlock
 	var used float64
 	for b.Loop() {
 		system := newSystem()
 		before := heapBytes()
-		e := full(blocks).spawnIn(system)
+		shape := full(blocks)
+		shape.policy = policy
+		e := shape.spawnIn(system)
 		fill(serve(e), blocks, tokens, after)
 		used = float64(heapBytes() - before)
 		stats := &inspect.ReadStats{}

@@ -110,10 +110,13 @@ func (e *evicting) next() time.Duration {
 func BenchmarkPolicyEvict(b *testing.B) {
 	for _, part := range []string{"take", "scattered", "all"} {
 		for _, prompt := range []int{16, 256} {
-			for _, pages := range []int{10_000, 100_000, 1_000_000} {
+			for _, pages := range []int{10_000, 100_000, 1_000_000, 10_000_000} {
 				b.Run(fmt.Sprintf("%s/prompt=%d/%d", part, prompt, pages), func(b *testing.B) {
 					if quick() && pages > 10_000 {
 						b.Skip("large pools are for full runs")
+					}
+					if !large() && pages > 1_000_000 {
+						b.Skip("ten million pages are for KVACTOR_BENCH=large")
 					}
 					open := func(p *pool.Pool) *evicting {
 						return newEvicting(p, prompt, part == "all", part == "scattered")
@@ -124,6 +127,7 @@ func BenchmarkPolicyEvict(b *testing.B) {
 					c := versus(b, above.next, below.next)
 					require.Equal(b, pages, above.pool.Counts().Cached)
 					b.ReportMetric(c.engine.quantile(0.5)/float64(prompt), "ns/page")
+					b.ReportMetric(c.floor.quantile(0.5)/float64(prompt), "lru-ns/page")
 				})
 			}
 		}
