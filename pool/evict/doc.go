@@ -62,10 +62,10 @@
 //
 // # Cost
 //
-//	Add of lru                         O(1) where pages come in the order of eviction, as nearly
+//	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
 //	of forecast                        O(1): a choice compares a few pieces, see front
-//	Remove of lru, and the others      O(log pages)
+//	Add, Remove, First of the others   O(log pages)
 //	with quotas                        O(tenants) for each victim
 //
 // A page takes 40 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128. With

@@ -246,7 +246,13 @@ func (q *blockQueue) Moved(p int32, i int) { q.policy.core.pages[p].at = int32(i
 func (q *blockQueue) Peek(n int, list []int32) []int32 {
 	end := len(list) + n
 	for i := range q.heaps {
-		list = peekHeap(&q.heaps[i], q, end-len(list), list)
+		from := len(list)
+		for len(list) < end && len(q.heaps[i]) > 0 {
+			list = append(list, heap.Pop(&q.heaps[i], q))
+		}
+		for _, p := range list[from:] {
+			heap.Push(&q.heaps[i], q, p)
+		}
 	}
 	return list
 }

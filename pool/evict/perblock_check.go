@@ -3,6 +3,8 @@ package evict
 import (
 	"errors"
 	"fmt"
+
+	"github.com/kvactor/kvactor/internal/heap"
 )
 
 // Check verifies that pages in queues are known, and the links between pages.
@@ -35,10 +37,15 @@ func (b *perBlock) Draw(p int32) string {
 func (q *blockQueue) Check() error {
 	var errs []error
 	for part, h := range q.heaps {
-		errs = append(errs, checkHeap(q.policy.core, h, q))
-		for _, p := range h {
-			if r := &q.policy.pages[p]; r.queue != q || int(r.part) != part {
-				errs = append(errs, fmt.Errorf("page %d of part %d is in part %d", p, part, r.part))
+		if i := heap.Misplaced(h, q); i >= 0 {
+			errs = append(errs, fmt.Errorf("page %d of part %d is out of order", h[i], part))
+		}
+		for i, p := range h {
+			r := &q.policy.pages[p]
+			at := q.policy.core.pages[p].at
+			if r.queue != q || int(r.part) != part || int(at) != i {
+				errs = append(errs, fmt.Errorf(
+					"page %d of part %d is in part %d at %d, and says %d", p, r.part, part, i, at))
 			}
 		}
 	}
