@@ -53,10 +53,14 @@ func appendSignatures(
 ) []uint64 {
 	named := *space
 	named.Weights = ""
-	span, signer := protocol.SpanOf(tokensPerBlock), signer{hash: signatureOf(&named)}
+	span, hash, begin := protocol.SpanOf(tokensPerBlock), signatureOf(&named), 0
 	for k := range span.Signatures(len(tokens) / tokensPerBlock) {
-		signer.sign(tokens[:(span.Block(k)+1)*tokensPerBlock])
-		list = append(list, signer.hash)
+		end := (span.Block(k) + 1) * tokensPerBlock
+		for _, token := range tokens[begin:end] {
+			hash = multiplied(uint64(uint32(token))^odd, hash)
+		}
+		hash, begin = mix(hash)|1<<63, end // no signature is 0
+		list = append(list, hash)
 	}
 	return list
 }

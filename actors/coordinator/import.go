@@ -178,7 +178,7 @@ func (c *Config) ValidateImport(r *protocol.BeginImport) error {
 	if err := c.validateEncoderLength(len(p.Encoder)); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(tokens[r.Length:], func(t messages.Token) bool { return t < 0 }); i >= 0 {
+	if i := firstNegative(tokens[r.Length:]); i >= 0 {
 		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1",
 			tokens[r.Length+i], r.Length+i)
 	}

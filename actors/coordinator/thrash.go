@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -14,8 +13,10 @@ import (
 //
 // It remembers prefixes and not pages, so an eviction costs it nothing: a request that ends
 // leaves signatures of what it has stored, and a prompt that has missed something looks for
-// its own. Signatures stand at the ends of blocks 1, 2, 4 and so on, then at every 256 tokens
-// (protocol.Span), so what is found is up to that much shorter than what was there.
+// its own. Signatures stand at the ends of blocks 1, 2, 3, 4, 6, 8, 11 and so on, each a quarter
+// behind the one before, and at the last whole block; so what is found is up to a fifth shorter
+// than what was there. They cover all of the first 256 tokens and one in eight of the others: a
+// part of what they cost, and prefixes that differ in few tokens may be taken for each other.
 //
 // Where a model has states, a prefix is of use only with the state after it: those with a
 // checkpoint have one more signature, at the end of their last whole block.
@@ -23,8 +24,7 @@ import (
 // The memory is a table of buckets whose oldest signature makes room. It grows only with the
 // pools.
 type thrash struct {
-	span        protocol.Span
-	blockTokens int
+	blockTokens int            // 0: nothing is remembered
 	horizon     int64          // tokens, twice what the largest pool holds in both tiers
 	noted       int64          // tokens of prefixes that were noted and not remembered
 	table       [][ways]prefix // the number is a power of two; empty: nothing is remembered
@@ -55,6 +55,9 @@ type prefix struct {
 // on average, one in twenty of the oldest is lost.
 const ways = 4
 
+// signatureGap is how many tokens prompts have for each signature, roughly.
+const signatureGap = 256
+
 // shortPrefixes is up to how many blocks of the horizon may have signatures of their own:
 // prompts of few blocks have more signatures than one for 256 tokens.
 const shortPrefixes = 1 << 13
@@ -63,15 +66,14 @@ func newThrash(c *Config) *thrash {
 	if !c.Reuse {
 		return &thrash{} // the cache never has anything
 	}
-	t := &thrash{span: protocol.SpanOf(c.TokensPerBlock), blockTokens: c.TokensPerBlock,
-		report: c.OnThrash}
+	t := &thrash{blockTokens: c.TokensPerBlock, report: c.OnThrash}
 	t.resize(c)
 	return t
 }
 
 // resize follows the counts of the pools. A larger table begins empty.
 func (t *thrash) resize(c *Config) {
-	if t.span == 0 {
+	if t.blockTokens == 0 {
 		return
 	}
 	blocks := 0
@@ -86,7 +88,7 @@ func (t *thrash) resize(c *Config) {
 		}
 		t.horizon = math.MaxInt64
 	}
-	signatures := max(min(blocks, shortPrefixes), blocks/int(t.span))
+	signatures := max(min(blocks, shortPrefixes), blocks/max(1, signatureGap/t.blockTokens))
 	if n := 1 << bits.Len(uint(signatures/2)); n > len(t.table) {
 		t.table = make([][ways]prefix, n)
 	}
@@ -97,27 +99,38 @@ func (t *thrash) note(space *messages.Namespace, tokens []messages.Token) {
 	if len(t.table) == 0 {
 		return
 	}
-	signer := signer{hash: signatureOf(space)}
-	for k := range t.span.Signatures(len(tokens) / t.blockTokens) {
-		added := signer.sign(tokens[:t.endOf(k)])
-		x := t.find(signer.hash)
-		if x.signature != signer.hash || !t.recent(x) {
-			t.noted += int64(added)
+	hash, begin := signatureOf(space), 0
+	for end := t.next(0, tokens); end > begin; end = t.next(end, tokens) {
+		hash = skim(hash, tokens, begin, end)
+		x := t.find(hash)
+		if !t.has(x, hash) {
+			t.noted += int64(end - begin)
 		}
-		*x = prefix{signer.hash, t.noted}
+		*x, begin = prefix{hash, t.noted}, end
 	}
 }
 
-// known is how many tokens of a prompt have been in the cache within the horizon.
+// known is how many tokens of a prompt have been in the cache within the horizon. It stops at
+// the first signature that it doesn't find, so a new prompt costs little.
 func (t *thrash) known(space *messages.Namespace, tokens []messages.Token) (known int) {
-	signer := signer{hash: signatureOf(space)}
-	for k := range t.span.Signatures(len(tokens) / t.blockTokens) {
-		signer.sign(tokens[:t.endOf(k)])
-		if x := t.find(signer.hash); x.signature == signer.hash && t.recent(x) {
-			known = t.endOf(k)
+	hash := signatureOf(space)
+	for end := t.next(0, tokens); end > known && len(t.table) > 0; end = t.next(end, tokens) {
+		if hash = skim(hash, tokens, known, end); !t.has(t.find(hash), hash) {
+			break
 		}
+		known = end
 	}
 	return known
+}
+
+// next is where the signature behind the one at an end of a prompt stands; the end itself if it is
+// the last.
+func (t *thrash) next(end int, tokens []messages.Token) int {
+	if t.blockTokens == 0 {
+		return end
+	}
+	n := end / t.blockTokens
+	return min(n+1+n/4, len(tokens)/t.blockTokens) * t.blockTokens
 }
 
 // noteState remembers that the cache has the state after a prefix.
@@ -125,11 +138,11 @@ func (t *thrash) noteState(space *messages.Namespace, tokens []messages.Token) {
 	if len(t.table) == 0 {
 		return
 	}
-	signer := signer{hash: signatureOf(space) ^ ofStates}
+	hash := signatureOf(space) ^ ofStates
 	for end := t.blockTokens; end <= len(tokens); end += t.blockTokens {
-		signer.sign(tokens[:end])
+		hash = skim(hash, tokens, end-t.blockTokens, end)
 	}
-	*t.find(signer.hash) = prefix{signer.hash, t.noted}
+	*t.find(hash) = prefix{hash, t.noted}
 }
 
 // knownStates are the longest prefixes of a prompt whose states the cache has had within the
@@ -137,10 +150,9 @@ func (t *thrash) noteState(space *messages.Namespace, tokens []messages.Token) {
 func (t *thrash) knownStates(
 	space *messages.Namespace, tokens []messages.Token, most int,
 ) (short, long int) {
-	signer := signer{hash: signatureOf(space) ^ ofStates}
+	hash := signatureOf(space) ^ ofStates
 	for end := t.blockTokens; end <= len(tokens) && len(t.table) > 0; end += t.blockTokens {
-		signer.sign(tokens[:end])
-		if x := t.find(signer.hash); x.signature != signer.hash || !t.recent(x) {
+		if hash = skim(hash, tokens, end-t.blockTokens, end); !t.has(t.find(hash), hash) {
 			continue
 		}
 		if long = end; end <= most {
@@ -166,11 +178,10 @@ func (t *thrash) count(prompt, thrashed int) {
 // forget forgets all: what hosts have the engine forget was not evicted.
 func (t *thrash) forget() { clear(t.table) }
 
-// endOf is where the prefix of a signature ends.
-func (t *thrash) endOf(k int) int { return (t.span.Block(k) + 1) * t.blockTokens }
-
-// recent tells whether a prefix was in the cache within the horizon.
-func (t *thrash) recent(x *prefix) bool { return t.noted-x.at <= t.horizon }
+// has tells whether a place has a signature that was in the cache within the horizon.
+func (t *thrash) has(x *prefix, signature uint64) bool {
+	return x.signature == signature && t.noted-x.at <= t.horizon
+}
 
 // find is the place of a signature: where it is, or else that of the oldest of its bucket.
 func (t *thrash) find(signature uint64) *prefix {
@@ -188,39 +199,30 @@ func (t *thrash) find(signature uint64) *prefix {
 	return oldest
 }
 
-// signer makes the signatures of a prompt, each a hash of all tokens up to an end.
-type signer struct {
-	hash uint64
-	read int // tokens
-}
+// Of tokens behind the first densePart one in sparseness is in a signature.
+const (
+	densePart  = 256
+	sparseness = 8
+)
 
-// sign goes on to the end of the tokens and returns how many have come.
-func (s *signer) sign(tokens []messages.Token) (added int) {
-	added = len(tokens) - s.read
-	rest, h := tokens[s.read:], s.hash
-	// Only one of the two products waits for those before.
-	for ; len(rest) >= 8; rest = rest[8:] {
-		h = multiplied(pair(rest[0], rest[1])^odd1, pair(rest[2], rest[3])^h) ^
-			multiplied(pair(rest[4], rest[5])^odd2, pair(rest[6], rest[7])^odd3)
-	}
-	for _, token := range rest {
-		h = multiplied(uint64(uint32(token))^odd1, h)
+// skim goes on with the signature of a prefix from one end to the next, which is at a block
+// boundary.
+func skim(hash uint64, tokens []messages.Token, begin, end int) uint64 {
+	for i := begin; i < end; {
+		hash = multiplied(uint64(uint32(tokens[i]))^odd, hash)
+		if i++; i >= densePart {
+			i = (i + sparseness - 1) / sparseness * sparseness
+		}
 	}
 	// No signature is 0, and the table is addressed by the lowest bits.
-	s.hash, s.read = mix(h)|1<<63, len(tokens)
-	return added
+	return mix(hash^uint64(end)) | 1<<63
 }
 
-// Numbers without a pattern, which keep products of small tokens apart.
 const (
-	odd1 = 0xd6e8feb86659fd93
-	odd2 = 0xa0761d6478bd642f
-	odd3 = 0xe7037ed1a0b428db
+	odd = 0xd6e8feb86659fd93 // has no pattern, and keeps products of small tokens apart
 	// ofStates tells signatures of states from those of blocks.
 	ofStates = 0xa24baed4963ee407
 )
-
-func pair(a, b messages.Token) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
 
 // multiplied folds the product of two numbers into one.
 func multiplied(a, b uint64) uint64 {

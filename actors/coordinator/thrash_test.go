@@ -21,11 +21,11 @@ type remembered struct {
 
 // ends are where prefixes with a signature end.
 func ends(blocks, blockTokens int) (list []int) {
-	for n := 1; n*blockTokens < 256 && n <= blocks; n *= 2 {
+	for n := 1; n < blocks; n += 1 + n/4 {
 		list = append(list, n*blockTokens)
 	}
-	for n := 256; n <= blocks*blockTokens; n += 256 {
-		list = append(list, n)
+	if blocks > 0 {
+		list = append(list, blocks*blockTokens)
 	}
 	return list
 }
@@ -43,9 +43,10 @@ func (r *remembered) note(tokens []messages.Token, blockTokens int) {
 
 func (r *remembered) known(tokens []messages.Token, blockTokens int) (known int) {
 	for _, end := range ends(len(tokens)/blockTokens, blockTokens) {
-		if at, is := r.at[fmt.Sprint(tokens[:end])]; is && r.noted-at <= r.horizon {
-			known = end
+		if at, is := r.at[fmt.Sprint(tokens[:end])]; !is || r.noted-at > r.horizon {
+			break
 		}
+		known = end
 	}
 	return known
 }

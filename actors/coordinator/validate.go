@@ -118,7 +118,18 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 
 // firstNegative is the index of the first token that is no token id, or −1.
 func firstNegative(tokens []messages.Token) int {
-	return slices.IndexFunc(tokens, func(t messages.Token) bool { return t < 0 })
+	// Prompts are long and nearly always right, so the signs of eight are looked at together.
+	first := 0
+	for t := tokens; len(t) >= 8; t = t[8:] {
+		if t[0]|t[1]|t[2]|t[3]|t[4]|t[5]|t[6]|t[7] < 0 {
+			break
+		}
+		first += 8
+	}
+	if i := slices.IndexFunc(tokens[first:], func(t messages.Token) bool { return t < 0 }); i >= 0 {
+		return first + i
+	}
+	return -1
 }
 
 // validateRetention checks ranges against the prompt: half-open, in any order,
