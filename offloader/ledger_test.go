@@ -222,3 +222,23 @@ func TestMarksOfPassedKernels(t *testing.T) {
 	require.PanicsWithValue(t, "offloader: pool wfullh1: primary page 8 of 8", func() { o.Begin(m) },
 		"also of a kernel that has passed")
 }
+
+// Records are used again once they have been swept: writes by one kernel after the other allocate
+// nothing.
+func TestRecordsAreUsedAgain(t *testing.T) {
+	var l ledger
+	l.init([]PoolConfig{{DevicePages: 1000}}, func(messages.Ticket) bool { return true })
+	n := uint64(0)
+	round := func() {
+		l.begin()
+		for range 100 {
+			n++
+			l.markWrite(Slot{Tier: messages.Primary, Page: messages.PageID(n % 1000)},
+				messages.Ticket{Stream: 1, Seq: n})
+		}
+	}
+	for range 100 {
+		round()
+	}
+	require.Zero(t, testing.AllocsPerRun(100, round))
+}

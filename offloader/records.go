@@ -30,11 +30,12 @@ func (l *records) slot(s Slot) *record {
 	if r != nil {
 		return r
 	}
-	r = &record{}
 	if k := len(l.unused) - 1; k >= 0 {
 		r, l.unused = l.unused[k], l.unused[:k]
+		*r = record{reads: r.reads[:0]}
+	} else {
+		r = &record{}
 	}
-	*r = record{reads: r.reads[:0]}
 	l.of[s] = r
 	return r
 }
