@@ -43,7 +43,7 @@ var rows = []row{
 	{"admission and release of 1,000 matched blocks, three pools",
 		"AdmitRelease/blocks=1000", "engine-ns", 1e-3, "µs", noBound, true},
 	{"the same, beside the cores without actors",
-		"AdmitRelease/blocks=1000", "x/floor", 1, "×", 1.3, true},
+		"AdmitRelease/blocks=1000", "x/floor", 1, "×", 1.3, false},
 	{"the same with 6,000 blocks",
 		"AdmitRelease/blocks=6000", "x/floor", 1, "×", 1.3, false},
 	{"the same, allocations",
@@ -61,7 +61,7 @@ var rows = []row{
 		"PolicyEvict/scattered/prompt=256/10000000", "ns/page", 1e-3, "µs", 1, false},
 	{"metadata of a block of 16 tokens, tokens included, `priority_lru`",
 		"Memory/tokens=512", "bytes/block", 1, "B", 250, true},
-	{"the same, `forecast`", "Memory/forecast/tokens=512", "bytes/block", 1, "B", 450, true},
+	{"the same, `forecast`", "Memory/forecast/tokens=512", "bytes/block", 1, "B", 450, false},
 }
 
 func main() {
