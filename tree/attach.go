@@ -14,13 +14,12 @@ func (t *storer) attach(o *offer, p int) {
 	if t.host && !o.OnHost {
 		t.reportYields(o, p)
 	}
-	pages := o.pages(p, t.path)
-	for i, page := range pages {
+	for i, b := range t.path {
+		page := t.offered(o, p, o.first+int32(i))
 		//	location     offered page
 		//	device       stays with the sequence: a duplicate
 		//	host         becomes the place, unless KeepOnHost lists the block
 		//	nowhere      becomes the place
-		b := t.path[i]
 		_, tier, held := t.arena.locations[p][b].Page()
 		switch {
 		case page == messages.NoPage:
@@ -29,11 +28,10 @@ func (t *storer) attach(o *offer, p int) {
 			panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p,
 				t.arena.locations[p][b]))
 		case held && (tier == messages.Primary || o.keepsOnHost(p, b)):
-			o.kept = true
 		case held:
 			// The pool held the block before and holds it now: the readers of events are told
 			// of a tier, not of a stored block.
-			t.arena.locations[p][b] = protocol.OnDevice(page)
+			t.arena.place(p, b, protocol.OnDevice(page))
 			t.effect(protocol.Attach, p, b, page)
 			t.recordTier(b, p, messages.Primary)
 		default:
@@ -41,7 +39,7 @@ func (t *storer) attach(o *offer, p int) {
 			if o.OnHost {
 				kind, at = protocol.HostAttach, protocol.OnHost(page)
 			}
-			t.arena.locations[p][b] = at
+			t.arena.place(p, b, at)
 			t.appraiser.relocated(b, p)
 			// What is stored already is not stored again: it keeps its stamp.
 			t.arena.blocks[b].stamp, o.changed = o.stamp, true
@@ -57,8 +55,8 @@ func (t *storer) attach(o *offer, p int) {
 // are reported before all pages of the pool, as effects join only while no other kind
 // comes between.
 func (t *storer) reportYields(o *offer, p int) {
-	for i, page := range o.pages(p, t.path) {
-		b := t.path[i]
+	for i, b := range t.path {
+		page := t.offered(o, p, o.first+int32(i))
 		if _, tier, held := t.arena.locations[p][b].Page(); held && tier == messages.Secondary &&
 			page != messages.NoPage && !o.keepsOnHost(p, b) {
 			t.effect(protocol.HostYield, p, b, messages.NoPage)
@@ -74,7 +72,7 @@ func (t *storer) attribute(o *offer) {
 	for i, b := range t.path {
 		switch d := o.first + int32(i); {
 		// A ghost stays a ghost, and a stored block keeps what it has.
-		case !o.offers(d):
+		case !t.offers(o, d):
 		case !t.arena.held(b):
 			t.attributeNew(o, b, d)
 		// A fetch from a store is no sequence, so no session and no retention changes.

@@ -36,7 +36,9 @@ type arena struct {
 	blocks    []block
 	tokens    []messages.Token      // tokensPerBlock for each block
 	locations [][]protocol.Location // [pool][block]
-	free      []protocol.BlockID    // the id that was freed last is used first
+	// cached[p][page] is the block whose location in pool p is that device page, or NoBlock.
+	cached    [][]protocol.BlockID
+	free      []protocol.BlockID // the id that was freed last is used first
 	roots     []root
 	freeRoots []int32
 	// byName[roots[i].rootName] is i for each root in use, and no other entry
@@ -76,8 +78,25 @@ func (t *arena) depthAt(s spot) int32 {
 func (t *arena) reserve(n int) {
 	t.blocks, t.tokens = make([]block, 0, n), make([]messages.Token, 0, n*t.tpb)
 	t.locations = make([][]protocol.Location, len(t.pools))
+	t.cached = make([][]protocol.BlockID, len(t.pools))
 	for p := range t.pools {
 		t.locations[p] = make([]protocol.Location, 0, n)
+	}
+}
+
+// place notes where pool p keeps block b from now on.
+func (t *arena) place(p int, b protocol.BlockID, at protocol.Location) {
+	// The page may have got another block in the same change.
+	if page, tier, ok := t.locations[p][b].Page(); ok && tier == messages.Primary &&
+		t.cached[p][page] == b {
+		t.cached[p][page] = protocol.NoBlock
+	}
+	t.locations[p][b] = at
+	if page, tier, ok := at.Page(); ok && tier == messages.Primary {
+		for int(page) >= len(t.cached[p]) {
+			t.cached[p] = append(t.cached[p], protocol.NoBlock)
+		}
+		t.cached[p][page] = b
 	}
 }
 

@@ -78,6 +78,10 @@ func (c *checker) block(b protocol.BlockID) {
 		c.expect(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
 		// Two blocks with one page would read each other's contents.
 		c.pages[p][l] = b
+		if page, tier, _ := l.Page(); tier == messages.Primary {
+			c.expect(c.arena.cached[p][page] == b, "pool %d: page %d caches block %d, not %d", p, page, b,
+				c.arena.cached[p][page])
+		}
 	}
 	c.worth(b)
 	for _, tok := range c.arena.tokensOf(b) {
@@ -129,6 +133,13 @@ func (c *checker) siblings(at spot, b, above protocol.BlockID) {
 
 // totals compares what the walk has counted with the tables.
 func (c *checker) totals() {
+	for p, pages := range c.arena.cached {
+		for page, b := range pages {
+			_, held := c.pages[p][protocol.OnDevice(messages.PageID(page))]
+			c.expect(held || b == protocol.NoBlock, "pool %d: page %d caches block %d, which is elsewhere",
+				p, page, b)
+		}
+	}
 	c.expect(c.heldSeen == c.arena.blocksHeld,
 		"%d blocks are held, counted as %d", c.heldSeen, c.arena.blocksHeld)
 	c.expect(c.seen+len(c.arena.free) == len(c.arena.blocks),

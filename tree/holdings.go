@@ -73,7 +73,7 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	_, to, _ := m.To.Page()
 	// The block is held before and after, by the same pools. So no stamp comes to
 	// count, and the treap is not refreshed.
-	t.arena.locations[p][m.Block] = m.To
+	t.arena.place(p, m.Block, m.To)
 	if from != to {
 		t.recordTier(m.Block, p, to)
 	}
@@ -105,7 +105,7 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	if t.arena.blocks[b].stamp == 0 || t.arena.locations[p][b] != protocol.Nowhere {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is a ghost or has one", b, p))
 	}
-	t.arena.locations[p][b] = protocol.OnDevice(page)
+	t.arena.place(p, b, protocol.OnDevice(page))
 	t.appraiser.relocated(b, p)
 	// A checkpoint follows no stored block, so it is an event of its own.
 	t.log.event = noEvent
@@ -171,7 +171,7 @@ func (t *holdings) dropBlock(b protocol.BlockID, p int) {
 // clearLocation makes nowhere the place of a block in pool p. If no other pool holds the
 // block, it has no attributes any more.
 func (t *holdings) clearLocation(b protocol.BlockID, p int) {
-	t.arena.locations[p][b] = protocol.Nowhere
+	t.arena.place(p, b, protocol.Nowhere)
 	t.appraiser.relocated(b, p)
 	if !t.arena.held(b) {
 		t.arena.expireAttributes(b)

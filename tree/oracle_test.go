@@ -295,9 +295,8 @@ func (o *oracle) claim(
 	}
 }
 
-// store stores what a sequence offers. It tells whether some page that was offered stays with
-// the sequence.
-func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) (kept bool) {
+// store stores what a sequence offers.
+func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 	o.stamp++
 	ns := space{s.Namespace, s.Cross}
 	for pos := s.From; pos < s.To; pos += o.tpb {
@@ -334,8 +333,7 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) (k
 				continue
 			}
 			if b.places[p] > protocol.Nowhere {
-				kept = true
-				continue
+				continue // the page stays with the sequence
 			}
 			if b.places[p] == protocol.Nowhere {
 				b.stamp = o.stamp
@@ -343,5 +341,4 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) (k
 			b.places[p] = protocol.OnDevice(page)
 		}
 	}
-	return kept
 }

@@ -30,28 +30,39 @@ type offer struct {
 	from, to int
 	// the depth of the block that states are offered of in a tree of states alone, else none
 	states  int32
-	kept    bool // a page that was offered stays with the sequence
 	changed bool // a block has got a page
 }
 
-// pages returns what the sequence offers of the blocks of the path to pool p; fewer if its
-// table ends before. A limited window may have a shorter table than full attention, and
-// NoPage in it for blocks that have left the window.
-func (o *offer) pages(p int, path []protocol.BlockID) []messages.PageID {
-	if p >= len(o.Tables) || int(o.first) >= len(o.Tables[p]) {
-		return nil
+// offered returns the page of block d that the sequence offers to pool p; NoPage if it offers
+// none. A limited window may have a shorter table than full attention, and NoPage in it for
+// blocks that have left the window.
+//
+// A page caches at most one block. Forks hold the same page, and one may have stored less of it
+// than the other has computed by now: then the page stays with the block that it caches.
+func (t *storer) offered(o *offer, p int, d int32) messages.PageID {
+	if p >= len(o.Tables) || int(d) >= len(o.Tables[p]) {
+		return messages.NoPage
 	}
-	return o.Tables[p][o.first:min(int(o.first)+len(path), len(o.Tables[p]))]
+	page := o.Tables[p][d]
+	if page == messages.NoPage || o.OnHost || int(page) >= len(t.arena.cached[p]) {
+		return page
+	}
+	first := int(d) * t.arena.tpb
+	if b := t.arena.cached[p][page]; b != protocol.NoBlock &&
+		!slices.Equal(t.arena.tokensOf(b), o.Tokens[first:min(first+t.arena.tpb, o.To)]) {
+		return messages.NoPage
+	}
+	return page
 }
 
 // offers tells whether the sequence offers block d to some pool. The last pool is
 // asked first, because full attention comes last and offers every block.
-func (o *offer) offers(d int32) bool {
+func (t *storer) offers(o *offer, d int32) bool {
 	if d == o.states {
 		return true
 	}
-	for p := min(o.to, len(o.Tables)) - 1; p >= o.from; p-- {
-		if int(d) < len(o.Tables[p]) && o.Tables[p][d] != messages.NoPage {
+	for p := o.to - 1; p >= o.from; p-- {
+		if t.offered(o, p, d) != messages.NoPage {
 			return true
 		}
 	}
@@ -89,10 +100,9 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	// A sequence may have released the pages of its last blocks. Blocks in the middle
 	// that nothing is offered of are stored all the same, as ghosts: those behind
 	// need them.
-	for end > o.first && !o.offers(end-1) {
+	for end > o.first && !t.offers(&o, end-1) {
 		end--
 	}
-	s.Settled = false
 	if end <= o.first {
 		return // what nothing is offered of would be ghosts with nothing behind them
 	}
@@ -111,7 +121,6 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	for p := o.from; p < o.to; p++ {
 		t.attach(&o, p)
 	}
-	s.Settled = !o.kept && !s.OnHost
 	if !o.changed {
 		return
 	}

@@ -51,10 +51,6 @@ func (c *commitStages) begin() {
 		it.store = c.out.store(s, c.config.wholeTokens(int(s.Computed())), c.config.wholeTokens(to))
 		if it.store >= 0 {
 			c.keepOnHost(it, to)
-			// A fork leaves out the pages that cache a block already, see inspectForks.
-			if it.offer.tables != nil {
-				c.out.change.Stores[it.store].Tables = it.offer.tables
-			}
 			// Only where something is offered: the checkpoint belongs to the block that the
 			// offer ends with.
 			if !c.states.empty() && s.WantsCheckpoint(it.computed, c.config.CheckpointInterval) {
@@ -324,7 +320,7 @@ func (c *commitStages) noteStored() {
 		if it.store >= 0 {
 			m := &stores[it.store]
 			it.stored = sequence.Stored{Blocks: sequence.BlockIndex(m.To / c.config.TokensPerBlock),
-				Cursor: m.Cursor, Settled: m.Settled}
+				Cursor: m.Cursor}
 		}
 		if it.input >= 0 {
 			it.inputCursor = stores[it.input].Cursor

@@ -7,8 +7,8 @@ import (
 )
 
 // requestFacts makes the facts of released sequences for pools whose eviction policy
-// learns from requests. The records are used again: those of one wave are lent to the
-// pools until the wave is answered. Used says how many of the list are lent.
+// learns from requests. The records are used again: those of one release are lent to the
+// pools until they have answered. Used says how many of the list are lent.
 type requestFacts struct {
 	list []*protocol.RequestFacts
 	used int

@@ -339,7 +339,7 @@ func stepScenarios() []scenario {
 			return &messages.Append{Steps: []messages.AppendStep{{Sequence: sequences[0].id,
 				Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
 		}, applyAppend},
-		{"release in waves", roomy, func(w *world) []*hostSequence {
+		{"release of forks", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 6))
 			return append(w.fork(l, 2), l)
 		}, func(w *world, sequences []*hostSequence) any {

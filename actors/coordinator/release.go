@@ -14,27 +14,18 @@ import (
 // dropped. A step that names computed tokens commits them on the way: they are offered
 // with the rest, so a commit and a release cost the messages of a release.
 //
-//	start ─▶ inspecting ─▶ storing ─▶ following ─┬─▶ answer
-//	  ▲      pages that may           pages are  │
-//	  │      cache something          dropped    │ next wave
-//	  └──────────────────────────────────────────┘
+//	start ─▶ storing ─▶ following ─▶ answer
+//	                    pages are
+//	                    dropped
 //
-// A page caches one block. Pages that may cache something already are asked about
-// first: those of trailing partial blocks, and all pages of forks, since one that
-// was rewound may have offered less of the same page. Forks may hold one page, so they go
-// one after the other, in waves: the first offered block stays.
-//
-// items[:from] are stored and dropped, items[from:to] are the wave under way, and items[to:]
-// wait. All of the sequences run until the answer, so after a failure in any wave the host
-// can repeat the request.
+// All of the sequences run until the answer, so after a failure the host can repeat the
+// request.
 type release struct {
 	*shared
 	stages[release]
 	request *messages.Release
 	items   []releaseItem
-	from    int          // items before it belong to earlier waves
-	to      int          // items before it belong to this wave or earlier ones
-	facts   requestFacts // of this wave
+	facts   requestFacts
 }
 
 // releaseItem is one sequence that is released.
@@ -44,11 +35,10 @@ type releaseItem struct {
 	lost     bool // it offers nothing
 	computed int  // tokens that are computed when it ends
 	to       int  // tokens to offer
-	end      int  // its offer with the state at the end, among those of the wave; −1: none
+	end      int  // its offer with the state at the end; −1: none
 	// committed is the use of pages that leave their windows when computed tokens are: a commit
 	// before the release would have dropped them with it.
 	committed protocol.Use
-	offer     offer
 }
 
 // start enters the sequences that run, and those that are lost: these say so now.
@@ -56,7 +46,7 @@ func (r *release) start(request any) {
 	r.request = request.(*messages.Release)
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
-	r.items, r.from, r.to = r.items[:0], 0, 0
+	r.items = r.items[:0]
 	for i := range m.Steps {
 		request, result := &m.Steps[i], &m.Results[i]
 		result.Sequence = request.Sequence
@@ -75,7 +65,7 @@ func (r *release) start(request any) {
 		}
 		r.enter(s, request)
 	}
-	r.wave()
+	r.store()
 }
 
 // validate checks what a step commits.
@@ -102,16 +92,6 @@ func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
 	if !r.config.Partial {
 		it.to = r.config.wholeTokens(it.to)
 	}
-	whole := it.to / r.config.TokensPerBlock
-	it.offer.from, it.offer.to = whole, whole
-	if s.Forked() {
-		it.offer.from = 0
-	}
-	// The page of a trailing block that no one else ever held caches nothing.
-	// A block of which others hold the page may have been stored by one of them.
-	if it.to%r.config.TokensPerBlock != 0 && whole < int(s.SharedBlocks()) {
-		it.offer.to++
-	}
 	r.add(it)
 }
 
@@ -134,56 +114,18 @@ func (r *release) enterLost(request *messages.ReleaseStep) {
 	}
 }
 
-// current is the items of the wave that is under way.
-func (r *release) current() []releaseItem { return r.items[r.from:r.to] }
-
-// wave begins the next item and those behind it up to one whose pages are inspected.
-func (r *release) wave() {
-	r.from = r.to
-	r.out.pools.reset()
-	asked := false
-	// All pools are asked about all sequences of the wave at once.
-	for ; r.to < len(r.items) && (r.to == r.from || !r.items[r.to].offer.asks()); r.to++ {
-		if it := &r.items[r.to]; it.offer.asks() {
-			it.offer.ask(it.sequence, &r.out.pools, r.self)
-			asked = true
-		}
-	}
-	// Most releases have nothing to ask: one wave, and two messages to each pool at most.
-	if !asked {
-		r.store()
-		return
-	}
-	r.wait(r, "release: inspecting", (*release).inspected)
-	r.out.pools.send()
-}
-
-// inspected takes over what the pages of the wave cache.
-func (r *release) inspected() {
-	r.out.pools.received()
-	for i := range r.current() {
-		if it := &r.current()[i]; it.offer.asks() {
-			it.offer.answered(it.sequence, &r.out.pools, r.self)
-		}
-	}
-	r.store()
-}
-
 // store offers what is computed.
 func (r *release) store() {
 	r.out.resetChange()
-	for i := range r.current() {
-		it := &r.current()[i]
+	for i := range r.items {
+		it := &r.items[i]
 		it.end = -1
 		s := it.sequence
 		// What was not committed is not offered: its bytes may never have been written, and
 		// drafts that were rejected must not be found.
-		if !it.request.Discard && !it.lost && !r.settled(it) {
+		if !it.request.Discard && !it.lost {
 			if k := r.out.store(s, 0, it.to); k >= 0 {
 				offer := &r.out.change.Stores[k]
-				if it.offer.tables != nil {
-					offer.Tables = it.offer.tables
-				}
 				// The working page is the state after exactly the computed tokens. No other block can
 				// have it.
 				if !r.states.empty() && it.to == it.computed {
@@ -209,14 +151,6 @@ func (r *release) stored() {
 	r.dropPages()
 }
 
-// settled tells whether an offer would change nothing, as usual for prompts that were
-// committed to the end of a block: then the tree need not be asked.
-func (r *release) settled(it *releaseItem) bool {
-	s := it.sequence
-	return sequence.Settled(s) && it.computed == int(s.Computed()) && s.Input.Computed() == 0 &&
-		r.states.empty()
-}
-
 // input is how much of the encoder's input is computed when an item ends: the first commit
 // of a sequence computes all of it.
 func (r *release) input(it *releaseItem) int {
@@ -233,8 +167,8 @@ func (r *release) countHandedOver() {
 	if r.states.empty() {
 		return
 	}
-	for i := range r.current() {
-		it := &r.current()[i]
+	for i := range r.items {
+		it := &r.items[i]
 		if it.end < 0 {
 			continue
 		}
@@ -248,14 +182,14 @@ func (r *release) countHandedOver() {
 	}
 }
 
-// dropPages drops all pages of the wave; pools drop a table from its tail to its
+// dropPages drops all pages; pools drop a table from its tail to its
 // head. The drops follow, in one message, what the store has brought: a page caches its block
 // before its last reference ends, or it would be free for a moment.
 func (r *release) dropPages() {
-	// The pools have answered the wave before, so its facts are no longer lent.
+	// The pools have answered the release before, so its facts are no longer lent.
 	r.facts.reset()
-	for i := range r.current() {
-		it := &r.current()[i]
+	for i := range r.items {
+		it := &r.items[i]
 		s := it.sequence
 		var facts *protocol.RequestFacts
 		if r.config.Forecast && !it.lost {
@@ -278,18 +212,8 @@ func (r *release) dropPages() {
 			}
 		}
 	}
-	// The sequences still have their tables: they end with the last wave.
-	r.wait(r, "release: following", (*release).followed)
+	r.wait(r, "release: following", (*release).end)
 	r.out.followUp()
-}
-
-func (r *release) followed() {
-	r.out.followed()
-	if r.to < len(r.items) {
-		r.wave()
-		return
-	}
-	r.end()
 }
 
 // dropLeaving drops the pages of a table that leave the window with what the item commits,
@@ -317,8 +241,9 @@ func (r *release) dropLeaving(it *releaseItem, p int, table []messages.PageID) [
 
 // end ends the sequences and answers.
 func (r *release) end() {
-	// Not before the last wave: until the answer a failure undoes the whole release, and the
-	// sequences must still be there then.
+	r.out.followed()
+	// Until the answer a failure undoes the whole release, and the sequences must still be there
+	// then.
 	for i := range r.items {
 		it := &r.items[i]
 		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 && !sequence.HoldsSymbols(s) {
@@ -335,7 +260,7 @@ func (r *release) end() {
 func (r *release) undo() {
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
-			s.MarkShared()
+			s.ShareAll()
 		}
 	}
 }

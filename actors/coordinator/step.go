@@ -46,7 +46,6 @@ type step struct {
 	stored      sequence.Stored
 	inputCursor protocol.Cursor
 	pools       []stepPages
-	offer       offer // of a fork whose pages others hold
 }
 
 // stepPages is what a step takes in one pool. The tables of all beams have the length before:
@@ -223,7 +222,7 @@ func (b *stepBatch) copyTickets() {
 func (b *stepBatch) shareOffered() {
 	for i := range b.items {
 		if it := &b.items[i]; it.store >= 0 && it.sequence.Running() && !it.sequence.IsLost() {
-			it.sequence.MarkShared()
+			it.sequence.ShareAll()
 		}
 	}
 }

@@ -127,7 +127,8 @@ type ClaimItem struct {
 }
 
 // StoreItem offers computed blocks of one sequence. The tree stores the blocks in
-// [From, To). If To is inside a block, it stores that block in part.
+// [From, To). If To is inside a block, it stores that block in part. Pages that cache another
+// block stay with that block, as if they were not offered.
 type StoreItem struct {
 	Namespace messages.Namespace
 	Session   string
@@ -148,10 +149,6 @@ type StoreItem struct {
 	// the offer is to all other pools.
 	Cross  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
-
-	// Settled is answered: every page that was offered of the blocks [From, To) is their page
-	// now. While the sequence holds those pages, offering the blocks again changes nothing.
-	Settled bool
 
 	// OnHost makes Tables those of host pages, whose contents have come from a
 	// store: blocks get the default priority, and no session and retention changes.

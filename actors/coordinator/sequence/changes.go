@@ -37,7 +37,7 @@ func Cut(s *Sequence, tokens TokenCount) (rest []messages.Token) {
 // Admit completes the admission: matched tokens are computed, of which whole blocks
 // are in the cache. reserves are by pool.
 func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(pool int) PageCount) {
-	s.sharedBlocks, s.retainedBlocks, s.settledBlocks, s.computed = whole, whole, whole, matched
+	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
 	for p := range s.pools {
 		s.setReserve(p, reserves(p))
 		if s.arena.shapes[p].full {
@@ -95,7 +95,7 @@ func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 // OwnFrom says that no other sequence holds a block from the given one on: it is
 // about to be written to. Blocks before it stay as they are.
 func (s *Sequence) OwnFrom(first BlockIndex) {
-	s.sharedBlocks, s.settledBlocks = min(s.sharedBlocks, first), min(s.settledBlocks, first)
+	s.sharedBlocks = min(s.sharedBlocks, first)
 }
 
 // Stored is what a store has told of a sequence: the whole blocks that the tree
@@ -103,8 +103,6 @@ func (s *Sequence) OwnFrom(first BlockIndex) {
 type Stored struct {
 	Blocks BlockIndex
 	Cursor protocol.Cursor
-	// Settled: the blocks from where the sequence was computed to lie in its own pages.
-	Settled bool
 }
 
 // Commit makes the first n tokens computed and takes what leaves the windows out of
@@ -125,10 +123,6 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 		// What is stored can be matched by others, and has had the retention of this request.
 		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks),
 			max(s.retainedBlocks, stored.Blocks)
-		// Blocks before these may be duplicates of which the tree holds another page.
-		if stored.Settled && s.settledBlocks >= s.arena.wholeBlocks(s.computed) {
-			s.settledBlocks = stored.Blocks
-		}
 	}
 	s.computed = n
 	if s.chunk == 0 {
@@ -172,7 +166,6 @@ func (s *Sequence) Rewind(n TokenCount) {
 	}
 	s.Text.tokens[0] = s.Text.tokens[0][:length]
 	s.computed = min(s.computed, length)
-	s.settledBlocks = min(s.settledBlocks, whole)
 	if s.retainedBlocks > whole || s.sharedBlocks > whole {
 		// The last stored block is no longer the sequence's.
 		s.cursor = protocol.Cursor{}
@@ -229,8 +222,8 @@ func (s *Sequence) Fork(f *Sequence) {
 		f.pools[p].beams[0] = append(f.pools[p].beams[0], s.pools[p].beams[0]...)
 		f.pools[p].windowStart = s.pools[p].windowStart
 	}
-	s.sharedBlocks, s.forked = s.Blocks(), true
-	f.sharedBlocks, f.forked = s.sharedBlocks, true
+	s.sharedBlocks = s.Blocks()
+	f.sharedBlocks = s.sharedBlocks
 }
 
 // CompleteImport completes the admission of a sequence whose contents come from another

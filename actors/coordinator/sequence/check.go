@@ -79,8 +79,6 @@ func check(s *Sequence) (problems []error) {
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
 	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed",
 		s.retainedBlocks, s.computed)
-	rule(s.settledBlocks <= a.wholeBlocks(s.computed), "%d blocks are settled, %d tokens computed",
-		s.settledBlocks, s.computed)
 	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens",
 		s.reusedBlocks, s.Prompt)
 	// A prompt is in chunks as long as it is not computed.
@@ -202,7 +200,7 @@ func (s *Sequence) String() string {
 	for _, is := range []struct {
 		what string
 		true bool
-	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore}, {"forked", s.forked},
+	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore},
 		{"lost" + s.loss.String(), s.IsLost()}} {
 		if is.true {
 			w.WriteString(", " + is.what)

@@ -12,10 +12,9 @@
 //
 //	reusedBlocks    ├─────┤            reused whole from the cache at admission
 //	retainedBlocks  ├──────────┤       have had this request's retention
-//	settledBlocks   ├───────────┤      the tree holds them in the sequence's own pages
 //	sharedBlocks    ├───────────────┤  others may hold these blocks, too
 //
-// All four count leading blocks. A page below sharedBlocks is asked about before
+// All three count leading blocks. A page below sharedBlocks is asked about before
 // it is written to, and copied if another sequence, a pin or the tree holds it; from
 // sharedBlocks on the sequence is the only holder, and no pool is asked.
 //

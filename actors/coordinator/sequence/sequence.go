@@ -34,9 +34,6 @@ type Sequence struct {
 	// noStore: an invalidation named the sequence, or the symbols of its prompt are
 	// gone: it offers nothing to the tree any more.
 	noStore bool
-	// forked: other sequences hold some of its pages, or did. Its pages may cache
-	// blocks by the time it commits them.
-	forked bool
 
 	Text     beamTokens // the tokens of the beams and their memory
 	computed TokenCount // ≤ length
@@ -48,7 +45,6 @@ type Sequence struct {
 	sharedBlocks   BlockIndex // ≤ the blocks of the table
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
 	reusedBlocks   BlockIndex // ≤ the blocks of the prompt
-	settledBlocks  BlockIndex // ≤ the whole blocks of computed
 	retained       retainedPrefixes
 	cursor         protocol.Cursor // of the last block that the tree was seen to hold
 
@@ -149,18 +145,8 @@ func (s *Sequence) PromptComputed() bool { return s.computed >= s.Prompt }
 // SharedBlocks is the number of leading blocks that others may hold, too.
 func (s *Sequence) SharedBlocks() BlockIndex { return s.sharedBlocks }
 
-// Settled tells whether offering the computed tokens to the tree again would change
-// nothing: the tree holds every block of them in the sequence's own pages. Pages are held
-// until the sequence drops them, so only what makes it forget the tree ends that.
-func Settled(s *Sequence) bool {
-	return !s.forked && int(s.settledBlocks)*s.arena.tokensPerBlock == int(s.computed)
-}
-
 // ReusedBlocks is the number of leading blocks that were reused whole.
 func (s *Sequence) ReusedBlocks() BlockIndex { return s.reusedBlocks }
-
-// Forked tells whether other sequences hold some of its pages, or did.
-func (s *Sequence) Forked() bool { return s.forked }
 
 // Stores tells whether the sequence still offers its blocks to the tree.
 func (s *Sequence) Stores() bool { return !s.noStore }
@@ -196,19 +182,12 @@ func (s *usage) SetAfter(t messages.Ticket) {
 // different lengths of it, like forks, and only one of them may store there.
 func (s *Sequence) ForgetTree() {
 	s.cursor, s.Input.cursor = protocol.Cursor{}, protocol.Cursor{}
-	s.MarkShared()
+	s.ShareAll()
 	if s.symbols != nil {
 		s.symbols, s.noStore = nil, true
 	}
 }
 
-// MarkShared says that the tree may hold any of the pages, with a block of this
-// sequence or of another: it is as if a fork had stored them.
-func (s *Sequence) MarkShared() {
-	s.ShareAll()
-	s.forked = true
-}
-
-// ShareAll says that others may hold any of the pages. Blocks that a step has given back
+// ShareAll says that others, or the tree, may hold any of the pages. Blocks that a step has given back
 // are not counted any more.
 func (s *Sequence) ShareAll() { s.sharedBlocks = s.Blocks() }
