@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -38,7 +37,6 @@ func (e *extension) start(request any) {
 	e.request = request.(*messages.Append)
 	b, r := e.batch, e.request
 	b.reset()
-	e.committing.reset()
 	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
@@ -77,7 +75,7 @@ func (e *extension) take() {
 	if !changes {
 		e.addTokens()
 		e.out.resetChange()
-		e.commit()
+		e.committing.begin()
 		return
 	}
 	e.wait(e, "append: taking", (*extension).taken)
@@ -286,7 +284,7 @@ func (e *extension) moved() {
 	e.batch.copyTickets()
 	// Before anything is stored, so that no block reaches the tree whose step is taken back.
 	if !e.takeBackFailed() {
-		e.commit()
+		e.committing.begin()
 		return
 	}
 	e.out.unackedMoves = e.out.change.Moves // the tree is told of them after this
@@ -296,19 +294,7 @@ func (e *extension) moved() {
 
 func (e *extension) tookBack() {
 	e.out.followed()
-	e.commit()
-}
-
-// commit commits what the steps compute; the change of the tree has what moved.
-func (e *extension) commit() {
-	e.wait(e, committing, (*extension).committed)
 	e.committing.begin()
-}
-
-func (e *extension) committed() {
-	if e.committing.proceed() {
-		e.kernel.reply()
-	}
 }
 
 // undo takes back what the steps have done to their sequences, which are tokens and tables: they
@@ -316,12 +302,4 @@ func (e *extension) committed() {
 func (e *extension) undo() {
 	e.batch.shareOffered()
 	e.undoTables()
-}
-
-// String names the stage.
-func (e *extension) String() string {
-	if e.stage == committing {
-		return fmt.Sprintf("append: committing: %v", e.committing.stage)
-	}
-	return e.stage
 }

@@ -77,7 +77,7 @@ func (c *commitStages) takeCheckpoint() {
 			Tenant: c.batch.items[it.step].sequence.Tenant,
 		})
 	}
-	c.wait(c, "following", (*commitStages).copyCheckpoint)
+	c.wait(c, "committing: following", (*commitStages).copyCheckpoint)
 	c.out.followUp()
 }
 
@@ -110,7 +110,7 @@ func (c *commitStages) copyCheckpoint() {
 	if copies {
 		c.askWorkingPages(it)
 	}
-	c.wait(c, "copying", (*commitStages).attachCheckpoint)
+	c.wait(c, "committing: copying", (*commitStages).attachCheckpoint)
 	c.out.move.send()
 }
 
@@ -141,7 +141,7 @@ func (c *commitStages) attachCheckpoint() {
 		it := &m.steps[m.at]
 		c.offerEnd(it).End.Lacks = it.end.Lacks[:0]
 	}
-	if c.wait(c, "attaching", (*commitStages).attached); !c.out.applyIfNeeded() {
+	if c.wait(c, "committing: attaching", (*commitStages).attached); !c.out.applyIfNeeded() {
 		c.takeNext()
 	}
 }

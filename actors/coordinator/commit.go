@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
-
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -18,12 +16,12 @@ import (
 // An Append commits what it computes in the same way, from storing on.
 //
 // batch and committing are the records that an Append uses as well. Each of the two
-// transactions empties them when it starts, so neither finds what the other has left.
+// transactions empties them when it starts, so neither finds what the other has left. The stages
+// are those of committing.
 type commit struct {
 	*shared
-	stages[commit]
 	batch      *stepBatch
-	committing *commitStages // its stage is that of the commit
+	committing *commitStages
 	request    *messages.Commit
 }
 
@@ -32,7 +30,6 @@ func (c *commit) start(request any) {
 	c.request = request.(*messages.Commit)
 	b, r := c.batch, c.request
 	b.reset()
-	c.committing.reset()
 	r.Results = emptyResults(r.Results, len(r.Steps), len(c.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
@@ -52,20 +49,10 @@ func (c *commit) start(request any) {
 		}
 	}
 	c.out.resetChange()
-	c.wait(c, committing, (*commit).committed)
 	c.committing.begin()
-}
-
-func (c *commit) committed() {
-	if c.committing.proceed() {
-		c.kernel.reply()
-	}
 }
 
 // undo leaves what was offered to the tree shared. What the tree has stored without an answer
 // is offered a second time when the host repeats the commit, and the tree keeps the block that
 // it has.
 func (c *commit) undo() { c.batch.shareOffered() }
-
-// String names the stage.
-func (c *commit) String() string { return fmt.Sprintf("commit: %v", c.committing.stage) }

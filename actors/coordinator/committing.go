@@ -14,7 +14,7 @@ import (
 // chunks get the pages of their next chunk.
 //
 // The sequences change in commitAll and nowhere else. It is the last stage and asks no one, so
-// a failure of an actor leaves them as they were.
+// a failure of an actor leaves them as they were. It answers the request.
 type commitStages struct {
 	*shared
 	stages[commitStages]
@@ -24,13 +24,10 @@ type commitStages struct {
 	checkpoints checkpointMaking
 }
 
-// committing is the stage of an Append that is in the stages of its commit.
-const committing = "committing"
-
-func (c *commitStages) reset() { c.checkpoints.reset() }
-
-// begin offers what the steps have computed to the tree.
+// begin goes on with the request under way: it offers what the steps have computed to the tree.
 func (c *commitStages) begin() {
+	c.kernel.active = c
+	c.checkpoints.reset()
 	for i := range c.batch.items {
 		it := &c.batch.items[i]
 		s := it.sequence
@@ -65,7 +62,7 @@ func (c *commitStages) begin() {
 	}
 	// Also when steps before the commit have moved blocks: the change has their moves.
 	if c.out.changeNeeded() {
-		c.wait(c, "storing", (*commitStages).stored)
+		c.wait(c, "committing: storing", (*commitStages).stored)
 		c.out.apply()
 		return
 	}
@@ -159,7 +156,7 @@ func (c *commitStages) takeNext() {
 		return
 	}
 	c.dropCheckpoints()
-	c.wait(c, "following", (*commitStages).moveVictims)
+	c.wait(c, "committing: following", (*commitStages).moveVictims)
 	for i := range c.batch.items {
 		// After all drops, so that a next chunk can have what other sequences of the commit
 		// have dropped, wherever they stand in the request.
@@ -279,12 +276,6 @@ func (c *commitStages) nextChunk(it *step) {
 	}
 }
 
-// proceed does the stage that follows. It returns true when the commit is done.
-func (c *commitStages) proceed() (done bool) {
-	c.resume()
-	return c.stage == ""
-}
-
 func (c *commitStages) stored() {
 	c.out.applied()
 	c.noteStored()
@@ -295,13 +286,13 @@ func (c *commitStages) stored() {
 func (c *commitStages) moved() {
 	c.out.moved()
 	c.batch.copyTickets()
-	if c.wait(c, "applying", (*commitStages).applied); !c.out.applyIfNeeded() {
+	if c.wait(c, "committing: applying", (*commitStages).applied); !c.out.applyIfNeeded() {
 		c.commitAll()
 	}
 }
 
 func (c *commitStages) applied() {
-	c.wait(c, "following moves", (*commitStages).followedMoves)
+	c.wait(c, "committing: following moves", (*commitStages).followedMoves)
 	c.out.applied()
 	c.out.followUp()
 }
@@ -355,7 +346,7 @@ func (c *commitStages) moveVictims() {
 			}
 		}
 	}
-	c.wait(c, "moving", (*commitStages).moved)
+	c.wait(c, "committing: moving", (*commitStages).moved)
 	c.out.move.send()
 }
 
@@ -374,7 +365,8 @@ func (c *commitStages) noteNext(it *step) (took bool) {
 	return took
 }
 
-// commitAll changes the sequences. All actors have answered, so nothing can fail any more.
+// commitAll changes the sequences and answers. All actors have answered, so nothing can fail any
+// more.
 func (c *commitStages) commitAll() {
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 {
@@ -384,7 +376,7 @@ func (c *commitStages) commitAll() {
 			c.renewStates(it)
 		}
 	}
-	c.stage = ""
+	c.kernel.reply()
 }
 
 // commitOne changes the sequence of a step.
