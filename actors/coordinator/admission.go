@@ -9,7 +9,7 @@ import (
 )
 
 // admission serves Admit: a batch of prompts becomes running sequences. It also serves
-// Prefetch, see prefetch.go, and BeginImport, see import.go.
+// Prefetch, Lookup and BeginImport, see prefetch.go, lookup.go and import.go.
 //
 //	            ┌────────────────────────────────────────────────────────┐
 //	            ▼                                                        │ retry
@@ -62,12 +62,13 @@ import (
 type admission struct {
 	*shared
 	stages[admission]
-	batch   *promptBatch
-	taking  promptTaking // of the batch
-	request *messages.Admit
-	// prefetch is the request if it is none of an admission.
+	batch  *promptBatch
+	taking promptTaking // of the batch
+	// prefetch or lookup is the request if it is none of an admission.
 	prefetch *messages.Prefetch
-	next     int // the prompt to be decided about
+	lookup   *messages.Lookup
+	counted  bool // Found of the lookup has what is stored
+	next     int  // the prompt to be decided about
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
 	lost     []protocol.Effect // host contents that failed transfers have lost
@@ -78,18 +79,19 @@ type admission struct {
 // start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start(request any) {
 	a.lost, a.retrying, a.parked = a.lost[:0], false, false
-	if a.prefetch, _ = request.(*messages.Prefetch); a.prefetch != nil {
-		a.startPrefetch(a.prefetch)
-		return
-	}
-	if r, ok := request.(*protocol.BeginImport); ok {
+	a.prefetch, a.lookup = nil, nil
+	switch r := request.(type) {
+	case *messages.Prefetch:
+		a.startPrefetch(r)
+	case *messages.Lookup:
+		a.startLookup(r)
+	case *protocol.BeginImport:
 		a.startImport(r)
-		return
+	case *messages.Admit:
+		a.batch.reset(false)
+		r.Results = a.batch.addPrompts(r.Requests, r.Results)
+		a.match()
 	}
-	a.request = request.(*messages.Admit)
-	a.batch.reset(false)
-	a.request.Results = a.batch.addPrompts(a.request.Requests, a.request.Results)
-	a.match()
 }
 
 // match starts the stages with the prompts of the batch: all of them at first, and after
@@ -101,15 +103,15 @@ func (a *admission) match() {
 		a.complete()
 		return
 	}
-	a.claim()
-	a.batch.send()
+	a.batch.claimMatches()
 }
 
-// claim waits until the batch is matched and claimed, in stages of its own.
-func (a *admission) claim() { a.wait(a, "claiming", (*admission).claiming) }
-
-func (a *admission) claiming() {
-	if a.batch.proceed() {
+// claimed goes on when the batch is matched and claimed, which it is in stages of its own.
+func (a *admission) claimed() {
+	a.kernel.active = a
+	if a.lookup != nil {
+		a.decideLookup()
+	} else {
 		a.decide()
 	}
 }
@@ -126,7 +128,6 @@ func (a *admission) decide() {
 		// Matched again, the prompt may reuse less, and it may claim pages that copies of
 		// prompts before it count on; so it is looked at again when that is done.
 		if b.withdrawUnusable(a.next) {
-			a.claim()
 			return
 		}
 		// It has claimed nothing, and a working page would hold no state.
@@ -433,13 +434,13 @@ func (a *admission) end() {
 // String names the stage.
 func (a *admission) String() string {
 	name := "admission"
-	if a.prefetch != nil {
+	switch {
+	case a.prefetch != nil:
 		name = "prefetch"
-	} else if a.batch.imported != nil {
+	case a.lookup != nil:
+		name = "lookup"
+	case a.batch.imported != nil:
 		name = "import"
-	}
-	if a.stage == "claiming" {
-		return fmt.Sprintf("%s: claiming: %v", name, a.batch.stage)
 	}
 	return fmt.Sprintf("%s: %v", name, a.stage)
 }

@@ -49,10 +49,8 @@ type promptBatch struct {
 	counted map[messages.PageID]bool // of recountSources
 	claims  pageClaims
 	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
+	ready   func()    // goes on with the request when the stages are done
 }
-
-// batchReady is the stage after the last: nothing is under way.
-const batchReady = "ready"
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
@@ -121,25 +119,20 @@ func (b *promptBatch) source(i int) *protocol.Source {
 // hasSource tells whether a prompt matches part of a block behind its whole blocks.
 func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
 
-// send asks the tree for the prefixes of all prompts. Without block reuse there is
-// nothing to ask: the batch is ready. The match items are empty answers then, as addMatch
-// leaves them.
-func (b *promptBatch) send() {
-	if !b.config.Reuse && b.imported == nil {
-		b.stage = batchReady
-		return
-	}
-	b.wait(b, "matching", (*promptBatch).claimAll)
-	b.match.Epoch = b.kernel.epoch
-	b.kernel.toTree(&b.match)
+// claimMatches begins the stages: it matches all prompts.
+func (b *promptBatch) claimMatches() {
+	b.kernel.active = b
+	b.wait(b, "prompts: matching", (*promptBatch).claimAll)
+	b.ask()
 }
 
-// proceed goes on when an answer has come. It returns true when the batch is ready.
-func (b *promptBatch) proceed() bool {
-	if b.stage != batchReady {
-		b.resume()
+// ask asks the tree for the prefixes of all prompts. Without block reuse nothing is stored: the
+// match items are empty answers, as addMatch leaves them.
+func (b *promptBatch) ask() {
+	if b.config.Reuse || b.imported != nil {
+		b.match.Epoch = b.kernel.epoch
+		b.kernel.toTree(&b.match)
 	}
-	return b.stage == batchReady
 }
 
 // claimAll claims what was found. It asks who holds the sources once everything is
@@ -163,7 +156,7 @@ func (b *promptBatch) claimAll() {
 		b.inspectSource(i)
 		b.inspectCheckpoint(i)
 	}
-	b.wait(b, "claiming", (*promptBatch).claimed)
+	b.wait(b, "prompts: claiming", (*promptBatch).claimed)
 	b.out.pools.send()
 }
 
@@ -236,7 +229,7 @@ func (b *promptBatch) rejectSources() {
 		}
 	}
 	b.at, b.rejecting = 0, false
-	b.stage = batchReady
+	b.ready()
 }
 
 // withdrawSource takes the claims of a prompt back, to match it again without
@@ -244,10 +237,11 @@ func (b *promptBatch) rejectSources() {
 // with the limit that it had, because a window that ends at a block boundary reaches
 // further back.
 func (b *promptBatch) withdrawSource(i, limit int) {
+	b.kernel.active = b
 	b.at, b.limit = i, limit
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
-	b.wait(b, "withdrawing", (*promptBatch).matchAgain)
+	b.wait(b, "prompts: withdrawing", (*promptBatch).matchAgain)
 	b.out.pools.send()
 }
 
@@ -291,7 +285,7 @@ func (b *promptBatch) matchAgain() {
 	b.rematch.Epoch = b.kernel.epoch
 	b.rematch.Items = append(b.rematch.Items[:0], *m)
 	b.rematch.Items[0].Limit = b.limit
-	b.wait(b, "rematching", (*promptBatch).claimAgain)
+	b.wait(b, "prompts: rematching", (*promptBatch).claimAgain)
 	b.kernel.toTree(&b.rematch)
 }
 
@@ -308,7 +302,7 @@ func (b *promptBatch) claimAgain() {
 	b.claim(b.at, b.self)
 	b.inspectClaims(it)
 	b.inspectCheckpoint(b.at)
-	b.wait(b, "reclaiming", (*promptBatch).reclaimed)
+	b.wait(b, "prompts: reclaiming", (*promptBatch).reclaimed)
 	b.out.pools.send()
 }
 
@@ -316,9 +310,10 @@ func (b *promptBatch) claimAgain() {
 func (b *promptBatch) reclaimed() {
 	b.out.pools.received()
 	b.recountSources()
-	b.stage = batchReady
 	if b.rejecting {
 		b.rejectSources()
+	} else {
+		b.ready()
 	}
 }
 

@@ -60,6 +60,7 @@ func New(config Config, port Port) *Coordinator {
 	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts},
 		&readEvents{parts}
 	admitting := &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}}
+	prompts.ready = admitting.claimed
 	parts.kernel.unknown = &unknown{parts}
 	// No other place chooses what serves a request.
 	parts.kernel.serving = map[reflect.Type]transaction{
@@ -72,7 +73,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
 		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
 		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
-		reflect.TypeFor[*messages.Lookup]():           &lookup{shared: parts, batch: prompts},
+		reflect.TypeFor[*messages.Lookup]():           admitting,
 		reflect.TypeFor[*messages.Prefetch]():         admitting,
 		reflect.TypeFor[*messages.PinPrefix]():        &pin{shared: parts, batch: prompts},
 		reflect.TypeFor[*messages.UnpinPrefix]():      &unpin{shared: parts},

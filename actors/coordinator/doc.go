@@ -13,8 +13,8 @@
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next
-//	admission.go       Admit: from the request to the answer; prefetch.go, import.go
-//	  batch.go           matching and claiming, which lookups and prefetches share; prompt.go
+//	admission.go       Admit: from the request to the answer; lookup.go, prefetch.go, import.go
+//	  batch.go           matching and claiming; prompt.go
 //	  sources.go         partial reuse: who may copy from or take over which block
 //	  plan.go, take.go   what a prompt needs, and how it gets it
 //	  states.go          recurrent layers: checkpoints are copied to working pages
@@ -24,7 +24,7 @@
 //	append.go          Append: an engine step; rewrites.go, beams.go, takeback.go
 //	release.go         Release; facts.go describes it to pools that predict uses
 //	rewind.go, fork.go Rewind, Fork
-//	lookup.go, pin.go  Lookup; PinPrefix, UnpinPrefix
+//	pin.go             PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
 //	fetch.go           Fetch: brings pages from a store to host memory; fetchlength.go
 //	save.go            which pages are saved to a store

@@ -57,16 +57,6 @@ func (c *pageCounts) evictable(p int) int { return c.device[p].Free + c.device[p
 // hasHost tells whether a pool has pages in host memory.
 func (c *pageCounts) hasHost(p int) bool { return c.host[p].Total > 0 }
 
-// anyOnHost tells whether host memory holds contents of any pool.
-func (c *pageCounts) anyOnHost() bool {
-	for p := range c.host {
-		if c.host[p].Free < c.host[p].Total {
-			return true
-		}
-	}
-	return false
-}
-
 // check verifies that the states of the pages of each pool add up.
 func (c *pageCounts) check() error {
 	var problems []error

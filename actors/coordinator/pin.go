@@ -39,7 +39,7 @@ func (n *pin) start(request any) {
 		return
 	}
 	n.wait(n, "pin: matching", (*pin).matched)
-	n.batch.send()
+	n.batch.ask()
 }
 
 // matched adds the pins, or asks about the pages first where prompts in chunks have

@@ -12,7 +12,7 @@ import (
 
 // startPrefetch matches the prefix.
 func (a *admission) startPrefetch(r *messages.Prefetch) {
-	r.Err, r.OnboardedPages = nil, 0
+	a.prefetch, r.Err, r.OnboardedPages = r, nil, 0
 	a.batch.reset(true)
 	if _, err := a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
 		r.Err = err

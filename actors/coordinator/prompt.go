@@ -193,9 +193,7 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
 	it.AttentionSource = protocol.Source{Block: protocol.NoBlock, Pages: it.AttentionSource.Pages[:0]}
 	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
-	for p := range it.Pages {
-		it.Pages[p] = it.Pages[p][:0]
-	}
+	it.Pages = sequence.Reopen(it.Pages[:0], len(b.config.Pools))
 	return it, n
 }
 
