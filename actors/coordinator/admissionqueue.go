@@ -96,7 +96,7 @@ func (w *admissionQueue) hasPlace() bool {
 // requests is the number of requests in the batches that wait. Those whose callers have gone
 // count until they are found out.
 func (w *admissionQueue) requests() (n int) {
-	for _, q := range w.items[w.head:] {
+	for _, q := range w.items {
 		n += len(q.request.(*messages.Admit).Requests)
 	}
 	return n

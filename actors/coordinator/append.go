@@ -254,7 +254,7 @@ func (e *extension) fillTables(it *step) {
 		took = true
 		s.OwnFrom(sequence.BlockIndex(it.first))
 	}
-	if took && e.out.move.ordered {
+	if took {
 		e.askWrites(it)
 	}
 }

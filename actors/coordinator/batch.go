@@ -186,18 +186,15 @@ func tableOf(
 ) (_ []messages.PageID, device, host int) {
 	table = slices.Grow(table, len(locations))[:len(locations)]
 	for b, at := range locations {
-		table[b] = messages.PageID(at)
-		device += int(^uint32(at) >> 31) // mostly all are: no branch
-	}
-	// The usual case: everything is on the device, and the table is a copy of the locations.
-	if device == len(locations) {
-		return table, device, 0
-	}
-	for b, at := range locations {
-		if at < protocol.Nowhere {
-			table[b] = messages.NoPage
+		page, tier, ok := at.Page()
+		switch {
+		case ok && tier == messages.Primary:
+			device++
+		case ok:
+			page = messages.NoPage
 			host++
 		}
+		table[b] = page
 	}
 	return table, device, host
 }

@@ -125,9 +125,6 @@ type moveBatch struct {
 	// sent: the record is on its way. A failure then leaves it open which of its
 	// copies were made.
 	sent bool
-	// ordered: some copy or kernel of the host has been recorded since the engine
-	// started, so that pages may not be ready at once and it is worth asking.
-	ordered bool
 }
 
 // reset empties the batch.
@@ -153,14 +150,12 @@ func (m *moveBatch) pool(p int) *protocol.PoolMove { return &m.record.Pools[p] }
 func (m *moveBatch) copy(p int, c protocol.PageCopy) {
 	q := m.pool(p)
 	q.Copies = append(q.Copies, c)
-	m.ordered = true
 }
 
 // onboard adds a copy from host memory.
 func (m *moveBatch) onboard(p int, o protocol.Onboard) {
 	q := m.pool(p)
 	q.Onboards = append(q.Onboards, o)
-	m.ordered = true
 }
 
 // query adds a question what pages wait for, and gives its index.
@@ -195,10 +190,6 @@ func (m *moveBatch) victims(b *poolBatches) {
 		if len(w.Ops) > 0 {
 			q := m.pool(p)
 			q.Victims, q.Pieces, q.Ranking = w.Victims, w.Pieces, w.Ranking
-		}
-		// An offload is a copy: from now on pages may have to be waited for.
-		if len(w.Victims) > 0 && m.counts.hasHost(p) {
-			m.ordered = true
 		}
 	}
 }
@@ -241,7 +232,6 @@ func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageI
 func (m *moveBatch) markWritten(
 	s *sequence.Sequence, pools poolRange, first int, after messages.Ticket,
 ) {
-	m.ordered = true
 	for p := pools.first; p < pools.end; p++ {
 		for _, table := range s.Tables(p) {
 			m.mark(p, table[min(first, len(table)):], true, after)
@@ -254,7 +244,6 @@ func (m *moveBatch) markWritten(
 func (m *moveBatch) markUsed(
 	s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket,
 ) {
-	m.ordered = true
 	written := len(table) - len(s.Uncomputed(p, table))
 	m.mark(p, table[:written], false, after)
 	m.mark(p, table[written:], true, after)

@@ -78,7 +78,7 @@ func (c *commitStages) begin() {
 // could find none. The prompt keeps its page as a duplicate.
 func (c *commitStages) keepOnHost(it *step, to int) {
 	s := it.sequence
-	if !s.Chunked() || c.pins.empty() {
+	if !s.Chunked() {
 		return
 	}
 	// An upper bound, since not all of these blocks are pinned. Where it is not met, a pin
@@ -131,7 +131,6 @@ func (c *commitStages) follow() {
 // commits nothing new: it may have written drafts.
 func (c *commitStages) markKernel(it *step) {
 	s := it.sequence
-	c.out.move.ordered = true
 	first := int(s.Computed()) / c.config.TokensPerBlock
 	for p := range c.self.end {
 		// Not the pages that the step itself has taken: the kernel began before it.
@@ -338,12 +337,9 @@ func (c *commitStages) moveVictims() {
 		return
 	}
 	c.out.move.victims(&c.out.pools)
-	// Where nothing was ever ordered on the device every page may be written to at once.
-	if c.out.move.ordered {
-		for i := range c.batch.items {
-			if it := &c.batch.items[i]; it.computed > 0 {
-				c.askWrites(it)
-			}
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 {
+			c.askWrites(it)
 		}
 	}
 	c.wait(c, "committing: moving", (*commitStages).moved)

@@ -169,7 +169,6 @@ func (a *lookAhead) copied() {
 	}
 	for p, n := range o.Copied {
 		a.stats.copiedAhead(p, n)
-		a.out.move.ordered = a.out.move.ordered || n > 0
 	}
 	a.kernel.active = nil
 }

@@ -148,9 +148,6 @@ func (o *outgoing) route(effects []protocol.Effect) {
 
 // movePins makes pins follow blocks that came to the device.
 func (o *outgoing) movePins(pool int, e *protocol.Effect) {
-	if o.pins.empty() {
-		return
-	}
 	for i, block := range e.Blocks {
 		// The offloader has ended the pins of the host page with its contents; the device page
 		// has to be protected now.

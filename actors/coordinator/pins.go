@@ -36,10 +36,6 @@ func (p *pins) clear() {
 	}
 }
 
-// empty tells whether there are no pins: the usual case, in which moves of blocks need no
-// look at the counts.
-func (p *pins) empty() bool { return len(p.blocks) == 0 }
-
 // count is the number of pins that hold a block in a pool.
 func (p *pins) count(pool int, block protocol.BlockID) int { return p.counts[pool][block] }
 
@@ -93,9 +89,6 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 // forgetUnlisted takes all blocks out of the pins that the tree does not list where the pins
 // hold them: it may have forgotten some in an answer that was lost.
 func (p *pins) forgetUnlisted(list []protocol.BlockLocation) {
-	if p.empty() {
-		return
-	}
 	stored := make([]map[protocol.BlockID]bool, len(p.counts))
 	for pool := range stored {
 		stored[pool] = map[protocol.BlockID]bool{}

@@ -58,9 +58,7 @@ func (c *pageClaims) clear() {
 	clear(c.reserved)
 	clear(c.copies)
 	for p := range c.onboarders {
-		if len(c.onboarders[p]) > 0 {
-			clear(c.onboarders[p])
-		}
+		clear(c.onboarders[p])
 	}
 }
 
@@ -116,10 +114,6 @@ func (b *promptBatch) countOnboards(i, p int) int {
 		return b.missing(p)
 	}
 	n := 0
-	// Nothing is in host memory: the blocks need not be looked at.
-	if pl := &b.items[i].plans[p]; pl.whole == pl.claimed {
-		return 0
-	}
 	_, locations := b.found(i, p)
 	for k, at := range locations {
 		if _, tier, _ := at.Page(); tier == messages.Secondary && b.onboarder(i, p, k) == nil {
@@ -253,9 +247,7 @@ func (b *promptBatch) sourceUnusable(i int) bool {
 func (b *promptBatch) reserve(i int) {
 	it := &b.items[i]
 	for p := it.pools.first; p < it.pools.end; p++ {
-		if pl := &it.plans[p]; pl.whole > pl.claimed {
-			b.noteOnboards(i, p)
-		}
+		b.noteOnboards(i, p)
 		b.claims.reserved[p] += b.need(it, p)
 		if it.reuse == messages.PartialCopy && p < b.self.end ||
 			b.states.has(p) && b.copiesCheckpoint(i) {
@@ -274,9 +266,6 @@ func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
 
 // claimedPages is the pages that the batch has claimed in a pool, each once.
 func (b *promptBatch) claimedPages(p int) int {
-	if len(b.items) == 1 {
-		return b.items[0].plans[p].claimed
-	}
 	// Prompts that begin alike claim the same pages.
 	// Entered once, so that entries without a page need no case of their own; it is taken off
 	// the count at the end.

@@ -118,7 +118,6 @@ func (r *rebalance) resized() {
 	// The kernels are named before the moves are planned: a copy must come after what writes
 	// its source, and the new owner of a page after what reads it.
 	r.sequences.Each(r.markTables)
-	r.out.move.ordered = true
 	r.wait(r, "rebalance: moving", (*rebalance).moved)
 	r.out.move.send()
 }

@@ -379,8 +379,6 @@ func (s *saving) choose() {
 		s.kernel.active = nil
 		return
 	}
-	// The copies read device pages, so who writes to those next has to ask what they wait for.
-	s.out.move.ordered = true
 	s.wait(s, "saving: ordering", (*saving).end)
 	s.kernel.toOffloader(&s.record)
 }

@@ -24,9 +24,6 @@ func (b *promptBatch) recountSources() {
 	for p := range b.decoder.end {
 		s := &b.sources[p]
 		s.cached = 0
-		if len(s.pages) == 0 {
-			continue
-		}
 		for k := range b.out.pools.ops(p) {
 			op := b.out.pools.op(p, k)
 			if op.Kind != protocol.Inspect {

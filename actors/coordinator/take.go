@@ -138,8 +138,7 @@ func (b promptTaking) taken() {
 	}
 	b.fillStates()
 	b.batch.waits.tell(&b.batch.out.move, &b.batch.out.pools)
-	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
-	if b.batch.out.move.ordered && b.batch.imported == nil {
+	if b.batch.imported == nil {
 		for _, it := range b.batch.open() {
 			b.askReady(it)
 		}
@@ -167,9 +166,7 @@ func (b promptTaking) fillTables(i int) {
 				b.batch.fillImport(p, op.Pages)
 			}
 		}
-		if pl.whole > pl.claimed {
-			b.fillOnboards(i, p)
-		}
+		b.fillOnboards(i, p)
 		// Partial reuse is of blocks of the decoder's tokens; state pools are filled by
 		// fillStates.
 		if p >= b.batch.self.end {
@@ -219,7 +216,6 @@ func (b promptTaking) fillOnboards(i, p int) {
 		b.batch.out.move.onboard(p, protocol.Onboard{Block: blocks[k], To: pages[next]})
 		next++
 	}
-	b.batch.out.move.ordered = true
 }
 
 // copyInto plans a copy into the page that takeCopyPage has taken in a pool, and fills the place

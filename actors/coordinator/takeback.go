@@ -19,13 +19,6 @@ import (
 // there were any. The other steps of the request go on to their commit: a copy that the device
 // refuses concerns only the steps that wanted it.
 func (e *extension) takeBackFailed() bool {
-	failed := slices.ContainsFunc(e.out.move.record.Pools, func(q protocol.PoolMove) bool {
-		return slices.ContainsFunc(q.Copies, func(c protocol.PageCopy) bool { return c.Failed })
-	})
-	// The usual case costs one look at the copies of the step.
-	if !failed {
-		return false
-	}
 	// All are found before any is taken back: taking one back changes the tables in which the next
 	// is looked for.
 	var undo, lost []*step
@@ -38,6 +31,9 @@ func (e *extension) takeBackFailed() bool {
 		default:
 			undo = append(undo, it)
 		}
+	}
+	if len(undo)+len(lost) == 0 {
+		return false
 	}
 	e.out.reset()
 	// Pages are claimed again before lost sequences drop theirs: a page that both hold would be free

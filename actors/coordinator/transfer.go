@@ -47,8 +47,6 @@ func (t *transfer) start(request any) {
 		t.copies.Copies = append(t.copies.Copies, protocol.StagedCopy{Pool: it.Pool,
 			Page: table[it.Block], Slot: it.Slot})
 	}
-	// From now on pages may not be ready at once.
-	t.out.move.ordered = true
 	t.wait(t, "transfer: copying", (*transfer).end)
 	t.kernel.toOffloader(t.copies)
 }

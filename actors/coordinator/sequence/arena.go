@@ -1,8 +1,6 @@
 package sequence
 
 import (
-	"math/bits"
-
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -22,8 +20,7 @@ type PageCount int
 
 // Arena holds sequences in slots that are used again.
 type Arena struct {
-	pools  []windows.Pool
-	shapes []shape // by pool: what every step asks about them
+	pools []windows.Pool
 	// The pools are in this order: those that hold blocks of the decoder's tokens, which
 	// end at tokenPools, the state pools, which end at selfPools, and the cross pools.
 	tokenPools, selfPools int
@@ -40,12 +37,8 @@ type Arena struct {
 // one, of the first sequence in each slot.
 func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) *Arena {
 	token, self := PoolKinds(pools)
-	shapes := make([]shape, len(pools))
-	for p := range pools {
-		shapes[p] = shapeOf(&pools[p])
-	}
 	return &Arena{
-		pools: pools, shapes: shapes, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock,
+		pools: pools, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock,
 		firstGeneration: firstGeneration,
 		reserved:        make([]PageCount, len(pools)),
 	}
@@ -65,29 +58,16 @@ func PoolKinds(pools []windows.Pool) (tokenPools, selfPools int) {
 	return token, self
 }
 
-// shape is what every decode step asks about each pool of each sequence. It is kept
-// apart because a windows.Pool fills several cache lines, and its methods divide.
-type shape struct {
-	reach windows.Reach
-	// full: no page of a sequence leaves before its end. That is so with full attention,
-	// and with the working page of a state pool.
-	full       bool
-	sinkBlocks BlockIndex
-	tokenShift uint8 // 1<<tokenShift is the tokens of a block
+// keepsAll tells whether no page of a sequence leaves a pool before its end. That is so with full
+// attention, and with the working page of a state pool.
+func (a *Arena) keepsAll(pool int) bool {
+	return a.pools[pool].Full() || a.pools[pool].Kind == windows.KindState
 }
 
-func shapeOf(p *windows.Pool) shape {
-	return shape{
-		reach: p.Reach(), full: p.Full() || p.Kind == windows.KindState,
-		sinkBlocks: BlockIndex(p.SinkBlocks()),
-		tokenShift: uint8(bits.TrailingZeros(uint(p.TokensPerBlock))),
-	}
-}
-
-// firstKept is the first block, sinks excepted, that a sequence with n computed tokens
-// still holds: windows.Pool.FirstKept without its division.
-func (h *shape) firstKept(n TokenCount) BlockIndex {
-	return BlockIndex(h.reach.First(int(n)) >> h.tokenShift)
+// firstKept is the first block, sinks excepted, that a sequence with n computed tokens still
+// holds in a pool.
+func (a *Arena) firstKept(pool int, n TokenCount) BlockIndex {
+	return BlockIndex(a.pools[pool].FirstKept(int(n)))
 }
 
 // Open gives an empty sequence that is being admitted. The arrays of the slot's

@@ -40,10 +40,10 @@ func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(poo
 	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
 	for p := range s.pools {
 		s.setReserve(p, reserves(p))
-		if s.arena.shapes[p].full {
+		if s.arena.keepsAll(p) {
 			continue
 		}
-		s.pools[p].windowStart = BlockIndex(s.arena.pools[p].FirstKept(int(matched)))
+		s.pools[p].windowStart = s.arena.firstKept(p, matched)
 	}
 	s.admitted = true
 }
@@ -233,8 +233,8 @@ func CompleteImport(s *Sequence, n TokenCount, shared BlockIndex) {
 	s.sharedBlocks = shared
 	s.given = s.Length() - s.Prompt
 	for p := range s.pools {
-		if shape := &s.arena.shapes[p]; !shape.full {
-			s.pools[p].windowStart = min(shape.firstKept(n), BlockIndex(len(s.pools[p].beams[0])))
+		if !s.arena.keepsAll(p) {
+			s.pools[p].windowStart = min(s.arena.firstKept(p, n), BlockIndex(len(s.pools[p].beams[0])))
 		}
 	}
 	s.admitted = true

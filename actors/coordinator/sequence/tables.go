@@ -86,18 +86,17 @@ func (s *Sequence) Clear() {
 // LeavingWindow is the range of blocks of a pool that leave the window when n
 // tokens are computed; it is empty if from ≥ to.
 func (s *Sequence) LeavingWindow(pool int, n TokenCount) (from, to BlockIndex) {
-	shape := &s.arena.shapes[pool]
-	if shape.full {
+	if s.arena.keepsAll(pool) {
 		return 0, 0
 	}
 	held := &s.pools[pool]
-	from = max(held.windowStart, shape.sinkBlocks)
-	return from, min(shape.firstKept(n), BlockIndex(len(held.beams[0])))
+	from = max(held.windowStart, BlockIndex(s.arena.pools[pool].SinkBlocks()))
+	return from, min(s.arena.firstKept(pool, n), BlockIndex(len(held.beams[0])))
 }
 
 // Covered tells whether pages that the sequence takes in a pool are covered by its
 // reserve there.
-func (s *Sequence) Covered(pool int) bool { return s.chunk > 0 && !s.arena.shapes[pool].full }
+func (s *Sequence) Covered(pool int) bool { return s.chunk > 0 && !s.arena.keepsAll(pool) }
 
 // CoveredFrom is the first of some consecutive blocks, the first of which is at
 // index from, that is covered by the reserve: those before it were reused.
@@ -111,7 +110,7 @@ func (s *Sequence) CoveredFrom(from BlockIndex, blocks int) int {
 func (s *Sequence) EndOfReserve(pool int, n TokenCount) (sink, window []messages.PageID) {
 	table := s.pools[pool].beams[0]
 	_, kept := s.LeavingWindow(pool, n)
-	end := min(s.arena.shapes[pool].sinkBlocks, BlockIndex(len(table)))
+	end := min(BlockIndex(s.arena.pools[pool].SinkBlocks()), BlockIndex(len(table)))
 	if s.reusedBlocks < end {
 		sink = table[s.reusedBlocks:end]
 	}
