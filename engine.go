@@ -275,8 +275,8 @@ func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {
 // with nil by demand. Held pages may get other numbers; the tables of all sequences follow. Call it
 // between steps: no other call may be under way, and every kernel that uses the old numbers must
 // have been launched and its ticket passed on by a Commit or a Release. If a copy fails
-// (ErrInternal), what could not be moved stays where it is, and the pools keep their sizes. Moved
-// lists what has moved, also when there is an error.
+// (ErrInternal), nothing moves, and the pools keep their sizes. Moved lists what has moved, also
+// when there is an error.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (Rebalanced, error) {
 	r, err := e.below.Rebalance(ctx, fractions)
 	e.renumber(r.Moved) // also with an error: pages may have moved

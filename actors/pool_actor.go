@@ -123,7 +123,7 @@ func auditPool(p *pool.Pool, m *protocol.Audit) {
 // resizePool resizes the core and says what became of the pages beyond the end. The list of
 // moves is made new in the record: the core's own list ends with its next resize.
 func resizePool(p *pool.Pool, m *protocol.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now, Back: m.Back}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {

@@ -12,9 +12,6 @@ import (
 type Resizing struct {
 	Pages int
 	Now   time.Duration // as in protocol.PoolWork
-	// Back are moves of an earlier Resize whose copies have failed: after the pool has grown
-	// again, their pages get their old numbers.
-	Back []messages.PageMove
 
 	// Victims are the contents that were evicted, in this order.
 	Victims []protocol.Victim
@@ -59,7 +56,6 @@ func (p *Pool) Resize(r *Resizing) {
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
-	p.moveBack(r.Back)
 	r.Counts = p.Counts()
 	p.mustCheck()
 }
@@ -68,20 +64,6 @@ func (p *Pool) Resize(r *Resizing) {
 func (p *Pool) renumber(from, to int) {
 	p.pages[to], p.pages[from] = p.pages[from], page{block: protocol.NoBlock}
 	p.order.Move(int32(from), int32(to))
-}
-
-// moveBack gives pages the numbers that they had before they moved. It panics if a page has
-// been put to use there since.
-func (p *Pool) moveBack(moves []messages.PageMove) {
-	for _, m := range moves {
-		if int(m.Old) >= len(p.pages) || !p.pages[m.Old].free() {
-			p.fail("page %d cannot be page %d again, which is in use or beyond the end", m.New, m.Old)
-		}
-		p.renumber(int(m.New), int(m.Old))
-	}
-	if len(moves) > 0 {
-		p.listFree()
-	}
 }
 
 // truncate changes the number of records.

@@ -69,18 +69,19 @@ func New(config Config, port Port) *Coordinator {
 			committing: committing},
 		reflect.TypeFor[*messages.Append](): &extension{shared: parts, batch: steps,
 			committing: committing},
-		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
-		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
-		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
-		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
-		reflect.TypeFor[*messages.Lookup]():           admitting,
-		reflect.TypeFor[*messages.Prefetch]():         admitting,
-		reflect.TypeFor[*messages.PinPrefix]():        &pin{shared: parts, batch: prompts},
-		reflect.TypeFor[*messages.UnpinPrefix]():      &unpin{shared: parts},
-		reflect.TypeFor[*messages.Invalidate]():       forgetting,
-		reflect.TypeFor[*messages.Reset]():            forgetting,
-		reflect.TypeFor[*messages.SetWeights]():       forgetting,
-		reflect.TypeFor[*messages.Rebalance]():        &rebalance{shared: parts, auto: auto},
+		reflect.TypeFor[*messages.Release]():     &release{shared: parts},
+		reflect.TypeFor[*messages.Rewind]():      &rewind{shared: parts},
+		reflect.TypeFor[*messages.Fork]():        &fork{shared: parts},
+		reflect.TypeFor[*messages.ReadTables]():  &readTables{parts},
+		reflect.TypeFor[*messages.Lookup]():      admitting,
+		reflect.TypeFor[*messages.Prefetch]():    admitting,
+		reflect.TypeFor[*messages.PinPrefix]():   &pin{shared: parts, batch: prompts},
+		reflect.TypeFor[*messages.UnpinPrefix](): &unpin{shared: parts},
+		reflect.TypeFor[*messages.Invalidate]():  forgetting,
+		reflect.TypeFor[*messages.Reset]():       forgetting,
+		reflect.TypeFor[*messages.SetWeights]():  forgetting,
+		reflect.TypeFor[*messages.Rebalance](): &rebalance{shared: parts, auto: auto,
+			recovery: c.recovery},
 		reflect.TypeFor[*messages.ReadScales]():       &readScales{parts},
 		reflect.TypeFor[*messages.WriteScales]():      forgetting,
 		reflect.TypeFor[*inspect.Check]():             c.audit,
@@ -133,6 +134,7 @@ func (c *Coordinator) Departed() { c.run() }
 // included. What is under way is given up. The caller first waits until every actor has sent
 // back the records that it was lent, since undo and the recovery read what is in them.
 func (c *Coordinator) Failed(f Failure) {
+	c.recovery.stats.Restarts++
 	// Also in the middle of a recovery, which is begun once more then.
 	c.recovery.begin(f)
 	c.run()
@@ -243,7 +245,11 @@ func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
 // Check verifies every relation that the coordinator holds, and joins what is wrong. It reads
 // the coordinator's own state only; audit compares that with what the other actors have.
 func (c *Coordinator) Check() error {
-	problems := []error{c.sequences.Check(), c.counts.check(), c.pins.check(), c.recovery.check()}
+	problems := []error{c.sequences.Check(), c.pins.check(), c.recovery.check()}
+	// A recovery of a rebalance goes back to other totals before the pools do.
+	if c.recovery.stage == "" {
+		problems = append(problems, c.counts.check())
+	}
 	// In a round the queue may be one batch short, or about to be tried.
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())

@@ -1,7 +1,7 @@
 package coordinator
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -13,41 +13,42 @@ import (
 // rebalance serves Rebalance: device memory moves between pools. All of it is one
 // round: no request sees pools of two sizes.
 //
-//	start ─▶ resizing ─▶ moving ─┬───────────────▶ applying ─▶ following ─▶ device ─┬─▶ answer
-//	         pools get   victims │                 the tree    pools follow │       │
-//	         new counts  and     └─▶ returning ──▶ follows                  │       └─▶ takingBack
-//	                     moved       a copy                                 │           the device refused:
-//	                     pages       failed: the                            │           pools that grew
-//	                     are         pools get their                        │           get their old
-//	                     copied      old counts                             │           counts
-//	         before the tables have the new numbers │ after it the pools get their old counts, or
-//	         a failure takes everything back        │ those after a refusal if the device was asked
+//	start ─▶ resizing ─▶ moving ─▶ applying ─▶ following ─▶ device ─▶ answer
+//	         pools get   victims   the tree    pools follow │
+//	         new counts  and       follows                  │
+//	                     moved                              │
+//	                     pages                              │
+//	                     are                                │
+//	                     copied                             │
+//	         before the tables have the new numbers │ after it the pools get their old counts, and
+//	         a failure takes everything back        │ those that shrink stay small if the device
+//	                                                │ was asked
+//
+// A copy that fails and a device that refuses the memory are failures like that of an actor: a
+// recovery rebuilds the pools, see undo, and answers with the error.
 //
 // From start to the answer pages and before have an entry for each pool. Pools whose count stays
 // are asked as well, so that every pool answers its counts.
 type rebalance struct {
 	*shared
 	stages[rebalance]
-	auto    *autoRebalance
-	request *messages.Rebalance
+	auto     *autoRebalance
+	recovery *recovery
+	request  *messages.Rebalance
 
 	pages  []int // by pool, the new counts
 	before []int // by pool, the old counts
 	resize []protocol.ResizePool
-	back   []protocol.ResizePool  // after the device has refused
 	device *protocol.ResizeDevice // nil before the device is asked
 	waits  []messages.Ticket      // that must have passed before memory may shrink
 	// renumbered: the tables have the new numbers. Before that a failure takes the
 	// round back to the old counts; after it the host is told of the new numbers.
 	renumbered bool
-	// failed: a page could not be moved. All pools have their old counts again, and the page
-	// its old number, where its bytes still are.
-	failed bool
 }
 
 // start refuses what cannot be, and resizes the pools.
 func (r *rebalance) start(request any) {
-	r.request, r.device, r.renumbered, r.failed = request.(*messages.Rebalance), nil, false, false
+	r.request, r.device, r.renumbered = request.(*messages.Rebalance), nil, false
 	r.before = r.before[:0]
 	m := r.request
 	m.Err, m.Rebalanced = nil, messages.Rebalanced{}
@@ -67,22 +68,15 @@ func (r *rebalance) start(request any) {
 		r.before = append(r.before, r.counts.device[p].Total)
 	}
 	r.wait(r, "rebalance: resizing", (*rebalance).resized)
-	r.resizePools(&r.resize, make([][]messages.PageMove, len(pages)))
-}
-
-// resizePools sends the pools their counts, with the numbers that they give back. The records are
-// new ones: a failure may leave the last ones with the pools. All are made before the first is
-// sent, because the list must not be moved under a record that is lent.
-func (r *rebalance) resizePools(list *[]protocol.ResizePool, back [][]messages.PageMove) {
-	*list = make([]protocol.ResizePool, len(r.pages))
-	for p, n := range r.pages {
-		(*list)[p] = protocol.ResizePool{
-			Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: n,
-			Now: r.kernel.now, Back: back[p],
-		}
+	// The records are new ones: a failure may leave the last ones with the pools. All are made
+	// before the first is sent, because the list must not be moved under a record that is lent.
+	r.resize = make([]protocol.ResizePool, len(pages))
+	for p, n := range pages {
+		r.resize[p] = protocol.ResizePool{Header: protocol.Header{Epoch: r.kernel.epoch},
+			Pool: messages.PoolID(p), Pages: n, Now: r.kernel.now}
 	}
-	for p := range *list {
-		r.kernel.toPool(messages.PoolID(p), &(*list)[p])
+	for p := range r.resize {
+		r.kernel.toPool(messages.PoolID(p), &r.resize[p])
 	}
 }
 
@@ -141,47 +135,32 @@ func (r *rebalance) markTables(s *sequence.Sequence) {
 	}
 }
 
-// moved renumbers the pages in the tables and tells the tree where the blocks are
-// now. A page that could not be moved keeps its old number: its bytes are there still.
+// moved renumbers the pages in the tables and tells the tree where the blocks are now. If a page
+// could not be copied, all keep their old numbers: their bytes are there still.
 func (r *rebalance) moved() {
 	r.out.moved()
 	// The record of the Move is reused by the next message, and the device is resized after
 	// that.
 	r.waits = slices.Clone(r.out.move.tickets(0))
-	back := make([][]messages.PageMove, len(r.config.Pools))
-	renumber := make([]map[messages.PageID]messages.PageID, len(r.config.Pools))
 	for p := range r.resize {
-		renumber[p] = map[messages.PageID]messages.PageID{}
-		z := &r.resize[p]
-		copies := r.out.move.pool(p).Copies
-		done := z.Moves[:0]
-		for i, m := range z.Moves {
-			if copies[i].Failed {
-				back[p] = append(back[p], m.PageMove)
-				continue
-			}
-			done = append(done, m)
-			renumber[p][m.Old] = m.New
+		if slices.ContainsFunc(r.out.move.pool(p).Copies,
+			func(c protocol.PageCopy) bool { return c.Failed }) {
+			r.out.unackedMoves = r.out.change.Moves // of the victims
+			r.fail(errors.New("a page could not be copied"))
+			return
+		}
+	}
+	r.renumbered = true
+	for p := range r.resize {
+		renumber := map[messages.PageID]messages.PageID{}
+		for _, m := range r.resize[p].Moves {
+			renumber[m.Old] = m.New
 			if m.Block != protocol.NoBlock {
 				r.out.moveBlock(p, m.Block, protocol.OnDevice(m.New))
 			}
 		}
-		z.Moves = done
-		r.failed = r.failed || len(back[p]) > 0
+		r.sequences.Renumber(p, renumber)
 	}
-	r.renumbered = true
-	for p := range renumber {
-		r.sequences.Renumber(p, renumber[p])
-	}
-	if r.failed {
-		r.giveBack(back)
-		return
-	}
-	r.apply()
-}
-
-// apply tells the tree.
-func (r *rebalance) apply() {
 	r.wait(r, "rebalance: applying", (*rebalance).applied)
 	r.out.apply()
 }
@@ -192,19 +171,7 @@ func (r *rebalance) applied() {
 	r.out.followUp()
 }
 
-// giveBack gives all pools their old counts, and the pages that could not be moved their old
-// numbers. Those that were moved stay where they are.
-func (r *rebalance) giveBack(back [][]messages.PageMove) {
-	// The tree is told after the pools have answered: a recovery before that has to tell it.
-	r.out.unackedMoves = r.out.change.Moves
-	// A new list: the one before may be lent.
-	r.pages = slices.Clone(r.before)
-	r.wait(r, "rebalance: returning", (*rebalance).tookBack)
-	r.resizePools(&r.back, back)
-}
-
-// resizeDevice moves the memory itself. The tables are right whatever it answers: with a
-// refusal pools that grew give back what they were to get.
+// resizeDevice moves the memory itself. The tables are right whatever it answers.
 func (r *rebalance) resizeDevice() {
 	r.out.followed()
 	// A new record: after a failure the offloader may still have the last one.
@@ -214,53 +181,20 @@ func (r *rebalance) resizeDevice() {
 	r.kernel.toOffloader(r.device)
 }
 
-// resizedDevice gives the pools that grew their old counts if the device has refused
-// the memory. What they got is free still.
+// resizedDevice answers, unless the device has refused the memory.
 func (r *rebalance) resizedDevice() {
-	if r.device.Err == nil {
-		r.end()
+	if r.device.Err != nil {
+		r.fail(r.device.Err)
 		return
-	}
-	for p, n := range r.before {
-		// Pools that shrank stay small: their memory may have been given back, and what they have
-		// evicted is not brought back.
-		r.pages[p] = min(r.pages[p], n)
-	}
-	r.wait(r, "rebalance: taking back", (*rebalance).tookBack)
-	r.resizePools(&r.back, make([][]messages.PageMove, len(r.pages)))
-}
-
-// tookBack takes over the counts.
-func (r *rebalance) tookBack() {
-	for p := range r.back {
-		z := &r.back[p]
-		// Nothing takes a page in this round, so what a pool has grown by is free.
-		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf(
-				"coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them",
-				r.config.Pools[p].Name, len(z.Victims)+len(z.Moves)))
-		}
-		r.counts.device[p] = z.Counts
-	}
-	if r.device == nil {
-		r.apply()
-	} else {
-		r.end()
-	}
-}
-
-// end answers.
-func (r *rebalance) end() {
-	m := r.request
-	switch {
-	case r.failed:
-		m.Err = refusals.New(messages.ErrInternal,
-			"rebalance of device memory: a page could not be copied")
-	case r.device.Err != nil:
-		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.device.Err)
 	}
 	r.tellMoves()
 	r.kernel.reply()
+}
+
+// fail takes back what can be, by a recovery, which answers the request.
+func (r *rebalance) fail(cause error) {
+	r.request.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", cause)
+	r.recovery.begin(Failure{Actor: "device"})
 }
 
 // tellMoves tells the host of the pages that have moved and of the counts. It does so with an

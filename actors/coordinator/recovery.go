@@ -9,12 +9,12 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Failure says which actor failed.
+// Failure says which actor failed, or that the device refused what a rebalance asked of it.
 type Failure struct {
 	Actor string
 	// Dirty: it was in the middle of a change.
 	Dirty bool
-	Cause error
+	Cause error // nil: the request of the round has the error
 }
 
 // broken tells whether the coordinator itself failed in the middle of a stage.
@@ -39,7 +39,7 @@ type recovery struct {
 	*shared
 	stages[recovery]
 	failures []Failure
-	cause    error             // of the end of the round
+	cause    error             // of the end of the round; nil: its request has the error
 	waits    []messages.Ticket // that must pass before pages are relied on or memory shrinks
 
 	quiesce *protocol.Quiesce
@@ -67,7 +67,6 @@ func (r *recovery) begin(f Failure) {
 	// Failures add up until a recovery has come to its end: what one of them has put in doubt
 	// stays in doubt when the next one begins it again.
 	r.failures = append(r.failures, f)
-	r.stats.Restarts++
 	r.thrash.forget() // what a failure loses was not evicted
 	// From here on answers of the old epoch are dropped; what they would have said is found
 	// out from the owners of the pages.
@@ -394,7 +393,11 @@ func (r *recovery) end() {
 	cause := r.cause
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
 	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, "", nil
-	if r.kernel.active = nil; r.kernel.round.request != nil {
+	switch r.kernel.active = nil; {
+	case r.kernel.round.request == nil:
+	case cause == nil: // a rebalance that has failed has its error
+		r.kernel.reply()
+	default:
 		r.kernel.abort(cause)
 	}
 }

@@ -189,7 +189,7 @@ func (e *Engine) Pool(id messages.PoolID, message any) {
 
 // resize serves a part of a rebalance.
 func resize(p *pool.Pool, m *protocol.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now, Back: m.Back}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {

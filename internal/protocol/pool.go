@@ -184,8 +184,7 @@ type ResizePool struct {
 	Header
 	Pool  messages.PoolID
 	Pages int
-	Now   time.Duration       // as in PoolWork
-	Back  []messages.PageMove // moves before this whose copies failed: they are undone
+	Now   time.Duration // as in PoolWork
 
 	Victims []Victim
 	Moves   []PageMoved
