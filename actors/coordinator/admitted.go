@@ -54,13 +54,12 @@ func (a *admission) lossOf(it *prompt, m *protocol.MatchItem) (l loss) {
 		sequence.HoldsSymbols(it.sequence) {
 		return l
 	}
-	space, tokens := &it.sequence.Namespace, it.sequence.Tokens(0)[:limit]
+	attention := max(m.Matched, it.states.attention)
+	short, long := a.thrash.known(&it.sequence.Namespace, it.sequence.Tokens(0)[:limit], attention)
 	if a.states.empty() {
-		l.evicted = max(0, a.thrash.known(space, tokens)-m.Matched)
+		l.evicted = max(0, long-m.Matched)
 		return l
 	}
-	attention := max(m.Matched, it.states.attention)
-	short, long := a.thrash.knownStates(space, tokens, attention)
 	l.states = max(0, short-m.Matched)
 	l.unmade = attention - max(short, m.Matched)
 	l.evicted = max(0, long-attention)

@@ -135,7 +135,7 @@ func (c *commitStages) attachCheckpoint() {
 	c.batch.copyTickets()
 	m := &c.checkpoints
 	if step := &c.batch.items[m.steps[m.at].step]; c.handOver(&m.steps[m.at]) {
-		c.thrash.noteState(&step.sequence.Namespace, step.sequence.Tokens(0)[:step.computed])
+		c.thrash.note(&step.sequence.Namespace, step.sequence.Tokens(0)[:step.computed])
 	}
 	if m.at++; m.at < len(m.steps) {
 		it := &m.steps[m.at]

@@ -53,14 +53,14 @@ func appendSignatures(
 ) []uint64 {
 	named := *space
 	named.Weights = ""
-	span, hash, begin := protocol.SpanOf(tokensPerBlock), signatureOf(&named), 0
+	span, h, begin := protocol.SpanOf(tokensPerBlock), signatureOf(&named), 0
 	for k := range span.Signatures(len(tokens) / tokensPerBlock) {
 		end := (span.Block(k) + 1) * tokensPerBlock
 		for _, token := range tokens[begin:end] {
-			hash = multiplied(uint64(uint32(token))^odd, hash)
+			h = multiplied(uint64(uint32(token))^odd, h)
 		}
-		hash, begin = mix(hash)|1<<63, end // no signature is 0
-		list = append(list, hash)
+		h, begin = mix(h)|1<<63, end // no signature is 0
+		list = append(list, h)
 	}
 	return list
 }

@@ -177,7 +177,7 @@ func (r *release) countHandedOver() {
 			r.stats.pool(int(p)).Checkpoints++
 		}
 		if s := it.sequence; end.Block != protocol.NoBlock && !sequence.HoldsSymbols(s) {
-			r.thrash.noteState(&s.Namespace, s.Tokens(0)[:it.to])
+			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.to])
 		}
 	}
 }
@@ -246,7 +246,8 @@ func (r *release) end() {
 	// then.
 	for i := range r.items {
 		it := &r.items[i]
-		if s := it.sequence; !it.lost && s.Stores() && s.Width() == 1 && !sequence.HoldsSymbols(s) {
+		if s := it.sequence; r.states.empty() && !it.lost && s.Stores() && s.Width() == 1 &&
+			!sequence.HoldsSymbols(s) {
 			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
 		}
 		r.out.end(it.sequence)

@@ -1,33 +1,33 @@
 package coordinator
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/kvactor/kvactor/messages"
 )
 
 // thrash finds tokens of prompts that the cache had a short while ago: they were evicted, and
-// are wanted again before twice the tokens that the cache holds have come into it. A cache that
-// is somewhat larger, or a policy that keeps other contents, would have had them.
+// are wanted again before some two times the tokens that the cache holds have come into it. A cache
+// that is somewhat larger, or a policy that keeps other contents, would have had them.
 //
 // It remembers prefixes and not pages, so an eviction costs it nothing: a request that ends
 // leaves signatures of what it has stored, and a prompt that has missed something looks for
 // its own. Signatures stand at the ends of blocks 1, 2, 3, 4, 6, 8, 11 and so on, each a quarter
 // behind the one before, and at the last whole block; so what is found is up to a fifth shorter
 // than what was there. They cover all of the first 256 tokens and one in eight of the others: a
-// part of what they cost, and prefixes that differ in few tokens may be taken for each other.
+// part of what they cost, and prefixes that differ in few tokens may be taken for each other. When
+// as much has come as the cache holds, the signatures of a generation are complete, and those of
+// three generations before are forgotten.
 //
-// Where a model has states, a prefix is of use only with the state after it: those with a
-// checkpoint have one more signature, at the end of their last whole block.
-//
-// The memory is a table of buckets whose oldest signature makes room. It grows only with the
-// pools.
+// Where a model has states, a prefix is of use only with the state after it: only those with a
+// checkpoint are remembered, to the end of their last whole block.
 type thrash struct {
-	blockTokens int            // 0: nothing is remembered
-	horizon     int64          // tokens, twice what the largest pool holds in both tiers
-	noted       int64          // tokens of prefixes that were noted and not remembered
-	table       [][ways]prefix // the number is a power of two; empty: nothing is remembered
+	blockTokens int // 0: nothing is remembered, since nothing is reused
+	states      bool
+	room        int64 // of a generation: what the largest pool holds in both tiers, in tokens or states
+	noted       int64 // of this, what has come since the newest generation began
+	// seen are the signatures of the generations, the newest first.
+	seen [3]map[uint64]struct{}
 
 	// report is told once; nil: no one is, any more. requests, prompt and thrashed count the
 	// requests of a period and their tokens.
@@ -44,122 +44,99 @@ const (
 	thrashShare  = 10
 )
 
-// prefix is the signature of a prefix, and when it was in the cache last, by thrash.noted; the
-// zero value is none.
-type prefix struct {
-	signature uint64
-	at        int64
-}
-
-// ways is the number of signatures of a bucket. With at most two of the horizon for each bucket
-// on average, one in twenty of the oldest is lost.
-const ways = 4
-
-// signatureGap is how many tokens prompts have for each signature, roughly.
-const signatureGap = 256
-
-// shortPrefixes is up to how many blocks of the horizon may have signatures of their own:
-// prompts of few blocks have more signatures than one for 256 tokens.
-const shortPrefixes = 1 << 13
-
 func newThrash(c *Config) *thrash {
 	if !c.Reuse {
 		return &thrash{} // the cache never has anything
 	}
-	t := &thrash{blockTokens: c.TokensPerBlock, report: c.OnThrash}
+	t := &thrash{blockTokens: c.TokensPerBlock, states: c.recurrent(), report: c.OnThrash}
+	for g := range t.seen {
+		t.seen[g] = map[uint64]struct{}{}
+	}
 	t.resize(c)
 	return t
 }
 
-// resize follows the counts of the pools. A larger table begins empty.
+// resize follows the counts of the pools.
 func (t *thrash) resize(c *Config) {
-	if t.blockTokens == 0 {
-		return
+	pools, each := c.Counts[:c.tokenPools()], t.blockTokens
+	if t.states {
+		pools, each = c.Counts[c.tokenPools():c.selfPools()], 1
 	}
-	blocks := 0
-	for p := range c.tokenPools() {
-		blocks = max(blocks, 2*(c.Counts[p].Primary+c.Counts[p].Secondary))
-	}
-	t.horizon = int64(blocks * c.TokensPerBlock)
-	if c.tokenPools() == 0 {
-		// How many tokens a state stands for is not known: what the table has room for is recent.
-		for p := range c.selfPools() {
-			blocks = max(blocks, 2*(c.Counts[p].Primary+c.Counts[p].Secondary))
-		}
-		t.horizon = math.MaxInt64
-	}
-	signatures := max(min(blocks, shortPrefixes), blocks/max(1, signatureGap/t.blockTokens))
-	if n := 1 << bits.Len(uint(signatures/2)); n > len(t.table) {
-		t.table = make([][ways]prefix, n)
+	t.room = 0
+	for _, n := range pools {
+		t.room = max(t.room, int64((n.Primary+n.Secondary)*each))
 	}
 }
 
-// note remembers that a prefix is in the cache.
+// note remembers that a prefix is in the cache; where a model has states, that its state is.
 func (t *thrash) note(space *messages.Namespace, tokens []messages.Token) {
-	if len(t.table) == 0 {
-		return
-	}
-	hash, begin := signatureOf(space), 0
+	h, begin := signatureOf(space), 0
 	for end := t.next(0, tokens); end > begin; end = t.next(end, tokens) {
-		hash = skim(hash, tokens, begin, end)
-		x := t.find(hash)
-		if !t.has(x, hash) {
-			t.noted += int64(end - begin)
+		h = skim(h, tokens, begin, end)
+		added := end - begin
+		begin = end
+		if t.states {
+			added = 1
+			if t.next(end, tokens) > end {
+				continue
+			}
 		}
-		*x, begin = prefix{hash, t.noted}, end
+		if !t.has(h) {
+			t.noted += int64(added)
+		}
+		t.seen[0][h] = struct{}{}
+	}
+	if t.noted > t.room {
+		last := t.seen[2]
+		clear(last)
+		t.seen, t.noted = [3]map[uint64]struct{}{last, t.seen[0], t.seen[1]}, 0
 	}
 }
 
-// known is how many tokens of a prompt have been in the cache within the horizon. It stops at
-// the first signature that it doesn't find, so a new prompt costs little.
-func (t *thrash) known(space *messages.Namespace, tokens []messages.Token) (known int) {
-	hash := signatureOf(space)
-	for end := t.next(0, tokens); end > known && len(t.table) > 0; end = t.next(end, tokens) {
-		if hash = skim(hash, tokens, known, end); !t.has(t.find(hash), hash) {
-			break
+// known is how many tokens of a prompt the cache has had a short while ago: of at most so many,
+// and in all. Without states it stops at the first signature that it doesn't find, so a new prompt
+// costs little.
+func (t *thrash) known(
+	space *messages.Namespace, tokens []messages.Token, most int,
+) (short, long int) {
+	h, begin := signatureOf(space), 0
+	for end := t.next(0, tokens); end > begin; end = t.next(end, tokens) {
+		h = skim(h, tokens, begin, end)
+		begin = end
+		switch {
+		case t.has(h):
+			if long = end; end <= most {
+				short = end
+			}
+		case !t.states:
+			return short, long
 		}
-		known = end
 	}
-	return known
+	return short, long
 }
 
 // next is where the signature behind the one at an end of a prompt stands; the end itself if it is
-// the last.
+// the last. A checkpoint may end at any block.
 func (t *thrash) next(end int, tokens []messages.Token) int {
 	if t.blockTokens == 0 {
 		return end
 	}
 	n := end / t.blockTokens
-	return min(n+1+n/4, len(tokens)/t.blockTokens) * t.blockTokens
+	ahead := 1 + n/4
+	if t.states {
+		ahead = 1
+	}
+	return min(n+ahead, len(tokens)/t.blockTokens) * t.blockTokens
 }
 
-// noteState remembers that the cache has the state after a prefix.
-func (t *thrash) noteState(space *messages.Namespace, tokens []messages.Token) {
-	if len(t.table) == 0 {
-		return
-	}
-	hash := signatureOf(space) ^ ofStates
-	for end := t.blockTokens; end <= len(tokens); end += t.blockTokens {
-		hash = skim(hash, tokens, end-t.blockTokens, end)
-	}
-	*t.find(hash) = prefix{hash, t.noted}
-}
-
-// knownStates are the longest prefixes of a prompt whose states the cache has had within the
-// horizon: of at most so many tokens, and of any length.
-func (t *thrash) knownStates(
-	space *messages.Namespace, tokens []messages.Token, most int,
-) (short, long int) {
-	hash := signatureOf(space) ^ ofStates
-	for end := t.blockTokens; end <= len(tokens) && len(t.table) > 0; end += t.blockTokens {
-		if hash = skim(hash, tokens, end-t.blockTokens, end); !t.has(t.find(hash), hash) {
-			continue
-		}
-		if long = end; end <= most {
-			short = end
+// has tells whether a signature is remembered.
+func (t *thrash) has(signature uint64) bool {
+	for _, seen := range t.seen {
+		if _, has := seen[signature]; has {
+			return true
 		}
 	}
-	return short, long
+	return false
 }
 
 // count counts the prompt of a request, and reports the first period in which much was thrash.
@@ -176,27 +153,10 @@ func (t *thrash) count(prompt, thrashed int) {
 }
 
 // forget forgets all: what hosts have the engine forget was not evicted.
-func (t *thrash) forget() { clear(t.table) }
-
-// has tells whether a place has a signature that was in the cache within the horizon.
-func (t *thrash) has(x *prefix, signature uint64) bool {
-	return x.signature == signature && t.noted-x.at <= t.horizon
-}
-
-// find is the place of a signature: where it is, or else that of the oldest of its bucket.
-func (t *thrash) find(signature uint64) *prefix {
-	bucket := &t.table[signature&uint64(len(t.table)-1)]
-	oldest := &bucket[0]
-	for i := range bucket {
-		x := &bucket[i]
-		if x.signature == signature {
-			return x
-		}
-		if x.at < oldest.at {
-			oldest = x
-		}
+func (t *thrash) forget() {
+	for _, seen := range t.seen {
+		clear(seen)
 	}
-	return oldest
 }
 
 // Of tokens behind the first densePart one in sparseness is in a signature.
@@ -214,15 +174,11 @@ func skim(hash uint64, tokens []messages.Token, begin, end int) uint64 {
 			i = (i + sparseness - 1) / sparseness * sparseness
 		}
 	}
-	// No signature is 0, and the table is addressed by the lowest bits.
-	return mix(hash^uint64(end)) | 1<<63
+	return mix(hash^uint64(end)) | 1<<63 // no signature is 0
 }
 
-const (
-	odd = 0xd6e8feb86659fd93 // has no pattern, and keeps products of small tokens apart
-	// ofStates tells signatures of states from those of blocks.
-	ofStates = 0xa24baed4963ee407
-)
+// odd has no pattern, and keeps products of small tokens apart.
+const odd = 0xd6e8feb86659fd93
 
 // multiplied folds the product of two numbers into one.
 func multiplied(a, b uint64) uint64 {
