@@ -47,7 +47,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"readmissions_total", "Admissions of requests that were admitted before: the host had preempted them, or a failure had lost them."},
 		{"prompt_tokens_total", "Tokens of the prompts of requests_total."},
 		{"reused_tokens_total", "Tokens of prompt_tokens_total whose keys and values were reused at the admission."},
-		{"thrash_tokens_total", "Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before twice what it holds had come in. Prompts with multimodal items and lost checkpoints of states do not count."},
+		{"thrash_tokens_total", "Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before two to three times what it holds had come in. Prompts with multimodal items and lost checkpoints of states do not count."},
 		{"invalidations_total", "Invalidations by session, salt, adapter or tokens, also those that found nothing."},
 		{"invalidated_blocks_total", "Blocks that invalidations have forgotten."},
 		{"rounds_total", "Requests that the coordinator has begun to serve, its own included."},

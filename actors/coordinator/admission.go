@@ -246,11 +246,6 @@ func (a *admission) moved() {
 		}
 		a.claimReused(i)
 	}
-	// A cold prompt that has evicted nothing tells the tree nothing.
-	if !a.out.changeNeeded() {
-		a.complete()
-		return
-	}
 	a.wait(a, "applying", (*admission).applied)
 	a.out.apply()
 }

@@ -50,12 +50,9 @@ func (e *extension) start(request any) {
 		// than what the steps behind it drop.
 		it.sequence.Usage.SetUse(e.uses.next())
 	}
-	if e.inspect() {
-		e.wait(e, "append: inspecting", (*extension).inspected)
-		e.out.pools.send()
-		return
-	}
-	e.take()
+	e.inspect()
+	e.wait(e, "append: inspecting", (*extension).inspected)
+	e.out.pools.send()
 }
 
 // take decides about the steps in order and takes the pages of those that fit.

@@ -181,8 +181,7 @@ func (m *moveBatch) ask(pools int, pages func(p int) (read, write []messages.Pag
 func (m *moveBatch) tickets(query int) []messages.Ticket { return m.record.Queries[query].Tickets }
 
 // victims begins a batch with what the pools have evicted, before any copy: the pages that victims
-// leave are what copies write to. Where there is no
-// host memory nothing is copied, and victims alone are no reason to send anything.
+// leave are what copies write to.
 func (m *moveBatch) victims(b *poolBatches) {
 	m.reset()
 	for p := range b.work {
@@ -249,32 +248,8 @@ func (m *moveBatch) markUsed(
 	m.mark(p, table[written:], true, after)
 }
 
-// needed tells whether the offloader has anything to do. A message to the offloader is one more
-// answer to wait for, so none is sent without work.
-func (m *moveBatch) needed() bool {
-	r := &m.record
-	if len(r.Effects)+len(r.Marks)+len(r.Queries) > 0 {
-		return true
-	}
-	for p := range r.Pools {
-		q := &r.Pools[p]
-		// Without host memory victims are dropped, and no copy is made of them.
-		if len(q.Victims) > 0 && m.counts.hasHost(p) {
-			return true
-		}
-		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Touches)+len(q.Awaited) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// send sends the batch, if there is any work.
+// send sends the batch.
 func (m *moveBatch) send() {
-	if !m.needed() {
-		m.record.Counts = m.record.Counts[:0]
-		return
-	}
 	m.sent = true
 	m.kernel.toOffloader(&m.record)
 }
@@ -282,7 +257,6 @@ func (m *moveBatch) send() {
 // received takes over the counts that the offloader has answered.
 func (m *moveBatch) received() {
 	m.sent = false
-	// No counts if nothing was sent.
 	copy(m.counts.host, m.record.Counts)
 }
 

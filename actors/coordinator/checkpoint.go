@@ -141,9 +141,8 @@ func (c *commitStages) attachCheckpoint() {
 		it := &m.steps[m.at]
 		c.offerEnd(it).End.Lacks = it.end.Lacks[:0]
 	}
-	if c.wait(c, "committing: attaching", (*commitStages).attached); !c.out.applyIfNeeded() {
-		c.takeNext()
-	}
+	c.wait(c, "committing: attaching", (*commitStages).attached)
+	c.out.apply()
 }
 
 // handOver gives the pages of a step that hold its checkpoint to the tree, and tells whether all

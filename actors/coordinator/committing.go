@@ -60,16 +60,9 @@ func (c *commitStages) begin() {
 			it.input = c.out.storeInput(s, int(s.Input.Computed()), len(s.Input.Tokens()))
 		}
 	}
-	// Also when steps before the commit have moved blocks: the change has their moves.
-	if c.out.changeNeeded() {
-		c.wait(c, "committing: storing", (*commitStages).stored)
-		c.out.apply()
-		return
-	}
-	// Nothing to store: with reuse off, for sequences that store nothing, and while a step only
-	// fills a block that has begun.
-	c.out.reset()
-	c.follow()
+	// When steps before the commit have moved blocks, the change has their moves, too.
+	c.wait(c, "committing: storing", (*commitStages).stored)
+	c.out.apply()
 }
 
 // keepOnHost makes what a pin holds in host memory stay there when a prompt in
@@ -285,9 +278,8 @@ func (c *commitStages) stored() {
 func (c *commitStages) moved() {
 	c.out.moved()
 	c.batch.copyTickets()
-	if c.wait(c, "committing: applying", (*commitStages).applied); !c.out.applyIfNeeded() {
-		c.commitAll()
-	}
+	c.wait(c, "committing: applying", (*commitStages).applied)
+	c.out.apply()
 }
 
 func (c *commitStages) applied() {

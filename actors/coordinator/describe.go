@@ -12,14 +12,12 @@ import (
 // describe serves DescribeSequence: what a hand-over says of a sequence, and what its
 // pages wait for.
 //
-//	start ─┬─────────────────▶ asking ─▶ answer
-//	       └─▶ translating ────▲         the offloader says what the pages wait for
-//	           the tree turns symbols
-//	           into tokens and items
+//	start ─▶ translating ────▶ asking ─▶ answer
+//	         the tree turns    the offloader says
+//	         symbols into      what the pages
+//	         tokens and items  wait for
 //
-// Only a prompt with multimodal items has symbols.
-//
-// tokens is the record lent to the tree; it is set only where the tree translates.
+// tokens is the record lent to the tree.
 type describe struct {
 	*shared
 	stages[describe]
@@ -49,11 +47,6 @@ func (d *describe) start(request any) {
 	}
 	// A copy: the sequence goes on while the host reads its answer.
 	tokens := slices.Clone(s.Tokens(0))
-	if !sequence.HoldsSymbols(s) {
-		r.State.Tokens = tokens
-		d.ask()
-		return
-	}
 	// A new record each time: the tree keeps one that it fails over.
 	d.tokens = &protocol.ReadTokens{Header: protocol.Header{Epoch: d.kernel.epoch}, Tokens: tokens}
 	d.wait(d, "describe: translating", (*describe).translated)

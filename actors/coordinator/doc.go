@@ -49,8 +49,9 @@
 //	                                        resume ◀──────┘
 //	                                          └─▶ … ─▶ reply
 //
-// A stage is a message to each actor that has something to do and none to the others;
-// the records are used again, so admissions, commits, appends and releases allocate
+// A stage is a message to each pool that has something to do, and to the tree or the offloader
+// even if it has nothing to do: that is the same for every request of a kind, and cheap. The
+// records are used again, so admissions, commits, appends and releases allocate
 // nothing once they have grown. What does allocate: retention, encoder inputs,
 // multimodal items, copies on write, forks, pins, beams, failures.
 //

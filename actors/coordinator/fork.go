@@ -17,10 +17,9 @@ const MaxForks = 1 << 16
 //	start ─┬────────────────────────────────────────▶ claiming ─▶ answer
 //	       │                                          ▲  pools add the references
 //	       │ recurrent layers                         │  of the new sequences
-//	       └─▶ taking ─▶ copying ─┬─▶ applying ───────┤
-//	           working   they get │   the tree learns │
-//	           pages     the state│   of victims      │
-//	                              └───────────────────┘
+//	       └─▶ taking ─▶ copying ───▶ applying ───────┘
+//	           working   they get     the tree learns
+//	           pages     the state    of victims
 //
 // The pages of blocks are copied when one of the sequences writes to them. A working
 // page cannot wait for that: each kernel writes it. So a fork of a model with recurrent
@@ -171,10 +170,8 @@ func (f *fork) copied() {
 			}
 		}
 	}
-	// The usual case: free pages were there, and the tree has nothing to learn.
-	if f.wait(f, "fork: applying", (*fork).applied); !f.out.applyIfNeeded() {
-		f.claim()
-	}
+	f.wait(f, "fork: applying", (*fork).applied)
+	f.out.apply()
 }
 
 // claim makes the forks, and adds their references to the pages that they share. A step of

@@ -53,31 +53,12 @@ func (o *outgoing) resetChange() {
 	a.ReleasedSymbols, a.Effects = a.ReleasedSymbols[:0], a.Effects[:0]
 }
 
-// changeNeeded tells whether the tree has anything to do.
-func (o *outgoing) changeNeeded() bool {
-	a := &o.change
-	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores) > 0
-}
-
 // end ends a sequence. The last that holds the symbols of a prompt gives them up.
 func (o *outgoing) end(s *sequence.Sequence) {
 	if symbols := s.ReleaseSymbols(); symbols != nil {
 		o.symbols = append(o.symbols, symbols)
 	}
 	o.sequences.End(s)
-}
-
-// applyIfNeeded sends the change to the tree and returns true. If the tree has nothing to
-// do, it empties the work for pools and offloader, whose answers have been read, and returns
-// false: the transaction goes on at once. Its stage is set before the call, since the tree
-// may answer during it.
-func (o *outgoing) applyIfNeeded() bool {
-	if !o.changeNeeded() {
-		o.reset()
-		return false
-	}
-	o.apply()
-	return true
 }
 
 // apply sends the change to the tree.

@@ -8,12 +8,10 @@ import (
 
 // pin serves PinPrefix: the stored blocks of a prefix are protected from eviction.
 //
-//	start ─▶ matching ─────────────────────────▶ pinning ─▶ answer
-//	            │                                 ▲
-//	            └─▶ inspecting ─ enough pages ────┘
-//	                   └─ too few ─▶ answer
+//	start ─▶ matching ─▶ inspecting ─ enough pages ─▶ pinning ─▶ answer
+//	                        └─ too few ─▶ answer
 //
-// Only the reserve of a prompt in chunks can stand against a pin: then the pools are asked first
+// Only the reserve of a prompt in chunks can stand against a pin: pools with one are asked first
 // how many of the pages are held. The pin is opened with the answer, so a failure that rebuilds
 // the pools ends it.
 type pin struct {
@@ -42,25 +40,17 @@ func (n *pin) start(request any) {
 	n.batch.ask()
 }
 
-// matched adds the pins, or asks about the pages first where prompts in chunks have
-// reserved some.
+// matched asks about the pages where prompts in chunks have reserved some.
 func (n *pin) matched() {
 	dropPartialInputs(&n.batch.match)
 	n.out.pools.reset()
-	reserved := false
 	for p := n.pools().first; p < n.pools().end; p++ {
 		// A page that only a prompt in chunks holds is covered by its reserve and counts once.
 		// When a pin holds it, too, it counts beside the reserve, and a later chunk could find
 		// no page.
 		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pages})
-			reserved = true
 		}
-	}
-	// The usual case: two stages, because no prompt in chunks holds a reserve.
-	if !reserved {
-		n.addPins()
-		return
 	}
 	n.wait(n, "pin: inspecting", (*pin).inspected)
 	n.out.pools.send()

@@ -136,13 +136,8 @@ func (r *release) store() {
 			r.out.storeInput(s, 0, r.input(it))
 		}
 	}
-	if r.out.changeNeeded() {
-		r.wait(r, "release: storing", (*release).stored)
-		r.out.apply()
-		return
-	}
-	r.out.reset()
-	r.dropPages()
+	r.wait(r, "release: storing", (*release).stored)
+	r.out.apply()
 }
 
 func (r *release) stored() {

@@ -16,12 +16,11 @@ type pageRewrite struct {
 }
 
 // inspect asks the pools about every page that a step may write to and that others
-// may hold. Most steps have none. It tells whether there is anything to ask.
-func (e *extension) inspect() bool {
+// may hold. Most steps have none.
+func (e *extension) inspect() {
 	e.out.pools.reset()
 	// All steps are asked about in one message: what one step is about to do must not be seen
 	// in the answer about another one.
-	asked := false
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
 		s := it.sequence
@@ -38,13 +37,11 @@ func (e *extension) inspect() bool {
 			continue
 		}
 		for p := range e.self.end {
-			asked = true
 			for _, table := range s.Tables(p) {
 				e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
 			}
 		}
 	}
-	return asked
 }
 
 // inspected remembers what the pools said of each page. The answers stand for the state before

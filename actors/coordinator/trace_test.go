@@ -15,6 +15,9 @@ type trace struct{ strings.Builder }
 
 // record writes one message that was served.
 func (t *trace) record(to string, message any) {
+	if m, is := message.(*protocol.Move); is && len(partsOf(m)) == 0 {
+		return // most stages have nothing to say to the offloader
+	}
 	fmt.Fprintf(t, "  %-9s ", to)
 	switch m := message.(type) {
 	case *protocol.Match:
@@ -24,7 +27,7 @@ func (t *trace) record(to string, message any) {
 	case *protocol.PoolWork:
 		t.work(m)
 	case *protocol.Move:
-		t.move(m)
+		t.WriteString(strings.Join(partsOf(m), ", "))
 	case *protocol.Forget:
 		fmt.Fprintf(t, "forget: %d blocks, %d effects", m.Blocks, len(m.Effects))
 	case *protocol.Locate:
@@ -181,8 +184,7 @@ func (t *trace) work(m *protocol.PoolWork) {
 	}
 }
 
-func (t *trace) move(m *protocol.Move) {
-	var parts []string
+func partsOf(m *protocol.Move) (parts []string) {
 	add := func(failed bool, format string, args ...any) {
 		s := fmt.Sprintf(format, args...)
 		if failed {
@@ -232,7 +234,7 @@ func (t *trace) move(m *protocol.Move) {
 	if n := len(m.Queries); n > 0 {
 		add(false, "%d queries", n)
 	}
-	t.WriteString(strings.Join(parts, ", "))
+	return parts
 }
 
 func location(l protocol.Location) string {

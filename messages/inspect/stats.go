@@ -26,9 +26,10 @@ type Stats struct {
 	PromptTokens int64
 	ReusedTokens int64
 	// ThrashTokens are those of PromptTokens that were not reused although the cache had them a
-	// short while ago: they were evicted, and were wanted again before twice the tokens that the
-	// largest pool holds in both tiers had come into the cache. What resets, epochs of the
-	// weights, failures and invalidations by adapter have forgotten was not evicted.
+	// short while ago: they were evicted, and were wanted again before two to three times the
+	// tokens that the largest pool holds in both tiers had come into the cache. What resets,
+	// epochs of the weights, failures and invalidations by adapter have forgotten was not
+	// evicted.
 	//
 	// Prefixes are remembered by signatures at the ends of blocks 1, 2, 4 and so on, then at
 	// every 256 tokens, so the number is up to that much too small for each prompt. Where a model
