@@ -60,7 +60,8 @@ func newThrash(c *Config) *thrash {
 func (t *thrash) resize(c *Config) {
 	pools, each := c.Counts[:c.tokenPools()], t.blockTokens
 	if t.states {
-		pools, each = c.Counts[c.tokenPools():c.selfPools()], 1
+		// A prompt leaves up to two checkpoints, and the next turn of its conversation wants one.
+		pools, each = c.Counts[c.tokenPools():c.selfPools()], 2
 	}
 	t.room = 0
 	for _, n := range pools {

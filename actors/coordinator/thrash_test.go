@@ -100,10 +100,10 @@ func TestThrashRemembersStates(t *testing.T) {
 	assert.Equal(t, [2]int{0, 28}, known(8))
 	_, long := h.known(space, append([]messages.Token{7}, prompt...), 40)
 	assert.Zero(t, long)
-	for k := range 40 {
+	for k := range 56 {
 		h.note(space, distinct(k+1, 400))
 	}
-	assert.Equal(t, [2]int{0, 0}, known(40), "5 times as many as the pool holds")
+	assert.Equal(t, [2]int{0, 0}, known(40), "7 times as many as the pool holds")
 	h.note(space, prompt)
 	h.forget()
 	assert.Equal(t, [2]int{0, 0}, known(40))
