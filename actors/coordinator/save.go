@@ -38,18 +38,20 @@ const (
 	SaveHostEvict                   // when host memory drops it, which the offloader sees to
 )
 
-// saveMark is what is known of the page of one block in one pool. The mark of a page that was
-// looked for in vain is not saveDone: should the pool get the page later, it is a candidate
-// then.
-type saveMark uint8
+// saveState is what is known of the page of one block in one pool.
+type saveState uint8
 
 const (
-	saveUnknown saveMark = iota
-	saveWaiting          // it is to be saved
-	saveTaken            // there is room for it, and it is looked for
-	saveDone             // it has been offered to the store, or came from there
-	saveAbsent           // the pool held no page when it was looked for
+	saveUnknown saveState = iota
+	saveWaiting           // it is to be saved
+	saveDone              // it has been offered to the store, or came from there
 )
+
+// saveMark is the state of a page, and its number if it waits.
+type saveMark struct {
+	state  saveState
+	number int64
+}
 
 // saves notes which pages are to be saved. With no store it notes nothing.
 //
@@ -58,10 +60,10 @@ const (
 // A mark keeps a page from being offered twice; a pool that loses a block clears it.
 type saves struct {
 	config *StoreConfig // nil: no store
-	// waiting lists the pages to be saved, by pool, the oldest first. An entry whose mark is not
-	// saveWaiting is of a page that was lost since. One that was offered again is listed twice.
+	// waiting lists the pages to be saved, by pool, the oldest first. An entry whose mark does not
+	// wait under its number is of a page that was lost since.
 	waiting [][]waitingPage
-	count   []int // of marks saveWaiting, by pool
+	count   []int // of marks that wait, by pool
 	offered int64 // pages that were made to wait
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
@@ -87,7 +89,7 @@ func newSaves(c *Config) *saves {
 // ready tells whether there is something to do for pages that wait: there is room, or the store
 // takes none of a pool, whose pages then wait no longer.
 func (s *saves) ready() bool {
-	if s.waits(s.offered) == 0 {
+	if slices.Max(s.count) == 0 {
 		return false
 	}
 	if s.config.Gate == nil {
@@ -103,18 +105,10 @@ func (s *saves) ready() bool {
 }
 
 // waits is how many pages wait of those that were made to wait up to a number.
-func (s *saves) waits(until int64) int {
-	n := 0
+func (s *saves) waits(until int64) (n int) {
 	for p, list := range s.waiting {
-		if until == s.offered {
-			n += s.count[p]
-			continue
-		}
 		for _, w := range list {
-			if w.number > until {
-				break
-			}
-			if *s.mark(messages.PoolID(p), w.block) == saveWaiting {
+			if w.number <= until && s.live(p, w) {
 				n++
 			}
 		}
@@ -122,49 +116,39 @@ func (s *saves) waits(until int64) int {
 	return n
 }
 
+// live tells whether a page still waits that was made to wait.
+func (s *saves) live(p int, w waitingPage) bool {
+	return *s.mark(messages.PoolID(p), w.block) == saveMark{saveWaiting, w.number}
+}
+
 // offer makes a page wait, unless it was offered before.
 func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
-	if *s.mark(p, b) != saveUnknown {
+	if s.mark(p, b).state != saveUnknown {
 		return
 	}
 	if len(s.waiting[p]) > 2*s.count[p] {
-		s.compact(p)
+		s.waiting[p] = slices.DeleteFunc(s.waiting[p],
+			func(w waitingPage) bool { return !s.live(int(p), w) })
 	}
 	if s.count[p] == maxWaiting {
 		s.drop(1)
 		return
 	}
-	s.set(p, b, saveWaiting)
 	s.offered++
+	s.set(p, b, saveWaiting)
 	s.waiting[p] = append(s.waiting[p], waitingPage{b, s.offered})
 }
 
 // set changes a mark.
-func (s *saves) set(p messages.PoolID, b protocol.BlockID, to saveMark) {
+func (s *saves) set(p messages.PoolID, b protocol.BlockID, to saveState) {
 	m := s.mark(p, b)
-	if *m == saveWaiting {
+	if m.state == saveWaiting {
 		s.count[p]--
 	}
 	if to == saveWaiting {
 		s.count[p]++
 	}
-	*m = to
-}
-
-// compact removes all entries but the oldest of each page that waits.
-func (s *saves) compact(p messages.PoolID) {
-	list, n := s.waiting[p], 0
-	for _, w := range list {
-		if *s.mark(p, w.block) == saveWaiting {
-			s.set(p, w.block, saveTaken) // so that another entry is none of a page that waits
-			list[n] = w
-			n++
-		}
-	}
-	s.waiting[p] = list[:n]
-	for _, w := range s.waiting[p] {
-		s.set(p, w.block, saveWaiting)
-	}
+	*m = saveMark{to, s.offered}
 }
 
 // take takes the oldest pages of a pool that wait, as many as there is room for.
@@ -178,8 +162,8 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 			break
 		}
 		n++
-		if *s.mark(p, w.block) == saveWaiting {
-			s.set(p, w.block, saveTaken)
+		if s.live(int(p), w) {
+			s.set(p, w.block, saveUnknown)
 			list = append(list, w.block)
 			room--
 		}
@@ -190,7 +174,7 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 
 // clear forgets what is known of a page, which the pool has lost.
 func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
-	if *s.mark(p, b) == saveWaiting {
+	if s.mark(p, b).state == saveWaiting {
 		s.drop(1)
 	}
 	s.set(p, b, saveUnknown)
@@ -230,7 +214,7 @@ func (s *saves) on() bool { return s.config != nil && s.config.Policy != SaveHos
 // must be saveUnknown before the id stands for another one.
 func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 	for int(b) >= len(s.marks[p]) {
-		s.marks[p] = append(s.marks[p], saveUnknown)
+		s.marks[p] = append(s.marks[p], saveMark{})
 	}
 	return &s.marks[p][b]
 }
@@ -253,8 +237,8 @@ func (s *saves) forget(items []protocol.SaveItem) {
 		return
 	}
 	for i := range items {
-		if m := s.mark(items[i].Pool, items[i].Block); *m == saveDone {
-			*m = saveUnknown
+		if m := s.mark(items[i].Pool, items[i].Block); m.state == saveDone {
+			m.state = saveUnknown
 		}
 	}
 }
@@ -274,7 +258,7 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 	}
 	offers := e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit
 	for _, b := range e.Blocks {
-		switch m := s.mark(e.Pool, b); {
+		switch {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
 			// Should contents of that name come back, they are a new page.
 			s.clear(e.Pool, b)
@@ -284,8 +268,6 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 		// Also of contents that come back from host memory, which were stored before.
 		case offers:
 			s.offer(e.Pool, b)
-		case e.Kind == protocol.Attach && *m == saveAbsent:
-			*m = saveUnknown
 		}
 	}
 }
@@ -361,17 +343,15 @@ func (s *saving) choose() {
 	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
 	for i, p := range s.pools {
 		b := s.locate.Blocks[i]
-		m, from := all.mark(p, b), s.locate.Pages[p][i]
+		from := s.locate.Pages[p][i]
 		switch {
-		case from == protocol.Nowhere:
-			*m = saveAbsent
-		case !s.worth(int(p), i):
-			*m = saveUnknown // its priority may have risen when the block is reused the next time
+		// What is not there may come later, and what is worth too little may be worth more when the
+		// block is reused the next time.
+		case from == protocol.Nowhere || !s.worth(int(p), i):
 		case all.room[p] < 0:
 			all.drop(1)
-			*m = saveUnknown
 		default:
-			*m = saveDone
+			all.set(p, b, saveDone)
 			s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: p, Block: b, From: from})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -58,7 +57,7 @@ func TestWaitingPages(t *testing.T) {
 				require.Len(t, taken, want)
 				for _, b := range taken {
 					require.True(t, waiting[b], "block %d does not wait", b)
-					*s.mark(messages.PoolID(0), b) = saveDone
+					s.set(0, b, saveDone)
 					delete(waiting, b)
 					done[b] = true
 				}
