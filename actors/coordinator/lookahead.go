@@ -16,9 +16,7 @@ import (
 //	       pools name  the offloader copies what it can, if the
 //	       candidates  link is idle
 //
-// How far it looks follows demand: as many pages as two of the largest of the
-// last steps between looks have taken, so that a burst like the last ones finds
-// copies even if the link has not been idle since the one before.
+// It looks a quarter of a pool far.
 //
 // It is no request: it has no stamp, leaves no use and changes no answer.
 type lookAhead struct {
@@ -30,34 +28,26 @@ type lookAhead struct {
 	busy     bool // the link was in use at the last look, in round at
 	at       int64
 	turnover []int  // by pool: pages taken or newly cached since the last look
-	taken    []int  // by pool: pages taken since the last look that found the link idle
-	peak     []int  // by pool: the most that was taken so, fading
 	open     []bool // of one pool at a time, by page: those that may be written to
 }
 
-// The pages of a pool that a look considers. An eighth is the least, before demand is
-// known: as many as there are spare pages when host memory is full. Half is the most,
-// because the walk of a pool takes some microseconds for each hundred pages. One in 64
-// of them has to change before there is another look.
+// The pages of a pool that a look considers. No more than maxLook, because the walk of a pool takes
+// some microseconds for each hundred pages. One in 64 of them has to change before there is another
+// look.
 const (
-	lookShare     = 8
+	lookShare     = 4
 	minLook       = 8
 	maxLook       = 4096
 	turnoverShare = 64
-	peakFades     = 16 // a sixteenth of the peak is forgotten with each look
 )
 
 func newLookAhead(parts *shared) *lookAhead {
-	n := len(parts.config.Pools)
-	return &lookAhead{shared: parts, turnover: make([]int, n), taken: make([]int, n),
-		peak: make([]int, n)}
+	return &lookAhead{shared: parts, turnover: make([]int, len(parts.config.Pools))}
 }
 
 // reach is how many pages of a pool should be free or copied.
 func (a *lookAhead) reach(p int) int {
-	total := a.counts.device[p].Total
-	n := max(total/lookShare, minLook, 2*a.peak[p])
-	return min(n, max(total/2, minLook), maxLook)
+	return min(max(a.counts.device[p].Total/lookShare, minLook), maxLook)
 }
 
 // noteDemand counts the pages that a pool was asked for and those that became cached in
@@ -65,15 +55,12 @@ func (a *lookAhead) reach(p int) int {
 // found: a pool that had none to give gains nothing from copies made ahead.
 func (a *lookAhead) noteDemand(p int, work *protocol.PoolWork) {
 	for i := range work.Ops {
-		op, taken := &work.Ops[i], 0
-		switch op.Kind {
+		switch op := &work.Ops[i]; op.Kind {
 		case protocol.Take:
-			taken = op.N
+			a.turnover[p] += op.N
 		case protocol.TakeForCheckpoint:
-			taken = len(op.Pages)
+			a.turnover[p] += len(op.Pages)
 		}
-		a.taken[p] += taken
-		a.turnover[p] += taken
 	}
 	a.turnover[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
 	a.lookDue = a.lookDue || a.turnover[p] > 0 && a.turnover[p] >= a.reach(p)/turnoverShare
@@ -93,9 +80,6 @@ func (a *lookAhead) begin() bool {
 	a.out.pools.reset()
 	asked := false
 	for p := range a.config.Pools {
-		// The peak fades with looks and not with time: a pause does not make the engine forget
-		// its bursts.
-		a.peak[p] = max(a.peak[p]-ceilDiv(a.peak[p], peakFades), a.taken[p])
 		n := a.reach(p)
 		if !a.counts.hasHost(p) || a.counts.device[p].Free >= n {
 			continue
@@ -105,7 +89,6 @@ func (a *lookAhead) begin() bool {
 	}
 	// Every pool has enough free pages: a burst would find them.
 	if !asked {
-		clear(a.taken)
 		return false
 	}
 	// A task without a round: requests that come now queue until the offloader has answered,
@@ -163,10 +146,7 @@ func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) [
 // copied counts.
 func (a *lookAhead) copied() {
 	o := &a.offer
-	// With a busy link nothing was copied, so the demand of this time counts for the next look.
-	if a.busy = o.Busy; !o.Busy {
-		clear(a.taken)
-	}
+	a.busy = o.Busy
 	for p, n := range o.Copied {
 		a.stats.copiedAhead(p, n)
 	}

@@ -12,8 +12,6 @@ import (
 //
 //	start ─▶ asking ─▶ answer
 //
-// The parts that have a limit of 0 are not asked, so that a page that polls one part costs
-// the others nothing.
 // All are asked between two rounds, so they describe the same moment.
 type overview struct {
 	*shared
@@ -40,20 +38,15 @@ func (v *overview) start(request any) {
 			"an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes,
 			inspect.MaxOverview)
 	}
-	if r.Err != nil || n.Pages == 0 && n.Nodes == 0 {
+	if r.Err != nil {
 		v.kernel.reply()
 		return
 	}
-	v.tree, v.host, v.pools = nil, nil, nil
+	v.pools = nil
 	v.wait(v, "overview: asking", (*overview).end)
 	header := protocol.Header{Epoch: v.kernel.epoch}
-	if n.Nodes > 0 {
-		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
-		v.kernel.toTree(v.tree)
-	}
-	if n.Pages == 0 {
-		return
-	}
+	v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
+	v.kernel.toTree(v.tree)
 	v.host = &protocol.SampleHost{Header: header, Pages: n.Pages}
 	v.kernel.toOffloader(v.host)
 	for p := range v.config.Pools {
@@ -69,9 +62,7 @@ func (v *overview) start(request any) {
 // end answers what all have said.
 func (v *overview) end() {
 	o := &v.request.Overview
-	if v.tree != nil {
-		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
-	}
+	o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
 	for p, work := range v.pools {
 		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]),
 			Secondary: v.secondary(p)})
