@@ -3,29 +3,61 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// expression is a rule of families.txt, over the keys of a file:
+// A rule of families.txt is an expression in the syntax of Go, over the keys of a file:
 //
 //	a.b          the key b in the object a, or the key of this name; of a list, the
 //	             element of the layer
-//	$x           another rule of the family; $i the layer, $n the number of layers
-//	'x           the text x
+//	r.x          another rule of the family; r.layer the layer, r.count the number of layers
+//	"x"          the text x
 //	a|b          the first that the file has
-//	+ - * / // % / must divide without a rest, // need not
+//	+ - * / %    / must divide without a rest
 //	== >= <      1 or 0
-//	a ? b : c    b unless a is absent, 0 or empty
-//	f(a, …)      one of the functions of calls
-//
-// A leaf of the tree has a word, all other nodes have an operator and operands.
-type expression struct {
-	operator string // "", or a function's name with "(" behind it
-	word     string
-	operands []*expression
+//	f(a, …)      one of the functions of call
+
+// compile reads an expression. A wrong one is a panic, since all of them are in the package.
+func compile(rule string) ast.Expr {
+	e, err := parser.ParseExpr(rule)
+	if err != nil {
+		panic(fmt.Sprintf("hfconfig: rule %s: %v", rule, err))
+	}
+	return e
+}
+
+// word is a name with its dots.
+func word(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		return word(s.X) + "." + s.Sel.Name
+	}
+	return e.(*ast.Ident).Name
+}
+
+// keysOf appends the keys of a file that an expression reads.
+func keysOf(e ast.Expr, to []string) []string {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return keysOf(e.X, to)
+	case *ast.BinaryExpr:
+		return keysOf(e.Y, keysOf(e.X, to))
+	case *ast.CallExpr:
+		for _, a := range e.Args {
+			to = keysOf(a, to)
+		}
+	case *ast.Ident, *ast.SelectorExpr:
+		path := word(e)
+		if top, _, _ := strings.Cut(path, "."); top != "r" {
+			to = append(to, top, path)
+		}
+	}
+	return to
 }
 
 // value is a number, a text, or absent. key is where it comes from, for problems.
@@ -38,179 +70,79 @@ type value struct {
 
 func (v value) on() bool { return v.known && (v.number != 0 || v.text != "") }
 
-// compiler reads expressions by recursive descent; a wrong one is a panic, since all
-// of them are in the package.
-type compiler struct {
-	words []string
-	rule  string
-}
-
-// compile reads an expression.
-func compile(rule string) *expression {
-	c := compiler{words: wordsOf(rule), rule: rule}
-	e := c.choice()
-	if len(c.words) > 0 {
-		panic(fmt.Sprintf("hfconfig: %q behind the end of rule %s", c.words[0], rule))
-	}
-	return e
-}
-
-// wordsOf splits a rule into names, numbers and operators.
-func wordsOf(rule string) []string {
-	var words []string
-	for len(rule) > 0 {
-		n := strings.IndexFunc(rule,
-			func(r rune) bool { return strings.ContainsRune("|+*/%=<>?:(),!- ", r) })
-		switch {
-		case n < 0:
-			n = len(rule)
-		case n == 0 && (strings.HasPrefix(rule, "//") || strings.HasPrefix(rule, "==") ||
-			strings.HasPrefix(rule, ">=")):
-			n = 2
-		case n == 0:
-			n = 1
-		}
-		if word := rule[:n]; word != " " {
-			words = append(words, word)
-		}
-		rule = rule[n:]
-	}
-	return words
-}
-
-// next takes the next word if it is one of those.
-func (c *compiler) next(words ...string) string {
-	if len(c.words) == 0 || !slices.Contains(words, c.words[0]) {
-		return ""
-	}
-	word := c.words[0]
-	c.words = c.words[1:]
-	return word
-}
-
-func (c *compiler) expect(word string) {
-	if c.next(word) == "" {
-		panic(fmt.Sprintf("hfconfig: %q is missing in rule %s", word, c.rule))
-	}
-}
-
-func (c *compiler) choice() *expression {
-	e := c.binary(0)
-	if c.next("?") == "" {
-		return e
-	}
-	yes := c.choice()
-	c.expect(":")
-	return &expression{operator: "?", operands: []*expression{e, yes, c.choice()}}
-}
-
-// levels are the operators from the weakest to the strongest.
-var levels = [][]string{{"==", ">=", "<"}, {"+", "-"}, {"*", "/", "//", "%"}, {"|"}}
-
-func (c *compiler) binary(level int) *expression {
-	if level == len(levels) {
-		return c.leaf()
-	}
-	e := c.binary(level + 1)
-	for {
-		operator := c.next(levels[level]...)
-		if operator == "" {
-			return e
-		}
-		e = &expression{operator: operator, operands: []*expression{e, c.binary(level + 1)}}
-	}
-}
-
-func (c *compiler) leaf() *expression {
-	if c.next("(") != "" {
-		e := c.choice()
-		c.expect(")")
-		return e
-	}
-	if len(c.words) == 0 {
-		panic("hfconfig: an operand is missing in rule " + c.rule)
-	}
-	e := &expression{word: c.words[0]}
-	c.words = c.words[1:]
-	if c.next("(") == "" {
-		return e
-	}
-	e.operator, e.word = e.word+"(", ""
-	for c.next(")") == "" {
-		e.operands = append(e.operands, c.choice())
-		c.next(",")
-	}
-	return e
-}
-
-// keys appends the keys of a file that an expression reads.
-func (e *expression) keys(to []string) []string {
-	if _, err := strconv.Atoi(e.word); err != nil && e.word != "" &&
-		!strings.ContainsAny(e.word[:1], "$'") {
-		top, _, _ := strings.Cut(e.word, ".")
-		to = append(to, top, e.word)
-	}
-	for _, o := range e.operands {
-		to = o.keys(to)
-	}
-	return to
-}
-
 // evaluate computes an expression for the layer that is being read.
-func (r *reading) evaluate(e *expression) value {
-	if e.operator == "" {
-		return r.leaf(e.word)
-	}
-	if strings.HasSuffix(e.operator, "(") {
-		return r.call(e.operator, e.operands)
-	}
-	a := r.evaluate(e.operands[0])
-	switch e.operator {
-	case "|":
-		if a.known {
-			return a
+func (r *reading) evaluate(e ast.Expr) value {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return r.evaluate(e.X)
+	case *ast.CallExpr:
+		return r.call(word(e.Fun), e.Args)
+	case *ast.BinaryExpr:
+		return r.binary(e)
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			return value{text: strings.Trim(e.Value, `"`), known: true}
 		}
-		b := r.evaluate(e.operands[1])
+		n, _ := strconv.Atoi(e.Value)
+		return number(n)
+	}
+	path := word(e)
+	name, rule := strings.CutPrefix(path, "r.")
+	switch {
+	case !rule:
+		return r.convert(path, r.lookUp(path))
+	case name == "layer":
+		return number(r.layer)
+	case name == "count":
+		return number(r.count)
+	}
+	if e := r.rules.find(name); e != nil {
+		return r.evaluate(e)
+	}
+	return value{key: name}
+}
+
+// binary computes an operator.
+func (r *reading) binary(e *ast.BinaryExpr) value {
+	a := r.evaluate(e.X)
+	if e.Op == token.OR && a.known {
+		return a
+	}
+	b := r.evaluate(e.Y)
+	switch e.Op {
+	case token.OR:
 		if !b.known {
 			b.key = a.key
 		}
 		return b
-	case "?":
-		if a.on() {
-			return r.evaluate(e.operands[1])
-		}
-		return r.evaluate(e.operands[2])
-	}
-	b := r.evaluate(e.operands[1])
-	if e.operator == "==" {
+	case token.EQL:
 		return truth(a.number == b.number && a.text == b.text)
+	default:
+		return r.arithmetic(e.Op, r.present(a), r.present(b))
 	}
-	return r.arithmetic(e.operator, r.present(a), r.present(b))
 }
 
 // arithmetic combines two numbers. A quotient by 0 is a problem of the file.
-func (r *reading) arithmetic(operator string, a, b value) value {
-	if strings.ContainsAny(operator, "/%") && b.number < 1 {
+func (r *reading) arithmetic(operator token.Token, a, b value) value {
+	if (operator == token.QUO || operator == token.REM) && b.number < 1 {
 		r.problem("%s %d is not 1 or more", b.key, b.number)
 		return number(1)
 	}
 	switch operator {
-	case "+":
+	case token.ADD:
 		return number(a.number + b.number)
-	case "-":
+	case token.SUB:
 		return number(a.number - b.number)
-	case "*":
+	case token.MUL:
 		return r.bounded(a, b)
-	case "//":
-		return number(a.number / b.number)
-	case "%":
+	case token.REM:
 		return number(a.number % b.number)
-	case "/":
+	case token.QUO:
 		if a.number%b.number != 0 {
 			r.problem("%s %d is not divisible by %s %d", a.key, a.number, b.key, b.number)
 		}
 		return number(a.number / b.number)
-	case ">=":
+	case token.GEQ:
 		return truth(a.number >= b.number)
 	default:
 		return truth(a.number < b.number)
@@ -251,27 +183,6 @@ func (r *reading) present(v value) value {
 
 // problem records a problem.
 func (r *reading) problem(format string, args ...any) { r.config.say(format, args...) }
-
-// leaf is the value of one word.
-func (r *reading) leaf(word string) value {
-	if n, err := strconv.Atoi(word); err == nil {
-		return number(n)
-	}
-	switch {
-	case word == "$i":
-		return number(r.layer)
-	case word == "$n":
-		return number(r.count)
-	case word[0] == '$':
-		if e := r.rules.find(word[1:]); e != nil {
-			return r.evaluate(e)
-		}
-		return value{key: word[1:]}
-	case word[0] == '\'':
-		return value{text: word[1:], known: true}
-	}
-	return r.convert(word, r.lookUp(word))
-}
 
 // lookUp finds a key, or one within objects. per_layer_config replaces keys of single
 // layers. Of a list of objects, the one of the layer counts.
@@ -337,6 +248,7 @@ func (r *reading) convert(key string, v any) value {
 
 // call is a function:
 //
+//	when(a, b, c) b unless a is absent, 0 or empty, else c
 //	split(a)      the share of one device of a heads of states
 //	in(key, a)    whether the list of a key has the number a
 //	letter(key)   the letter of the layer in a text, which repeats over the layers
@@ -344,36 +256,41 @@ func (r *reading) convert(key string, v any) value {
 //	length(key)   the number of elements of a list, or of letters; absent if there is none
 //	scaled(a, key, b)  a times the fraction of a key, or 1, rounded up to a multiple of b
 //	min(a, b)
-func (r *reading) call(name string, args []*expression) value {
+func (r *reading) call(name string, args []ast.Expr) value {
 	switch name {
-	case "split(":
+	case "when":
+		if r.evaluate(args[0]).on() {
+			return r.evaluate(args[1])
+		}
+		return r.evaluate(args[2])
+	case "split":
 		v := r.present(r.evaluate(args[0]))
 		if v.number < 1 {
 			r.problem("%s %d is not 1 or more", v.key, v.number)
 			return number(1)
 		}
 		return number(r.split(v.number, "of "+v.key))
-	case "scaled(":
-		return r.scaled(r.present(r.evaluate(args[0])).number, args[1].word, r.evaluate(args[2]).number)
-	case "min(":
+	case "scaled":
+		return r.scaled(r.present(r.evaluate(args[0])).number, word(args[1]), r.evaluate(args[2]).number)
+	case "min":
 		return number(min(r.present(r.evaluate(args[0])).number, r.present(r.evaluate(args[1])).number))
-	case "in(":
-		at := r.evaluate(args[1]).number
-		if r.lookUp(args[0].word) == nil {
-			r.problem("%s is missing", args[0].word)
+	case "in":
+		at, key := r.evaluate(args[1]).number, word(args[0])
+		if r.lookUp(key) == nil {
+			r.problem("%s is missing", key)
 		}
-		return truth(slices.Contains(r.indices(args[0].word), at))
+		return truth(slices.Contains(r.indices(key), at))
 	}
-	v := r.lookUp(args[0].word)
-	out := value{key: args[0].word}
+	out := value{key: word(args[0])}
+	v := r.lookUp(out.key)
 	text, _ := v.(string)
 	list, _ := v.([]any)
 	switch {
-	case name == "length(" && len(text)+len(list) > 0:
+	case name == "length" && len(text)+len(list) > 0:
 		out.number, out.known = len(text)+len(list), true
-	case name == "list(":
+	case name == "list":
 		return truth(len(list) > 0)
-	case name == "letter(" && text != "":
+	case name == "letter" && text != "":
 		out.text, out.known = string(text[r.layer%len(text)]), true
 	}
 	return out

@@ -2,6 +2,7 @@ package hfconfig
 
 import (
 	_ "embed" // of the table
+	"go/ast"
 	"path"
 	"slices"
 	"strings"
@@ -45,13 +46,13 @@ func tableOf(families, harmless, plain, word string) *table {
 // family is the rules for some model types.
 type family struct {
 	parents []*family
-	rules   map[string]*expression
+	rules   map[string]ast.Expr
 	note    string // for the reader of a model; a refusal begins with "!"
 }
 
 // find is a rule of the family or of its parents, of which the last that has it
 // counts; nil without one.
-func (f *family) find(name string) *expression {
+func (f *family) find(name string) ast.Expr {
 	if e := f.rules[name]; e != nil {
 		return e
 	}
@@ -67,7 +68,7 @@ func (f *family) find(name string) *expression {
 func (f *family) keys() []string {
 	var keys []string
 	for _, e := range f.rules {
-		keys = e.keys(keys)
+		keys = keysOf(e, keys)
 	}
 	for _, p := range f.parents {
 		keys = append(keys, p.keys()...)
@@ -85,7 +86,7 @@ func familiesOf(text string) map[string]*family {
 		line, note, _ := strings.Cut(line, " || ")
 		line, rules, _ := strings.Cut(line, " |")
 		names, parents, _ := strings.Cut(line, ":")
-		f := &family{rules: make(map[string]*expression), note: note}
+		f := &family{rules: make(map[string]ast.Expr), note: note}
 		for _, p := range strings.Fields(parents) {
 			if all[p] == nil {
 				panic("hfconfig: no family " + p + " before: " + line)

@@ -126,7 +126,7 @@ func (r *reading) kindOfLayer() string {
 	}
 	kind := choose(v.text == "", strconv.Itoa(v.number), v.text)
 	if e := r.rules.find("@" + kind); e != nil {
-		kind = e.word
+		kind = word(e)
 	}
 	if kind != "none" && !r.keeps(kind, "latent") && !r.keeps(kind, "kv") && !r.keeps(kind, "state") {
 		of := fmt.Sprintf("%s: %q of layer ", v.key, v.text)
