@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goccy/go-yaml/parser"
+
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -67,73 +69,20 @@ func jsonEntries(raw []byte, what string) ([]entry, error) {
 	return entries, nil
 }
 
-// decodeJSON reads token by token into entries. Decoding into a map would lose the
-// order of the names, by which problems are reported, and names that are given twice,
-// which are one of the problems. Numbers are kept as they are written, because the
-// conversion to float64 would lose digits of byte counts above 2⁵³.
+// decodeJSON reads the text into the values of an entry. JSON is YAML, and the tree of the YAML
+// parser has the order of the names, by which problems are reported, names that are given twice,
+// which are one of the problems, and numbers as they are written: float64 would lose digits of
+// byte counts above 2⁵³.
 func decodeJSON(raw []byte) (any, error) {
-	// The whole text first: the tokens alone would let some errors pass.
+	// What is wrong with the text is said in the words of JSON.
 	if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	// The digits as written: jsonNumber decides what they are.
-	d.UseNumber()
-	return jsonValue(d)
-}
-
-// jsonValue reads the next value.
-func jsonValue(d *json.Decoder) (any, error) {
-	token, err := d.Token()
-	if err != nil {
+	var text bytes.Buffer // without tabs, with which YAML does not indent
+	if err := json.Compact(&text, raw); err != nil {
 		return nil, err
 	}
-	switch t := token.(type) {
-	case json.Number:
-		return jsonNumber(t.String()), nil
-	case json.Delim:
-		if t == '[' {
-			return jsonList(d)
-		}
-		return jsonObject(d)
-	default:
-		return t, nil // nil, bool, string
-	}
-}
-
-// jsonList reads the rest of a list, whose opening bracket has been read.
-func jsonList(d *json.Decoder) (any, error) {
-	// Not nil: an empty list is a value, and null is none.
-	list := []any{}
-	for d.More() {
-		value, err := jsonValue(d)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, value)
-	}
-	_, err := d.Token()
-	return list, err
-}
-
-// jsonObject reads the rest of an object, whose opening brace has been read.
-func jsonObject(d *json.Decoder) (any, error) {
-	// Not nil, for the same reason as in jsonList.
-	entries := []entry{}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		value, err := jsonValue(d)
-		if err != nil {
-			return nil, err
-		}
-		// The decoder has checked that names are strings.
-		entries = append(entries, entry{name.(string), value})
-	}
-	_, err := d.Token()
-	return entries, err
+	return decodeYAML(text.Bytes(), parser.AllowDuplicateMapKey())
 }
 
 // jsonNumber distinguishes integers from other numbers by how they are written: 32.0

@@ -80,11 +80,9 @@ func placed(err error) string {
 	return place.ReplaceAllString(text, "line $1, column $2")
 }
 
-// decodeYAML reads the text into the values of an entry, the same that decodeJSON makes. The tree
-// of the parser has the names in order, also those that are given twice, and numbers as they are
-// written.
-func decodeYAML(raw []byte) (any, error) {
-	file, err := parser.ParseBytes(raw, 0)
+// decodeYAML reads the text into the values of an entry.
+func decodeYAML(raw []byte, options ...parser.Option) (any, error) {
+	file, err := parser.ParseBytes(raw, 0, options...)
 	if err != nil {
 		return nil, err
 	}
