@@ -17,14 +17,13 @@ type block struct {
 	// The blocks that follow one block are siblings, in a treap of their own.
 	children protocol.BlockID    // the top of the treap of the blocks that follow, or NoBlock
 	side     [2]protocol.BlockID // the siblings below: before and behind, or NoBlock
-	above    protocol.BlockID    // the sibling above; NoBlock: it is the top
+	session  int32               // none: of no session
 	// latest is the greatest stamp of this sibling and those below it that count as
 	// candidate, and as held.
 	latest [2]uint64
 
 	generation uint64 // number of blocks that were made before it, and one
 	stamp      uint64 // of the claim or store that used it last
-	session    int32  // none: of no session
 	priority   messages.Priority
 	worth      worth
 }
@@ -100,8 +99,8 @@ func (t *arena) place(p int, b protocol.BlockID, at protocol.Location) {
 	}
 }
 
-// newBlock makes a block with these tokens at a place that a search has found.
-func (t *arena) newBlock(at place, tokens []messages.Token) protocol.BlockID {
+// newBlock makes a block with these tokens behind a spot, where there is none.
+func (t *arena) newBlock(at spot, tokens []messages.Token) protocol.BlockID {
 	b := protocol.BlockID(len(t.blocks))
 	if n := len(t.free); n > 0 {
 		b, t.free = t.free[n-1], t.free[:n-1]
@@ -114,7 +113,7 @@ func (t *arena) newBlock(at place, tokens []messages.Token) protocol.BlockID {
 	t.generation++
 	r := &t.blocks[b]
 	*r = block{}
-	r.root, r.parent, r.depth, r.tokens = at.root, at.block, t.depthAt(at.spot), int32(len(tokens))
+	r.root, r.parent, r.depth, r.tokens = at.root, at.block, t.depthAt(at), int32(len(tokens))
 	r.children, r.session, r.generation = protocol.NoBlock, none, t.generation
 	copy(t.tokens[int(b)*t.tpb:], tokens)
 	for p := range t.locations {

@@ -47,11 +47,11 @@ func (t *Tree) Check() error {
 		c.expect(t.arena.rootOf(r.namespace, r.cross) == int32(i),
 			"root %d is not found by its namespace", i)
 		c.expect(r.cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
-		c.siblings(spot{int32(i), protocol.NoBlock}, r.children, protocol.NoBlock)
+		c.siblings(spot{int32(i), protocol.NoBlock}, r.children)
 	}
 	for b := range t.arena.walk() {
 		c.block(b)
-		c.siblings(t.arena.behind(b), t.arena.blocks[b].children, protocol.NoBlock)
+		c.siblings(t.arena.behind(b), t.arena.blocks[b].children)
 	}
 	c.totals()
 	return errors.Join(c.problems...)
@@ -108,14 +108,13 @@ func (c *checker) block(b protocol.BlockID) {
 }
 
 // siblings checks the treap from b down, of the blocks behind a spot.
-func (c *checker) siblings(at spot, b, above protocol.BlockID) {
+func (c *checker) siblings(at spot, b protocol.BlockID) {
 	if b == protocol.NoBlock {
 		return
 	}
 	r := &c.arena.blocks[b]
 	c.expect(c.arena.before(b) == at && r.depth == c.arena.depthAt(at),
 		"block %d of depth %d is behind %v but names %v", b, r.depth, at, c.arena.before(b))
-	c.expect(r.above == above, "block %d is below %d but names %d", b, above, r.above)
 	for s, y := range r.side {
 		if y == protocol.NoBlock {
 			continue
@@ -123,7 +122,7 @@ func (c *checker) siblings(at spot, b, above protocol.BlockID) {
 		c.expect(weight(y) <= weight(b), "block %d weighs more than %d above it", y, b)
 		c.expect(slices.Compare(c.arena.tokensOf(y), c.arena.tokensOf(b)) == 2*s-1,
 			"block %d is on side %d of %d", y, s, b)
-		c.siblings(at, y, b)
+		c.siblings(at, y)
 	}
 	latest := r.latest
 	c.arena.combine(b)

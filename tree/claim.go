@@ -29,5 +29,5 @@ func (t *storer) claim(c *protocol.ClaimItem) {
 // touch gives a block that some pool holds a new stamp.
 func (t *arena) touch(b protocol.BlockID, stamp uint64) {
 	t.blocks[b].stamp = stamp
-	t.refreshUpwards(b)
+	t.refresh(b)
 }

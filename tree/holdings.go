@@ -112,7 +112,7 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	t.effect(protocol.Attach, p, b, page)
 	t.follow(p, b, page)
 	t.recordStored(b, p)
-	t.arena.refreshUpwards(b)
+	t.arena.refresh(b)
 }
 
 // dropRun handles the first moves if they drop contents: as many of them as drop
@@ -176,5 +176,5 @@ func (t *holdings) clearLocation(b protocol.BlockID, p int) {
 	if !t.arena.held(b) {
 		t.arena.expireAttributes(b)
 	}
-	t.arena.refreshUpwards(b)
+	t.arena.refresh(b)
 }

@@ -97,8 +97,9 @@ func TestManyChildren(t *testing.T) {
 		require.Equal(t, 6, it.Matched)
 		require.Equal(t, tokens[4:6], f.arena.tokensOf(it.Source.Block)[:2])
 		depth := 0
-		for b := it.Source.Block; f.arena.blocks[b].above != protocol.NoBlock; b = f.arena.blocks[b].above {
-			depth++
+		b := it.Source.Block
+		for x := f.arena.top(f.arena.before(b)); x != b; depth++ {
+			x = f.arena.blocks[x].side[f.arena.sideOf(x, f.arena.tokensOf(b))]
 		}
 		deepest = max(deepest, depth)
 	}
@@ -311,7 +312,6 @@ func TestCheckFinds(t *testing.T) {
 		"depth":  func(f *fixture) { f.arena.blocks[1].depth++ },
 		"page":   func(f *fixture) { f.arena.locations[0][1] = f.arena.locations[0][0] },
 		"latest": func(f *fixture) { f.arena.blocks[0].latest[candidates]++ },
-		"above":  func(f *fixture) { f.arena.blocks[f.arena.blocks[1].children].above = 0 },
 		"order": func(f *fixture) {
 			for _, b := range f.arena.appendChildren(nil, f.arena.behind(1)) {
 				f.arena.tokensOf(b)[0] = 7

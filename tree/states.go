@@ -118,38 +118,19 @@ func (t *matcher) covered(q *prompt, k, position int32) int32 {
 // in part, has only tokens of the prompt, and has a page in every pool. It also returns the
 // most blocks that a match may still have if there is none.
 func (t *matcher) endInPart(q *prompt, k int32) (choice, int32) {
-	// A part has fewer tokens than a block. Longer queries would find whole blocks.
-	query := q.tokens[int(k)*t.arena.tpb:]
-	query = query[:min(len(query), t.arena.tpb-1)]
-	if !q.partial {
-		query = nil
-	}
-	for len(query) > 0 {
-		b := t.arena.lastUpTo(t.spotAt(q, k), query)
-		if b == protocol.NoBlock {
-			break
-		}
-		n := firstDifference(t.arena.tokensOf(b), query)
-		// Siblings are in the order of tokens, and a part that the prompt begins with
-		// comes before or at the query. So b is the last that can be one. Each turn
-		// shortens the query, by what b has shown to be impossible, so there are
-		// fewer turns than tokens in a block.
-		if n < len(t.arena.tokensOf(b)) {
-			// Whatever has only tokens of the prompt comes before b and is shorter.
-			query = query[:n]
+	at, query := t.spotAt(q, k), q.tokens[int(k)*t.arena.tpb:]
+	// A part has fewer tokens than a block.
+	for n := min(len(query), t.arena.tpb-1); n > 0 && q.partial; n-- {
+		b := t.arena.child(at, query[:n])
+		if b == protocol.NoBlock || !t.arena.heldByAll(b) || !t.arena.checkpointed(b) {
 			continue
 		}
-		if t.arena.heldByAll(b) && t.arena.checkpointed(b) {
-			// A window lacks a block here. A shorter part has a window that reaches
-			// as far back or further, so no other part behind this block helps.
-			if covered := t.covered(q, k, k*int32(t.arena.tpb)+int32(n)); covered < k {
-				return noChoice, covered
-			}
-			return choice{b, int32(n)}, k
+		// A window lacks a block here. A shorter part has a window that reaches
+		// as far back or further, so no other part behind this block helps.
+		if covered := t.covered(q, k, k*int32(t.arena.tpb)+int32(n)); covered < k {
+			return noChoice, covered
 		}
-		// b is a prefix of the prompt but lacks a page or a checkpoint: try what is
-		// shorter.
-		query = query[:n-1]
+		return choice{b, int32(n)}, k
 	}
 	return noChoice, k
 }

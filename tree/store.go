@@ -127,7 +127,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	// Whether a block counts depends on all pools, so the treaps are refreshed once, behind
 	// the last pool.
 	for _, b := range t.path {
-		t.arena.refreshUpwards(b)
+		t.arena.refresh(b)
 	}
 }
 
@@ -138,9 +138,9 @@ func (t *storer) makeBlocks(s *protocol.StoreItem, n int32) spot {
 	t.entered = t.entered[:0]
 	for d := int(t.arena.depthAt(at)); d < int(n); d++ {
 		tokens := s.Tokens[d*t.arena.tpb : (d+1)*t.arena.tpb]
-		b, place := t.arena.childOrPlace(at, tokens)
+		b := t.arena.child(at, tokens)
 		if b == protocol.NoBlock {
-			b = t.appraiser.newBlock(place, tokens)
+			b = t.appraiser.newBlock(at, tokens)
 			t.entered = append(t.entered, b)
 		}
 		at.block = b
@@ -185,9 +185,9 @@ func (t *storer) mustLeadTo(at spot, tokens []messages.Token) {
 // tokens. A block with more or fewer tokens is another one, because a match may end inside
 // either.
 func (t *storer) makePart(at spot, tokens []messages.Token) protocol.BlockID {
-	b, place := t.arena.childOrPlace(at, tokens)
+	b := t.arena.child(at, tokens)
 	if b == protocol.NoBlock {
-		b = t.appraiser.newBlock(place, tokens)
+		b = t.appraiser.newBlock(at, tokens)
 		t.recordEntered([]protocol.BlockID{b})
 	}
 	return b

@@ -70,7 +70,7 @@ func (t *appraiser) relocated(b protocol.BlockID, p int) {
 }
 
 // newBlock makes a block, which is no end yet.
-func (t *appraiser) newBlock(at place, tokens []messages.Token) protocol.BlockID {
+func (t *appraiser) newBlock(at spot, tokens []messages.Token) protocol.BlockID {
 	b := t.arena.newBlock(at, tokens)
 	if t.arena.joint(b) {
 		w := &t.arena.blocks[b].worth
