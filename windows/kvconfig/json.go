@@ -61,12 +61,7 @@ func jsonEntries(raw []byte, what string) ([]entry, error) {
 	if err != nil {
 		return nil, refusals.New(messages.ErrBadRequest, "%s is not JSON: %v", what, err)
 	}
-	// null, a list and a number are JSON too, but no configuration.
-	entries, ok := value.([]entry)
-	if !ok {
-		return nil, refusals.New(messages.ErrBadRequest, "%s is %s, not an object", what, describe(value))
-	}
-	return entries, nil
+	return object(value, what)
 }
 
 // decodeJSON reads the text into the values of an entry. JSON is YAML, and the tree of the YAML

@@ -59,6 +59,15 @@ func read(r io.Reader, what string) ([]byte, error) {
 	return text, nil
 }
 
+// object is what a text says if it is an object. null, a list and a number are no configuration.
+func object(value any, what string) ([]entry, error) {
+	entries, ok := value.([]entry)
+	if !ok {
+		return nil, refusals.New(messages.ErrBadRequest, "%s is %s, not an object", what, describe(value))
+	}
+	return entries, nil
+}
+
 // build makes the configuration of the entries over another one: those of the section if
 // there is one, else all of them.
 func build(base windows.Config, entries []entry) (windows.Config, error) {
@@ -74,14 +83,17 @@ func build(base windows.Config, entries []entry) (windows.Config, error) {
 	return r.config, r.err()
 }
 
+// setter sets what a name stands for from a value that is not null.
+type setter func(*reading, entry)
+
 // names are all names of the section.
 var names = allNames()
 
 func allNames() map[string]setter {
 	all := maps.Clone(options)
-	for name, set := range fields { // no name is in both
+	for name := range fields(new(windows.Config)) { // no name is in both
 		all[name] = func(r *reading, e entry) {
-			set(r, e)
+			r.set(name, e)
 			r.given = append(r.given, given{e.name, name, e.value})
 		}
 	}
@@ -89,7 +101,7 @@ func allNames() map[string]setter {
 }
 
 // Names are the names of the fields of windows.Config, in order.
-func Names() []string { return slices.Sorted(maps.Keys(fields)) }
+func Names() []string { return slices.Sorted(maps.Keys(fields(new(windows.Config)))) }
 
 // has reports whether a name is among the entries.
 func has(entries []entry, name string) bool {

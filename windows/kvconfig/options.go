@@ -129,7 +129,7 @@ func checkpointInterval(r *reading, e entry) { r.alias(e, "state_checkpoint_inte
 func (r *reading) alias(e entry, field string) {
 	// A value that was refused sets nothing, so it contradicts nothing.
 	problems := len(r.problems)
-	fields[field](r, e)
+	r.set(field, e)
 	if len(r.problems) == problems {
 		r.given = append(r.given, given{e.name, field, e.value})
 	}

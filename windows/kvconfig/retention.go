@@ -123,16 +123,12 @@ func (r *reading) duration(e entry, to *time.Duration) {
 
 // within sets an integer of [low, high].
 func (r *reading) within(e entry, low, high int64, set func(int64)) {
-	switch v := e.value.(type) {
-	case int64:
-		if v < low || v > high {
-			r.say("%s %d is not between %d and %d", e.name, v, low, high)
-			return
-		}
-		set(v)
-	case tooLarge:
-		r.say("%s %s is too large", e.name, string(v))
+	v, ok := r.integer(e)
+	switch {
+	case !ok:
+	case v < low || v > high:
+		r.say("%s %d is not between %d and %d", e.name, v, low, high)
 	default:
-		r.misshape("%s is %s, not an integer", e.name, describe(v))
+		set(v)
 	}
 }

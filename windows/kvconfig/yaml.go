@@ -61,11 +61,7 @@ func readYAML(r io.Reader, what string) ([]entry, error) {
 	if value == nil {
 		return nil, nil
 	}
-	entries, ok := value.([]entry)
-	if !ok {
-		return nil, refusals.New(messages.ErrBadRequest, "%s is %s, not an object", what, describe(value))
-	}
-	return entries, nil
+	return object(value, what)
 }
 
 // place is how the library writes where something is in the text.
