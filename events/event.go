@@ -46,9 +46,6 @@ func (l *Log) extend(e *kvevents.Event, c *protocol.Change) {
 		l.run[i] = r
 		r = r.parent
 	}
-	if c.Backwards {
-		slices.Reverse(l.run)
-	}
 	if e.Type == kvevents.EventRemoved {
 		e.Hashes = slices.Grow(e.Hashes, len(l.run))
 		for _, r := range l.run {

@@ -139,12 +139,8 @@ func (m *history) remove(t *rapid.T) {
 		if slices.ContainsFunc(chain, func(b *block) bool { return !b.pools[p] }) {
 			continue
 		}
-		c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: w.Pool,
-			Backwards: rapid.Bool().Draw(t, "backwards"), Joined: w.Hashes != nil}
-		m.tell(c, chain...)
-		if c.Backwards {
-			slices.Reverse(chain)
-		}
+		m.tell(protocol.Change{Kind: protocol.BlocksRemoved, Pool: w.Pool, Joined: w.Hashes != nil},
+			chain...)
 		for _, b := range chain {
 			b.pools[p] = false
 			w.Hashes = append(w.Hashes, b.name())

@@ -133,24 +133,13 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
 		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved &&
-			!last.Backwards && t.arena.blocks[b].parent == last.Last {
+			t.arena.blocks[b].parent == last.Last {
 			last.Last, last.Count = b, last.Count+1
 			return
 		}
 	}
 	c := t.record(protocol.BlocksRemoved, p, joined)
 	c.Last, c.Count = b, 1
-}
-
-// recordEvicted records that pool p does not hold n consecutive blocks any more, b and
-// those before it. It is one change however many they are. Readers get the blocks in the
-// order of eviction.
-func (t *reporter) recordEvicted(b protocol.BlockID, n, p int) {
-	if !t.recording {
-		return
-	}
-	c := t.record(protocol.BlocksRemoved, p, t.joins(protocol.BlocksRemoved, p))
-	c.Last, c.Count, c.Backwards = b, int32(n), n > 1
 }
 
 // recordTier records that pool p keeps b in the other tier from now on.

@@ -58,7 +58,7 @@ func (t *holdings) setPriority(b protocol.BlockID, to messages.Priority) {
 	}
 }
 
-// moveBlock notes that contents are in the other tier from now on, or in a page of
+// moveBlock notes that contents are gone, or in the other tier from now on, or in a page of
 // another number. Of contents that were brought to the device the pool learns block
 // and priority by an effect: it took the page without knowing them.
 func (t *holdings) moveBlock(m protocol.BlockMove) {
@@ -69,6 +69,12 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	_, from, ok := t.arena.locations[p][m.Block].Page()
 	if !ok {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
+	}
+	if m.To == protocol.Nowhere {
+		// The change is recorded first: dropBlock may free the id.
+		t.recordRemoved(m.Block, p)
+		t.dropBlock(m.Block, p)
+		return
 	}
 	_, to, _ := m.To.Page()
 	// The block is held before and after, by the same pools. So no stamp comes to
@@ -113,36 +119,6 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	t.follow(p, b, page)
 	t.recordStored(b, p)
 	t.arena.refresh(b)
-}
-
-// dropRun handles the first moves if they drop contents: as many of them as drop
-// consecutive blocks of one pool, from the last to the first. It returns their number, 0 if
-// the first move drops nothing. So an eviction of a prompt is one event.
-func (t *holdings) dropRun(moves []protocol.BlockMove) (n int) {
-	m := moves[0]
-	for n < len(moves) && moves[n].To == protocol.Nowhere && moves[n].Pool == m.Pool {
-		b, p := moves[n].Block, int(m.Pool)
-		if n > 0 && t.arena.blocks[moves[n-1].Block].parent != b {
-			break
-		}
-		if !t.arena.alive(b) {
-			panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", b, p))
-		}
-		if t.arena.locations[p][b] == protocol.Nowhere {
-			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", b, p))
-		}
-		n++
-	}
-	if n == 0 {
-		return 0
-	}
-	// The change is recorded first: prune may free the ids.
-	t.recordEvicted(m.Block, n, int(m.Pool))
-	for _, m := range moves[:n] {
-		t.clearLocation(m.Block, int(m.Pool))
-	}
-	t.prune(m.Block)
-	return n
 }
 
 // unsaved counts the contents that moves drop and that a store would have taken.

@@ -68,16 +68,9 @@ func (t *Tree) Symbols() int { return len(t.arena.symbols.index) }
 func (t *Tree) Apply(a *protocol.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
-	// Moves that drop contents go by runs. All others, to another tier or page, are
-	// rare.
 	a.Unsaved = t.unsaved(a)
-	for moves := a.Moves; len(moves) > 0; {
-		n := t.dropRun(moves)
-		if n == 0 {
-			t.moveBlock(moves[0])
-			n = 1
-		}
-		moves = moves[n:]
+	for _, m := range a.Moves {
+		t.moveBlock(m)
 	}
 	t.followReturned()
 	for _, b := range a.Takeovers {

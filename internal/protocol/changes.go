@@ -38,10 +38,9 @@ const (
 
 // Change is one change of Count consecutive blocks of one prefix.
 type Change struct {
-	Kind      ChangeKind
-	Joined    bool // of the same event as the change before that makes one
-	Backwards bool // BlocksRemoved: told from the last block to the first
-	Covered   bool // BlocksEntered: a multimodal item covers some of the tokens
+	Kind    ChangeKind
+	Joined  bool // of the same event as the change before that makes one
+	Covered bool // BlocksEntered: a multimodal item covers some of the tokens
 
 	Tier        messages.Tier
 	Priority    messages.Priority // of all the blocks
