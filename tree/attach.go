@@ -40,7 +40,7 @@ func (t *storer) attach(o *offer, p int) {
 				kind, at = protocol.HostAttach, protocol.OnHost(page)
 			}
 			t.arena.place(p, b, at)
-			t.appraiser.relocated(b, p)
+			t.appraiser.relocated(b)
 			// What is stored already is not stored again: it keeps its stamp.
 			t.arena.blocks[b].stamp, o.changed = o.stamp, true
 			t.effect(kind, p, b, page)

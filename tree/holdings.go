@@ -112,7 +112,7 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is a ghost or has one", b, p))
 	}
 	t.arena.place(p, b, protocol.OnDevice(page))
-	t.appraiser.relocated(b, p)
+	t.appraiser.relocated(b)
 	// A checkpoint follows no stored block, so it is an event of its own.
 	t.log.event = noEvent
 	t.effect(protocol.Attach, p, b, page)
@@ -148,7 +148,7 @@ func (t *holdings) dropBlock(b protocol.BlockID, p int) {
 // block, it has no attributes any more.
 func (t *holdings) clearLocation(b protocol.BlockID, p int) {
 	t.arena.place(p, b, protocol.Nowhere)
-	t.appraiser.relocated(b, p)
+	t.appraiser.relocated(b)
 	if !t.arena.held(b) {
 		t.arena.expireAttributes(b)
 	}

@@ -87,7 +87,9 @@ func (t *arena) refreshFrom(x, b protocol.BlockID) {
 }
 
 // split parts the siblings from x down into those before tokens and the others.
-func (t *arena) split(x protocol.BlockID, tokens []messages.Token) (before, behind protocol.BlockID) {
+func (t *arena) split(
+	x protocol.BlockID, tokens []messages.Token,
+) (before, behind protocol.BlockID) {
 	if x == protocol.NoBlock {
 		return x, x
 	}

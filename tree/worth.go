@@ -21,10 +21,9 @@ import (
 
 // worth is what is known of the value of a block's pages.
 type worth struct {
-	ends    int32 // blocks behind it with ends > 0, and 1 if it is an end itself
-	rooted  bool  // every full-attention pool has it and all blocks before it
-	end     bool  // a match can end there
-	pending bool  // the block is in appraiser.changed
+	ends   int32 // blocks behind it with ends > 0, and 1 if it is an end itself
+	rooted bool  // every full-attention pool has it and all blocks before it
+	end    bool  // a match can end there
 	// What was told: of the pages of tokens, and of the checkpoint, that they are useless. A
 	// block with states begins as useless, since its checkpoint comes later.
 	useless, endless bool
@@ -33,8 +32,8 @@ type worth struct {
 // appraiser follows what blocks are worth.
 type appraiser struct {
 	*reporter
-	// Of the message under way: blocks whose worth may have changed, and those of them whose
-	// pages of tokens or checkpoints are to be told of.
+	// Of the message under way: blocks whose worth may have changed, some of them twice, and those
+	// of them whose pages of tokens or checkpoints are to be told of.
 	changed, tokens, states []protocol.BlockID
 	stack                   []protocol.BlockID // scratch space of root
 }
@@ -57,26 +56,19 @@ func (t *arena) follow(kind protocol.EffectKind, last, b protocol.BlockID) bool 
 	return t.blocks[b].parent == last || kind == protocol.Appraise || kind == protocol.HostAppraise
 }
 
-// relocated follows that pool p has got a block, or has lost it.
-func (t *appraiser) relocated(b protocol.BlockID, p int) {
-	switch {
-	case !t.arena.joint(b):
-	case !t.arena.pools[p].State && t.arena.pools[p].full():
+// relocated follows that a pool has got a block, or has lost it.
+func (t *appraiser) relocated(b protocol.BlockID) {
+	if t.arena.joint(b) {
+		t.changed = append(t.changed, b) // nothing is told of a checkpoint that is gone
 		t.root(b)
-	default:
-		t.revalue(b) // nothing is told of a checkpoint that is gone
-		t.settle(b)
 	}
 }
 
 // newBlock makes a block, which is no end yet.
 func (t *appraiser) newBlock(at spot, tokens []messages.Token) protocol.BlockID {
 	b := t.arena.newBlock(at, tokens)
-	if t.arena.joint(b) {
-		w := &t.arena.blocks[b].worth
-		w.rooted, w.useless = t.arena.rootedNow(b), t.arena.recurrent()
-		t.revalue(b)
-	}
+	t.arena.blocks[b].worth.useless = t.arena.joint(b) && t.arena.recurrent()
+	t.relocated(b)
 	return b
 }
 
@@ -116,7 +108,7 @@ func (t *appraiser) settle(b protocol.BlockID) {
 		return
 	}
 	w.end = end
-	t.revalue(b)
+	t.changed = append(t.changed, b)
 	change := int32(1)
 	if !end {
 		change = -1
@@ -127,16 +119,8 @@ func (t *appraiser) settle(b protocol.BlockID) {
 		if w.ends += change; before > 0 && w.ends > 0 {
 			return
 		}
-		t.revalue(b)
-		b = t.arena.blocks[b].parent
-	}
-}
-
-// revalue notes that the worth of a block's pages may have changed.
-func (t *appraiser) revalue(b protocol.BlockID) {
-	if w := &t.arena.blocks[b].worth; !w.pending {
-		w.pending = true
 		t.changed = append(t.changed, b)
+		b = t.arena.blocks[b].parent
 	}
 }
 
@@ -146,7 +130,6 @@ func (t *appraiser) appraise() {
 	tokens, states := t.tokens[:0], t.states[:0]
 	for _, b := range t.changed {
 		w := &t.arena.blocks[b].worth
-		w.pending = false
 		if !t.arena.alive(b) || !t.arena.joint(b) {
 			continue
 		}
@@ -218,7 +201,7 @@ func (c *checker) worth(b protocol.BlockID) {
 		}
 	}
 	c.expect(w.ends == ends, "block %d counts %d ends, has %d", b, w.ends, ends)
-	c.expect(w.useless == (ends == 0) && !w.pending, "block %d was told to be useless: %v", b,
+	c.expect(w.useless == (ends == 0), "block %d was told to be useless: %v", b,
 		w.useless)
 	c.expect(w.endless == (!end && c.arena.anyCheckpoint(b)),
 		"the checkpoint of block %d was told to be useless: %v", b, w.endless)
