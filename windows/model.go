@@ -1,6 +1,9 @@
 package windows
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // The bounds of a model. They keep absurd numbers from costing memory or
 // overflowing before they are refused: no model comes near.
@@ -82,6 +85,24 @@ type Shape struct {
 type State struct {
 	Layers []int // in any order; a layer is in one group at most
 	Bytes  int64 // of the state of one layer for one sequence
+}
+
+// StatesOf groups layers by the size of their states, of which 0 stands for none, in the order
+// of the first layer of each size: each size is a pool.
+func StatesOf(bytes []int64) []State {
+	var states []State
+	for l, n := range bytes {
+		if n == 0 {
+			continue
+		}
+		at := slices.IndexFunc(states, func(s State) bool { return s.Bytes == n })
+		if at < 0 {
+			at = len(states)
+			states = append(states, State{Bytes: n})
+		}
+		states[at].Layers = append(states[at].Layers, l)
+	}
+	return states
 }
 
 // shape returns the shape of layer i of a valid model, with the stand-ins for

@@ -81,17 +81,9 @@ func (c Config) statePools(m Model) []Pool {
 		}
 	}
 	var pools []Pool
-	for l, n := range bytes {
-		if n == 0 {
-			continue
-		}
-		at := slices.IndexFunc(pools, func(p Pool) bool { return p.StateBytes == n })
-		if at < 0 {
-			at = len(pools)
-			pools = append(pools, Pool{Kind: KindState, StateBytes: n, Checkpoints: c.EnableBlockReuse,
-				TokensPerBlock: c.TokensPerBlock})
-		}
-		pools[at].Layers = append(pools[at].Layers, l)
+	for _, s := range StatesOf(bytes) {
+		pools = append(pools, Pool{Kind: KindState, StateBytes: s.Bytes, Layers: s.Layers,
+			Checkpoints: c.EnableBlockReuse, TokensPerBlock: c.TokensPerBlock})
 	}
 	return pools
 }

@@ -265,7 +265,11 @@ func (r *reading) finish() Model {
 	// Heads of a layer that shares another's keys and values are 0, see shareLast.
 	m.KVHeads = compact(r.layers, func(l layer) int { return l.heads })
 	r.shapes(&m)
-	r.states(&m)
+	states := make([]int64, len(r.layers))
+	for i, l := range r.layers {
+		states[i] = l.state
+	}
+	m.States = windows.StatesOf(states)
 	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.chunk > 0 }) {
 		m.AttentionChunk = compact(r.layers, func(l layer) int { return l.chunk })
 	}
@@ -340,22 +344,6 @@ func (r *reading) shapes(m *windows.Model) {
 	}
 	// A model has one common shape or a shape for each layer, not both.
 	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = 0, 0, 0, 0
-}
-
-// states groups the layers by the size of their states: each size is a pool.
-// Pools are in the order of their first layers.
-func (r *reading) states(m *windows.Model) {
-	for i, l := range r.layers {
-		if l.state == 0 {
-			continue
-		}
-		at := slices.IndexFunc(m.States, func(s windows.State) bool { return s.Bytes == l.state })
-		if at < 0 {
-			at = len(m.States)
-			m.States = append(m.States, windows.State{Bytes: l.state})
-		}
-		m.States[at].Layers = append(m.States[at].Layers, i)
-	}
 }
 
 // divided is the share of one device of so many heads, and whether they can be

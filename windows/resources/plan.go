@@ -2,7 +2,6 @@ package resources
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -140,7 +139,11 @@ func (p *Plan) model(o Options) {
 	if windowed {
 		p.Cache.MaxAttentionWindow = limits
 	}
-	m.States = grouped(states)
+	for l := range states {
+		// The last state of a layer is padded too, so that every layer of a page begins at a boundary.
+		states[l] = aligned(states[l])
+	}
+	m.States = windows.StatesOf(states)
 	p.Model = m
 }
 
@@ -149,26 +152,6 @@ func (p *Plan) model(o Options) {
 const stateAlignment = 16
 
 func aligned(n int64) int64 { return (n + stateAlignment - 1) / stateAlignment * stateAlignment }
-
-// grouped lists the layers by the size of their states, in order of the first layer of
-// each size: a size is a pool of the engine.
-func grouped(bytes []int64) []windows.State {
-	var out []windows.State
-	for l, n := range bytes {
-		if n == 0 {
-			continue
-		}
-		// The last state of a layer is padded too, so that every layer of a page begins at a boundary.
-		n = aligned(n)
-		at := slices.IndexFunc(out, func(s windows.State) bool { return s.Bytes == n })
-		if at < 0 {
-			at = len(out)
-			out = append(out, windows.State{Bytes: n})
-		}
-		out[at].Layers = append(out[at].Layers, l)
-	}
-	return out
-}
 
 // String draws the decisions with their reasons in the order of the collection, then
 // the pools, the local memory, and whether anything is reused.
