@@ -35,7 +35,7 @@ type Policy struct {
 	random   generator
 	requests int64
 	span     protocol.Span
-	doubles  float32 // blocks, see CountWork; 0: all blocks take the same work
+	doubles  float64 // blocks, see CountWork; 0: all blocks take the same work
 	clock    clock
 	waits    waits
 
@@ -230,7 +230,7 @@ func (p *Policy) Rank(f Features, last int64, depth int32) int32 {
 	}
 	x := p.logValue(&f, last)
 	if p.ByDepth() {
-		x += float64(logOf(1+float32(depth)/p.doubles)) / 2
+		x += math.Log(1+float64(depth)/p.doubles) / 2
 	}
 	return int32(x * unit)
 }
@@ -245,7 +245,7 @@ const unit = 1 << 16
 // A hit of a deep block is worth the root of that. With the whole of it less is saved on the
 // conversation trace of docs/policies.md, and more on the synthetic one up to 2,000 pages: a
 // deep block serves nobody without those in front, which then are evicted for it.
-func (p *Policy) CountWork(doubles float64) { p.doubles = float32(doubles) }
+func (p *Policy) CountWork(doubles float64) { p.doubles = doubles }
 
 // ByDepth tells whether Rank depends on the depth.
 func (p *Policy) ByDepth() bool { return p.doubles > 0 && p.checkpoints == nil }

@@ -14,13 +14,6 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
-// TestFastMath compares the approximations with the standard library.
-func TestFastMath(t *testing.T) {
-	for x := float32(1e-6); x < 1e6; x *= 1.1 {
-		assert.InDelta(t, math.Log(float64(x)), float64(logOf(x)), 5e-4, "ln %v", x)
-	}
-}
-
 // TestValueWaitsForTheExpectedUse: a piece is worth more when its use is due than just
 // after its last use, and less when the use is overdue; more likely uses and shorter gaps
 // are worth more.

@@ -191,45 +191,11 @@ func (m *model) uncertain(f *Features) (variance float64) {
 	return variance
 }
 
-// batchChance is up to which sum of chances bins are learned as one observation.
-const batchChance = 0.05
-
-// outlive corrects the hazards of the bins from one up to another, which a block has outlived.
-// It is learnBin for each of them, but the first bins that a block outlives have chances of a
-// thousandth, and do not change what the next one is corrected by: together they are one
-// correction of the weights.
-func (m *model) outlive(f *Features, from, to int) {
-	if f.Values[featureLast] == 1 {
-		for k := from; k < to; k++ {
-			m.learnBin(f, k, false)
-		}
-		return
-	}
-	for k := from; k < to; {
-		score, uncertain := m.predict(f).score, m.uncertain(f)
-		gradient, information, first := 0.0, 0.0, k
-		// The weights are as before for all bins of the batch, so the prediction is made once.
-		// Each bin has a bias of its own, which is corrected at once.
-		for sum := 0.0; k < to && sum < batchChance; k++ {
-			b := &m.bias[k]
-			chance := logistic(b.value + score)
-			share := chance / (1 + chance*(1-chance)*(uncertain+b.variance))
-			b.learn(share, share*(1-chance))
-			gradient, information, sum = gradient+share, information+share*(1-chance), sum+chance
-		}
-		for i, v := range f.Values {
-			w := &m.weight[i][v]
-			w.learn(gradient, information)
-			w.variance += float64(k-first-1) * drift
-		}
-	}
-}
-
 // logistic is the chance of a log odds.
 func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // logAge is ln(age + 1 s) of an age in seconds. The second that is added keeps it finite.
-func logAge(age float64) float64 { return float64(logOf(float32(age + 1))) }
+func logAge(age float64) float64 { return math.Log(age + 1) }
 
 // binAt is the bin of an age by its logarithm: one before the first counts as the first.
 //
@@ -285,14 +251,3 @@ func whole(x float64, n int) (step int, part float64) {
 
 // between interpolates between two numbers, by a part of the way from the first to the second.
 func between(a, b, part float64) float64 { return a + (b-a)*part }
-
-// logOf is ln x. The exponent of the number gives the power of two, a polynomial the fraction;
-// the error is below 0.0003, a thousandth of a bin.
-func logOf(x float32) float32 {
-	bits := math.Float32bits(x)
-	exponent := int32(bits>>23) - 127
-	x = math.Float32frombits(bits&(1<<23-1)|127<<23) - 1
-	// ln(1+x) on [0, 1), a minimax polynomial.
-	p := x * (0.9998843 + x*(-0.4974149+x*(0.3157632+x*(-0.1903543+x*(0.0826912+x*-0.0174214)))))
-	return float32(exponent)*0.6931472 + p
-}

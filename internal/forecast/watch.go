@@ -108,8 +108,7 @@ func (w *watch) sweep(m *model, now int64) {
 
 // outlive learns that a block was not used in the bins before one.
 func (e *watched) outlive(m *model, bin int) {
-	if e.bin < bin {
-		m.outlive(&e.features, e.bin, bin)
-		e.bin = bin
+	for ; e.bin < bin; e.bin++ {
+		m.learnBin(&e.features, e.bin, false)
 	}
 }
