@@ -146,7 +146,7 @@ func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	}
 	// The memory of a page stays where it is while the arena grows, so the slice stays valid.
 	a := &pool.tiers[messages.Secondary]
-	if page < 0 || int(page) >= a.pages {
+	if page < 0 || int(page) >= len(a.pages) {
 		return nil
 	}
 	return a.page(page)
@@ -183,7 +183,7 @@ func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	pages := [2]int{p.tiers[messages.Primary].pages, p.tiers[messages.Secondary].pages}
+	pages := [2]int{len(p.tiers[messages.Primary].pages), len(p.tiers[messages.Secondary].pages)}
 	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes, Pages: pages}.Within(s,
 		offset, bytes)
 }
