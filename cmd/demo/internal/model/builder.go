@@ -86,12 +86,8 @@ func (b *builder) fused(in int, parts ...part) *linear {
 	return linearOf(total, in, bias, tensors...)
 }
 
-// linearOf makes a matrix of tensors whose rows lie one behind the other:
-// quantized if all of them are, in one type.
+// linearOf makes a matrix of tensors whose rows lie one behind the other.
 func linearOf(out, in int, bias []float32, tensors ...*weights.Tensor) *linear {
-	if q := newQuantized(in, tensors); q != nil {
-		return &linear{in: in, out: out, quantized: q, bias: bias}
-	}
 	var rows []float32
 	for _, t := range tensors {
 		rows = append(rows, t.Numbers()...)

@@ -21,24 +21,9 @@
 // Every number of a row is a function of that row, of the rows that attention
 // sees, and of the state of recurrent layers, as package attention has it. So
 // what a model answers does not depend on what was cached, nor on the batch, the
-// chunk, the workers and the build. There are two kinds of matrix products:
-//
-//   - of float32 weights: an output adds its products along the inputs, in their
-//     order, each rounded to float32;
-//   - of quantized weights (Q4_0, Q4_1, Q4_K, Q8_0), which stay quantized in memory:
-//     the inputs become integers, 32 with one scale, the largest of them with all
-//     bits that it has as a float32. The sum of the products of 32 inputs is exact.
-//     It is rounded once, and added along the inputs.
-//
-// Q6_K has a scale for 16 numbers and becomes float32 when it is loaded, as have
-// matrices that are made of tensors of several types.
-//
-// # Speed without vector instructions
-//
-// An exact sum may be computed in any order, which is what makes plain Go fast: it
-// looks sums of eight inputs up, by the bits of eight weights, in place of
-// multiplying. See planes.go. The build with GOEXPERIMENT=simd multiplies 16 pairs
-// of 16-bit integers at a time, see panels_amd64.go.
+// chunk and the workers. An output of a matrix product adds its products along the
+// inputs, in their order, each rounded to float32; Gonum does so with vector
+// instructions on amd64. Quantized weights become float32 when they are loaded.
 //
 // # Recurrent layers
 //

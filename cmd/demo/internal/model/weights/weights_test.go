@@ -87,38 +87,6 @@ func TestQuantizedBlocks(t *testing.T) {
 	}
 }
 
-// Groups are the same numbers as Numbers gives, to the bit.
-func TestGroupsAreTheNumbers(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for kind := F32; kind <= Q6_K; kind++ {
-		f := formats[kind]
-		bytes := make([]byte, 6*f.bytes)
-		for i := range bytes {
-			bytes[i] = byte(rng.Uint32())
-		}
-		at := map[Type][]int{Q4_1: {0, 2}, Q4_K: {0, 2}, Q8_0: {0}, Q4_0: {0}}[kind]
-		for block := range 6 {
-			for _, offset := range at {
-				copy(bytes[block*f.bytes+offset:], halfOf(float32(rng.NormFloat64())))
-			}
-		}
-		tensor := &Tensor{Type: kind, Shape: []int{2, 3 * f.numbers}, bytes: bytes}
-		g, ok := tensor.Groups()
-		require.Equal(t, at != nil, ok, f.name)
-		if !ok {
-			continue
-		}
-		for i, want := range tensor.Numbers() {
-			require.Less(t, int(g.Numbers[i]), 1<<g.Bits)
-			got := float32(g.Scales[i/GroupSize] * float32(int(g.Numbers[i])-g.Offset))
-			if g.Minima != nil {
-				got += g.Minima[i/GroupSize]
-			}
-			require.Equal(t, want, got, "%s, number %d", f.name, i)
-		}
-	}
-}
-
 // writer makes GGUF files.
 type writer struct{ bytes.Buffer }
 
