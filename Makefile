@@ -32,7 +32,7 @@ fuzz: ## one fuzz target: make fuzz PKG=./events FUZZ=FuzzLog TIME=30s
 	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) -fuzzminimizetime=$(SHRINK) $(PKG)
 
 sim: ## a simulation of the whole engine, invariants on: make sim SEED=7 STEPS=100000
-	go run -tags invariants ./bench/sim -seed $(SEED) -steps $(STEPS)
+	go test -tags invariants ./bench/sim -run=TestSeeds -timeout=0 -seed=$(SEED) -steps=$(STEPS)
 
 bench: ## all benchmarks
 	go test -run=NONE -bench=. -benchmem ./...

@@ -1,10 +1,10 @@
-// Command load embeds an engine as a stranger would: by package kvactor alone, written from
-// docs/embedding.md and docs/semantics.md. It compares every byte that it reads.
+// Package load is a test that embeds an engine as a stranger would: by package kvactor alone,
+// written from docs/embedding.md and docs/semantics.md. It compares every byte that it reads.
 //
-//	go run ./bench/load -seed 1 -count 100      worlds of the seeds 1 to 100
-//	go run ./bench/load -seed 1 -seconds 60     as many as a minute has
-//	go run ./bench/load -nofaults -auto …       no faults; WithAutoRebalance in each world
-//	go run ./bench/load -seed 7 -again 20       the same plan many times
+//	go test ./bench/load -run=TestSeeds -seed=1 -worlds=100   worlds of the seeds 1 to 100
+//	go test ./bench/load -run=TestSeeds -seed=1 -seconds=60   as many as a minute has
+//	… -nofaults -auto                                         no faults; WithAutoRebalance in each
+//	… -seed=7 -again=20                                       the same plan many times
 //
 // # A world
 //
@@ -35,7 +35,7 @@
 //
 // All sequences and pins have ended. What is stored is admitted once more and compared; with a
 // store a second engine fetches it. Check must find nothing, no page may be held, the checker must
-// be silent, and no goroutine may be left. A world that takes longer than -hang ends the program
+// be silent, and no goroutine may be left. A world that takes longer than -hang ends the test
 // with status 3 and the stacks of all goroutines.
 //
 // # What it sees
@@ -51,4 +51,4 @@
 //	cross pages shared one by one                        rows of another input in cross pages
 //
 // Built with -race it has found a request that was read after its caller had taken it back.
-package main
+package load

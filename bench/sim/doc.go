@@ -1,8 +1,8 @@
-// Command sim runs whole engines on the simulated device, thousands of random
-// steps under a seeded scheduler, and looks for anything that is not as it
+// Package sim is a test that runs whole engines on the simulated device, thousands
+// of random steps under a seeded scheduler, and looks for anything that is not as it
 // should be.
 //
-//	go run ./bench/sim -seed 1 -steps 20000 -seeds 50
+//	go test ./bench/sim -run=TestSeeds -timeout=0 -seed=1 -steps=20000 -seeds=50
 //
 // A run is a function of its seed and its number of steps. Each step draws from
 // a generator of its own, seeded by the run's seed and the step's number, so a
@@ -33,4 +33,4 @@
 //
 // A failure is made smaller by leaving out steps as long as some failure stays,
 // and printed as the history that is left. The same seed and steps replay it.
-package main
+package sim

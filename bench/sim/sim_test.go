@@ -1,4 +1,4 @@
-package main
+package sim
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ func play(t *testing.T, p plan) *world {
 	t.Helper()
 	w, err := run(p)
 	if err != nil && w != nil {
-		t.Fatalf("go run ./bench/sim -seed %d -steps %d\n%s", p.seed, p.steps,
+		t.Fatalf("go test ./bench/sim -run=TestSeeds -seed=%d -steps=%d\n%s", p.seed, p.steps,
 			explain(shrink(p, w.step, 200, err), 60))
 	}
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"context"
@@ -199,7 +199,7 @@ func (w *world) drain() {
 // watch ends the program when a world hangs, with the stacks of all goroutines.
 func watch(p plan, b bounds, after time.Duration) *time.Timer {
 	return time.AfterFunc(after, func() {
-		report(p, b, []string{fmt.Sprintf("hangs for %v", after)})
+		fmt.Println(report(p, b, []string{fmt.Sprintf("hangs for %v", after)}))
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 2)
 		os.Exit(3)
 	})

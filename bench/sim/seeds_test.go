@@ -1,4 +1,4 @@
-package main
+package sim
 
 import (
 	"context"
@@ -10,28 +10,33 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
-func main() {
-	seed := flag.Uint64("seed", 1, "the first seed")
-	seeds := flag.Int("seeds", 1, "runs, each with the next seed")
-	steps := flag.Int("steps", 20_000, "steps of each run")
-	tries := flag.Int("shrink", 1500, "runs to spend on making a failure smaller; 0: none")
-	lines := flag.Int("lines", 120, "lines of history to print of a failure")
-	keepOn := flag.Bool("keep-on", false, "go on with the next seed after a failure")
-	flag.Parse()
+var (
+	firstSeed = flag.Uint64("seed", 0, "the first seed; 0: TestSeeds is skipped")
+	seeds     = flag.Int("seeds", 1, "runs, each with the next seed")
+	steps     = flag.Int("steps", 20_000, "steps of each run")
+	tries     = flag.Int("shrink", 1500, "runs to spend on making a failure smaller; 0: none")
+	lines     = flag.Int("lines", 120, "lines of history to print of a failure")
+	keepOn    = flag.Bool("keep-on", false, "go on with the next seed after a failure")
+)
+
+// TestSeeds plays the seeds that its flags name.
+func TestSeeds(t *testing.T) {
+	if *firstSeed == 0 {
+		t.Skip("no -seed")
+	}
 	total, failed := tally{}, 0
 	start := time.Now()
 	// Who stops it, as after a night, gets the report of what there was until then.
 	stopped, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	for i := range *seeds {
-		if stopped.Err() != nil {
-			break
-		}
-		p := plan{seed: *seed + uint64(i), steps: *steps}
+	defer forget()
+	for i := 0; i < *seeds && stopped.Err() == nil; i++ {
+		p := plan{seed: *firstSeed + uint64(i), steps: *steps}
 		w, err := run(p)
 		if w != nil {
 			total.addAll(w.counts)
@@ -42,19 +47,15 @@ func main() {
 			continue
 		}
 		failed++
-		fmt.Printf("seed %d, %d steps: %v\n", p.seed, p.steps, err)
+		t.Errorf("seed %d, %d steps: %v", p.seed, p.steps, err)
 		if *tries > 0 && w != nil {
-			fmt.Print(explain(shrink(p, w.step, *tries, err), *lines))
+			t.Log(explain(shrink(p, w.step, *tries, err), *lines))
 		}
 		if !*keepOn {
 			break
 		}
 	}
-	forget()
 	fmt.Printf("%s%d failures in %v\n", total, failed, time.Since(start).Round(time.Millisecond))
-	if failed > 0 {
-		os.Exit(1)
-	}
 }
 
 // tally counts by name.
