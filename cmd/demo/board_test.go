@@ -165,9 +165,9 @@ func (of *panel) chart(list []series) *charts.Chart {
 
 // boardPage lays panels out as Grafana does: 24 columns.
 var boardPage = template.Must(template.New("board").Parse(`<!DOCTYPE html><meta charset="utf-8"><title>kvactor</title><style>
-body{ {{- .CSS -}} margin:8px;background:#f4f5f5;color:var(--ink);font:14px sans-serif;display:grid;grid-template-columns:repeat(24,1fr);grid-auto-rows:35px;gap:8px}
-section{background:var(--surface);border:1px solid var(--grid);border-radius:2px;padding:6px 8px;overflow:hidden;display:flex;flex-direction:column}
-h2{font-size:14px;margin:0 0 4px;font-weight:500}svg{width:100%;display:block}b{font-size:28px;color:var(--green);font-weight:500}p{margin:4px 0}</style>
+body{ margin:8px;background:#f4f5f5;color:#1a1a19;font:14px sans-serif;display:grid;grid-template-columns:repeat(24,1fr);grid-auto-rows:35px;gap:8px}
+section{background:#fcfcfb;border:1px solid #dedcd6;border-radius:2px;padding:6px 8px;overflow:hidden;display:flex;flex-direction:column}
+h2{font-size:14px;margin:0 0 4px;font-weight:500}svg{width:100%;display:block}b{font-size:28px;color:#14885f;font-weight:500}p{margin:4px 0}</style>
 {{range .Panels}}<section style="grid-area:{{.Top}}/{{.Left}}/span {{.GridPos.H}}/span {{.GridPos.W}}"><h2>{{.Title}}</h2>
 {{range .Values}}<p>{{.Label}} <b>{{.Value}}</b></p>{{end}}{{.SVG}}</section>
 {{end}}`))
@@ -204,10 +204,7 @@ func (p *server) drawn(of panel, over time.Duration) placed {
 // writeBoard writes the board as a page and as an image into a folder, for those who want to
 // look: docs/grafana/kvactor.png was made so.
 func (p *server) writeBoard(panels []panel, over time.Duration, folder string) {
-	view := struct {
-		CSS    template.CSS
-		Panels []placed
-	}{CSS: template.CSS(charts.CSS(charts.Light))}
+	view := struct{ Panels []placed }{}
 	for _, of := range panels {
 		view.Panels = append(view.Panels, p.drawn(of, over))
 	}

@@ -86,13 +86,8 @@ func (f *replayFlags) writeReports(
 		return err
 	}
 	if f.plot {
-		// A file or a pipe would keep the codes of the colours; lines of ASCII have letters instead.
-		with := charts.ASCII
-		if report.Locale() == report.Unicode && report.HasColors(c.OutOrStdout()) {
-			with = charts.Unicode
-		}
 		for _, chart := range data.Charts() {
-			if err := chart.Terminal(c.OutOrStdout(), with); err != nil {
+			if err := chart.Terminal(c.OutOrStdout(), report.Locale()); err != nil {
 				return err
 			}
 		}

@@ -20,8 +20,6 @@ type Chart struct {
 	Bars       []Bars
 	// Horizontal bars have their categories on the left, the first one on top.
 	Horizontal bool
-	// Stacked bars of one category stand on each other, not side by side.
-	Stacked bool
 }
 
 // Axis says how numbers are written. Bars have their values on Y, whichever way they are drawn.
@@ -136,13 +134,8 @@ func (c *Chart) top(least float64) float64 {
 		}
 	}
 	for k := range c.Categories {
-		sum := 0.0
 		for i := range c.Bars {
 			least = max(least, c.Bars[i].Values[k])
-			sum += max(0, c.Bars[i].Values[k])
-		}
-		if c.Stacked {
-			least = max(least, sum)
 		}
 	}
 	return least

@@ -32,27 +32,27 @@ var marks = []draw.GlyphDrawer{
 	draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{},
 }
 
-// style is text of the chart.
-func (t theme) style(c Color, size vg.Length) text.Style {
+// textStyle is text of the chart.
+func textStyle(c Color, size vg.Length) text.Style {
 	return text.Style{
-		Color: t(c), Handler: plot.DefaultTextHandler,
+		Color: palette[c], Handler: plot.DefaultTextHandler,
 		Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size},
 	}
 }
 
 // draw draws the chart: title if wanted, legend, plot.
-func (c *Chart) draw(on draw.Canvas, t theme, title string) error {
-	on.SetColor(t(Surface))
+func (c *Chart) draw(on draw.Canvas, title string) error {
+	on.SetColor(palette[Surface])
 	on.Fill(on.Rectangle.Path())
 	on = draw.Crop(on, gap, -2*gap, gap, -gap)
 	if title != "" {
-		style := t.style(Ink, titleSize)
+		style := textStyle(Ink, titleSize)
 		style.XAlign, style.YAlign = draw.XLeft, draw.YTop
 		on.FillText(style, vg.Point{X: on.Min.X, Y: on.Max.Y}, title)
 		on = draw.Crop(on, 0, 0, 0, -titleSize-2*gap)
 	}
-	on = c.drawLegend(on, t)
-	p, err := c.plot(t, on.Size().X)
+	on = c.drawLegend(on)
+	p, err := c.plot(on.Size().X)
 	if err != nil {
 		return err
 	}
@@ -61,33 +61,33 @@ func (c *Chart) draw(on draw.Canvas, t theme, title string) error {
 }
 
 // plot makes the library's plot.
-func (c *Chart) plot(t theme, wide vg.Length) (*plot.Plot, error) {
+func (c *Chart) plot(wide vg.Length) (*plot.Plot, error) {
 	p := plot.New()
-	p.BackgroundColor = t(Surface)
+	p.BackgroundColor = palette[Surface]
 	x, y := &p.X, &p.Y
 	if c.Horizontal {
 		x, y = y, x
 	}
 	for axis, from := range map[*plot.Axis]Axis{x: c.X, y: c.Y} {
-		axis.Label.Text, axis.Label.TextStyle = from.Label, withAlign(t.style(Muted, textSize),
+		axis.Label.Text, axis.Label.TextStyle = from.Label, withAlign(textStyle(Muted, textSize),
 			axis.Label.TextStyle)
-		axis.Tick.Label = withAlign(t.style(Muted, textSize), axis.Tick.Label)
-		axis.Color, axis.Tick.Color = t(Grid), t(Grid)
+		axis.Tick.Label = withAlign(textStyle(Muted, textSize), axis.Tick.Label)
+		axis.Color, axis.Tick.Color = palette[Grid], palette[Grid]
 		axis.Tick.Marker = ticks{from}
 		axis.Padding = 0
 	}
 	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = t(Grid), t(Grid)
+	grid.Horizontal.Color, grid.Vertical.Color = palette[Grid], palette[Grid]
 	if len(c.Bars) > 0 && !c.Horizontal {
 		grid.Vertical.Width = 0
 	} else if c.Horizontal {
 		grid.Horizontal.Width = 0
 	}
 	p.Add(grid)
-	if err := c.addLines(p, t); err != nil {
+	if err := c.addLines(p); err != nil {
 		return nil, err
 	}
-	if err := c.addBars(p, t, wide); err != nil {
+	if err := c.addBars(p, wide); err != nil {
 		return nil, err
 	}
 	y.Min, y.Max = min(0, y.Min), c.top(0)*1.05
@@ -107,18 +107,18 @@ func withAlign(s, like text.Style) text.Style {
 }
 
 // look is how series i of lines is drawn.
-func (l *Line) look(t theme, i int) (draw.LineStyle, draw.GlyphStyle) {
-	line := draw.LineStyle{Color: t(l.Color), Width: lineWidth}
+func (l *Line) look(i int) (draw.LineStyle, draw.GlyphStyle) {
+	line := draw.LineStyle{Color: palette[l.Color], Width: lineWidth}
 	if l.Style == Dashed || l.Style == Marked {
 		line.Dashes = dashes[i%len(dashes)]
 	}
 	if l.Style == Dashed && line.Dashes == nil {
 		line.Dashes = dashes[1]
 	}
-	return line, draw.GlyphStyle{Color: t(l.Color), Radius: markRadius, Shape: marks[i%len(marks)]}
+	return line, draw.GlyphStyle{Color: palette[l.Color], Radius: markRadius, Shape: marks[i%len(marks)]}
 }
 
-func (c *Chart) addLines(p *plot.Plot, t theme) error {
+func (c *Chart) addLines(p *plot.Plot) error {
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		points := make(plotter.XYs, len(l.X))
@@ -129,9 +129,9 @@ func (c *Chart) addLines(p *plot.Plot, t theme) error {
 		if err != nil {
 			return err
 		}
-		line.LineStyle, marks.GlyphStyle = l.look(t, i)
+		line.LineStyle, marks.GlyphStyle = l.look(i)
 		if l.Style == Area {
-			line.FillColor = t(l.Color)
+			line.FillColor = palette[l.Color]
 			line.StepStyle = plotter.PreStep
 		}
 		p.Add(line)
@@ -142,7 +142,7 @@ func (c *Chart) addLines(p *plot.Plot, t theme) error {
 	return nil
 }
 
-func (c *Chart) addBars(p *plot.Plot, t theme, wide vg.Length) error {
+func (c *Chart) addBars(p *plot.Plot, wide vg.Length) error {
 	if len(c.Bars) == 0 {
 		return nil
 	}
@@ -151,11 +151,7 @@ func (c *Chart) addBars(p *plot.Plot, t theme, wide vg.Length) error {
 		room = 0.55 * height
 	}
 	beside := len(c.Bars)
-	if c.Stacked {
-		beside = 1
-	}
 	thick := 0.8 * room / vg.Length(len(names)*beside)
-	var below *plotter.BarChart
 	for i := range c.Bars {
 		values := slices.Clone(c.Bars[i].Values)
 		if c.Horizontal {
@@ -165,18 +161,12 @@ func (c *Chart) addBars(p *plot.Plot, t theme, wide vg.Length) error {
 		if err != nil {
 			return err
 		}
-		bars.Color, bars.Horizontal, bars.LineStyle.Width = t(c.Bars[i].Color), c.Horizontal, 0
-		if c.Stacked && below != nil {
-			bars.StackOn(below)
+		bars.Color, bars.Horizontal, bars.LineStyle.Width = palette[c.Bars[i].Color], c.Horizontal, 0
+		place := vg.Length(i) - vg.Length(beside-1)/2
+		if c.Horizontal {
+			place = -place
 		}
-		if !c.Stacked {
-			place := vg.Length(i) - vg.Length(beside-1)/2
-			if c.Horizontal {
-				place = -place
-			}
-			bars.Offset = place * thick
-		}
-		below = bars
+		bars.Offset = place * thick
 		p.Add(bars)
 	}
 	if c.Horizontal {
@@ -189,8 +179,8 @@ func (c *Chart) addBars(p *plot.Plot, t theme, wide vg.Length) error {
 	if c.Horizontal {
 		axis = &p.Y
 	}
-	axis.Tick.Label = withAlign(t.style(Muted, textSize), axis.Tick.Label)
-	axis.Color, axis.Width = t(Grid), vg.Points(0.5)
+	axis.Tick.Label = withAlign(textStyle(Muted, textSize), axis.Tick.Label)
+	axis.Color, axis.Width = palette[Grid], vg.Points(0.5)
 	return nil
 }
 

@@ -14,12 +14,12 @@ const (
 
 // drawLegend writes what the series are above the plot, in as many rows as it needs, and
 // returns the rest of the canvas. One series needs none.
-func (c *Chart) drawLegend(on draw.Canvas, t theme) draw.Canvas {
+func (c *Chart) drawLegend(on draw.Canvas) draw.Canvas {
 	labels := c.labels()
 	if len(labels) < 2 {
 		return on
 	}
-	style := t.style(Ink, textSize)
+	style := textStyle(Ink, textSize)
 	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
 	at := vg.Point{X: on.Min.X, Y: on.Max.Y - textSize/2}
 	for i, label := range labels {
@@ -31,7 +31,7 @@ func (c *Chart) drawLegend(on draw.Canvas, t theme) draw.Canvas {
 		if at.X+wide > on.Max.X+2*gap && at.X > on.Min.X {
 			at.X, at.Y = on.Min.X, at.Y-1.5*textSize
 		}
-		c.drawSample(on, t, i, at)
+		c.drawSample(on, i, at)
 		on.FillText(style, vg.Point{X: at.X + sample + gap/2, Y: at.Y}, label)
 		at.X += wide
 	}
@@ -43,9 +43,9 @@ func (c *Chart) drawLegend(on draw.Canvas, t theme) draw.Canvas {
 func (c *Chart) boxed(i int) bool { return i >= len(c.Lines) || c.Lines[i].Style == Area }
 
 // drawSample draws a piece of series i.
-func (c *Chart) drawSample(on draw.Canvas, t theme, i int, at vg.Point) {
+func (c *Chart) drawSample(on draw.Canvas, i int, at vg.Point) {
 	if !c.boxed(i) {
-		line, mark := c.Lines[i].look(t, i)
+		line, mark := c.Lines[i].look(i)
 		on.StrokeLine2(line, at.X, at.Y, at.X+lineSample, at.Y)
 		if c.Lines[i].Style == Marked {
 			on.DrawGlyph(mark, vg.Point{X: at.X + lineSample/2, Y: at.Y})
@@ -62,6 +62,6 @@ func (c *Chart) drawSample(on draw.Canvas, t theme, i int, at vg.Point) {
 		Min: vg.Point{X: at.X, Y: at.Y - textSize/2 + 1},
 		Max: vg.Point{X: at.X + boxSample, Y: at.Y + textSize/2 - 1},
 	}
-	on.SetColor(t(color))
+	on.SetColor(palette[color])
 	on.Fill(box.Path())
 }

@@ -3,12 +3,9 @@ package charts
 import (
 	"bytes"
 	"fmt"
-	"html"
 	"image"
 	"image/png"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
@@ -18,10 +15,10 @@ import (
 )
 
 // SVG draws the chart without its title as an element of a page. It has no size of its own
-// and refers to nothing but CSS variables.
+// and refers to nothing.
 func (c *Chart) SVG() (string, error) {
 	canvas := vgsvg.New(width, height)
-	if err := c.draw(draw.New(canvas), markedTheme, ""); err != nil {
+	if err := c.draw(draw.New(canvas), ""); err != nil {
 		return "", fmt.Errorf("chart %s: %w", c.Name, err)
 	}
 	var b bytes.Buffer
@@ -37,25 +34,7 @@ func (c *Chart) SVG() (string, error) {
 	}
 	head := fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n",
 		width.Points(), height.Points(), attribute(c.Title))
-	return variables(head + fit(text[at:])), nil
-}
-
-// textElement is a text of the library's SVG: its attributes, its size and what it says.
-var textElement = regexp.MustCompile(`<text( [^>]*?font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
-
-// fit gives each text the length that it was drawn for, so that it keeps its place where the
-// reader's font is wider or narrower.
-func fit(svg string) string {
-	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
-		parts := textElement.FindStringSubmatch(element)
-		size, err := strconv.ParseFloat(parts[2], 64)
-		if err != nil {
-			return element
-		}
-		long := theme(markedTheme).style(Ink, vg.Length(size)).Width(html.UnescapeString(parts[3]))
-		return fmt.Sprintf(`<text%s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`,
-			parts[1], long.Points(), parts[3])
-	})
+	return head + text[at:], nil
 }
 
 // attribute makes a text fit to be the value of an attribute.
@@ -69,7 +48,7 @@ const pngScale = 2
 // image draws the chart with its title.
 func (c *Chart) image() (image.Image, error) {
 	canvas := vgimg.NewWith(vgimg.UseWH(width, height+titleSize+2*gap), vgimg.UseDPI(72*pngScale))
-	if err := c.draw(draw.New(canvas), lightTheme, c.Title); err != nil {
+	if err := c.draw(draw.New(canvas), c.Title); err != nil {
 		return nil, fmt.Errorf("chart %s: %w", c.Name, err)
 	}
 	return canvas.Image(), nil
@@ -97,7 +76,7 @@ func Sheet(w io.Writer, list []*Chart) error {
 		part := draw.Canvas{Canvas: canvas, Rectangle: vg.Rectangle{
 			Min: vg.Point{X: x, Y: y - high}, Max: vg.Point{X: x + width, Y: y},
 		}}
-		if err := c.draw(part, lightTheme, c.Title); err != nil {
+		if err := c.draw(part, c.Title); err != nil {
 			return fmt.Errorf("chart %s: %w", c.Name, err)
 		}
 	}

@@ -1,149 +1,77 @@
 package charts
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
-	"github.com/guptarohit/asciigraph"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 )
 
-// Characters says what a terminal can show.
-type Characters int
-
-// The sets of characters. Colours are only used with Unicode, by terminals of today.
+// Sizes of a chart in characters: of a line, and of the longest bar.
 const (
-	ASCII Characters = iota
-	Unicode
+	terminalWidth = 60
+	barWidth      = 40
 )
 
-// Sizes of a chart in characters.
-const (
-	terminalWidth  = 64
-	terminalHeight = 12
-	barWidth       = 40
-)
-
-// terminalColors are the colours of series on a terminal.
-var terminalColors = map[Color]asciigraph.AnsiColor{
-	Blue: asciigraph.DodgerBlue, Orange: asciigraph.DarkOrange, Green: asciigraph.MediumSeaGreen,
-	Yellow: asciigraph.Goldenrod, Violet: asciigraph.MediumPurple, Red: asciigraph.IndianRed,
-	Pink: asciigraph.HotPink, Neutral: asciigraph.Gray,
-}
-
-// Terminal draws the chart in characters.
-func (c *Chart) Terminal(w io.Writer, with Characters) error {
-	if _, err := fmt.Fprintf(w, "\n%s\n", c.Title); err != nil {
-		return err
-	}
-	text := c.bars(with)
+// Terminal draws the chart in characters, one row for each line and each bar.
+func (c *Chart) Terminal(w io.Writer, s report.Style) error {
+	text := c.bars(s)
 	if len(c.Lines) > 0 {
-		text = c.graph(with)
+		text = c.graph(s)
 	}
-	_, err := fmt.Fprintln(w, strings.TrimRight(text, "\n"))
+	_, err := fmt.Fprintf(w, "\n%s\n%s", c.Title, text)
 	return err
 }
 
-// graph draws lines. The library has one value for each column, so lines are read off at
-// even steps, which are steps of the logarithm if X is logarithmic.
-func (c *Chart) graph(with Characters) string {
-	low, high := math.Inf(1), math.Inf(-1)
-	for i := range c.Lines {
-		for _, x := range c.Lines[i].X {
-			low, high = min(low, c.position(x)), max(high, c.position(x))
+// graph draws lines. A row has the heights of a line at even steps of X, which are steps of the
+// logarithm if X is logarithmic, and behind them its lowest and its highest value.
+func (c *Chart) graph(s report.Style) string {
+	position := func(x float64) float64 {
+		if c.X.Log {
+			return math.Log(x)
 		}
+		return x
 	}
-	var data [][]float64
-	options := []asciigraph.Option{
-		asciigraph.Height(terminalHeight), asciigraph.LowerBound(0),
-		asciigraph.YAxisValueFormatter(c.Y.Unit.format),
-		asciigraph.XAxisRange(low, high), asciigraph.XAxisTickCount(steps),
-		asciigraph.XAxisValueFormatter(func(x float64) string {
-			if c.X.Log {
-				x = math.Exp(x)
-			}
-			return c.X.Unit.format(x)
-		}),
-	}
-	var inks []asciigraph.AnsiColor
+	low, high := math.Inf(1), math.Inf(-1)
+	wide := 0
 	for i := range c.Lines {
 		l := &c.Lines[i]
-		row := make([]float64, terminalWidth)
+		low, high = min(low, slices.Min(l.X)), max(high, slices.Max(l.X))
+		wide = max(wide, len([]rune(l.Label)))
+	}
+	first, step := position(low), (position(high)-position(low))/(terminalWidth-1)
+	top := max(c.top(0), math.SmallestNonzeroFloat64)
+	var b strings.Builder
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		shares, begin, end := make([]float64, terminalWidth), position(l.X[0]), position(l.X[len(l.X)-1])
+		for k := range shares {
+			at, _ := slices.BinarySearchFunc(l.X, first+step*float64(k),
+				func(x, want float64) int { return cmp.Compare(position(x), want) })
+			shares[k] = l.Y[min(at, len(l.Y)-1)] / top
+		}
+		row := []rune(s.Sparkline(shares, terminalWidth))
 		for k := range row {
-			row[k] = l.at(low+(high-low)*float64(k)/(terminalWidth-1), c.position)
-		}
-		for k, x := range l.X {
-			// A point is drawn even if no column is exactly where it is.
-			if column := c.column(x, low, high); math.IsNaN(row[column]) {
-				row[column] = l.Y[k]
+			if x := first + step*float64(k); x < begin-step || x > end+step {
+				row[k] = ' '
 			}
 		}
-		data = append(data, row)
-		inks = append(inks, terminalColors[l.Color])
+		fmt.Fprintf(&b, "%-*s %s %s to %s\n", wide, l.Label, string(row),
+			c.Y.Unit.format(slices.Min(l.Y)), c.Y.Unit.format(slices.Max(l.Y)))
 	}
-	if with == Unicode {
-		options = append(options, asciigraph.SeriesColors(inks...),
-			asciigraph.SeriesLegends(c.labels()...))
-		return asciigraph.PlotMany(data, options...)
-	}
-	// Without colours each line has a letter.
-	var sets []asciigraph.CharSet
-	legend := ""
-	for i, label := range c.labels() {
-		letter := string(rune('a' + i%26))
-		sets = append(sets, asciigraph.CreateCharSet(letter))
-		legend += "  " + letter + ": " + label
-	}
-	text := asciigraph.PlotMany(data, append(options, asciigraph.SeriesChars(sets...))...)
-	return strings.NewReplacer("┤", "|", "┼", "+", "─", "-", "└", "+", "┬", "+", "│", "|", "┴", "+",
-		"┘", "+").Replace(text) + "\n" + legend
-}
-
-// position is where a value of X is drawn.
-func (c *Chart) position(x float64) float64 {
-	if c.X.Log {
-		return math.Log(x)
-	}
-	return x
-}
-
-// column is the one nearest to a value of X.
-func (c *Chart) column(x, low, high float64) int {
-	if high <= low {
-		return 0
-	}
-	return int(math.Round((c.position(x) - low) / (high - low) * (terminalWidth - 1)))
-}
-
-// at is the value of a line at a position, between two points the straight line between
-// them. Beside its points a line has no value.
-func (l *Line) at(x float64, position func(float64) float64) float64 {
-	const slack = 1e-9 // of rounding
-	for k := range l.X {
-		right := position(l.X[k])
-		if x > right+slack {
-			continue
-		}
-		if k == 0 {
-			if x < right-slack {
-				return math.NaN()
-			}
-			return l.Y[0]
-		}
-		left := position(l.X[k-1])
-		if right == left {
-			return l.Y[k]
-		}
-		return l.Y[k-1] + (l.Y[k]-l.Y[k-1])*(x-left)/(right-left)
-	}
-	return math.NaN()
+	fmt.Fprintf(&b, "%*s %-*s%s\n", wide, "", terminalWidth-4, c.X.Unit.format(low),
+		c.X.Unit.format(high))
+	return b.String()
 }
 
 // bars draws a row for each bar.
-func (c *Chart) bars(with Characters) string {
+func (c *Chart) bars(s report.Style) string {
 	full := "#"
-	if with == Unicode {
+	if s == report.Unicode {
 		full = "█"
 	}
 	wide := 0

@@ -5,5 +5,5 @@
 // computing it again.
 //
 // Make takes the geometry and the memory and returns a Plan, a plain value: the
-// command prints it as tables and a chart, or as JSON.
+// command prints it as tables, or as JSON.
 package plan

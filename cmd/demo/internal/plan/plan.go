@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
@@ -61,8 +62,6 @@ type Plan struct {
 	Offload       Offload  `json:"offload"`
 	Warnings      []string `json:"warnings,omitempty"`
 	Notes         []string `json:"notes,omitempty"`
-
-	chart []Fit // more lengths than Fits, for the picture
 }
 
 // HostUse is what the host memory of one rank is for.
@@ -311,15 +310,9 @@ func (p *planner) lengths() []int {
 	return slices.Compact(list)
 }
 
-// chartPoints is the number of lengths in the picture.
-const chartPoints = 48
-
 func (p *planner) fits() {
 	for _, n := range p.lengths() {
 		p.plan.Fits = append(p.plan.Fits, p.fit(n))
-	}
-	for _, n := range logarithmic(p.Cache.TokensPerBlock, p.Model.MaxSeqLen, chartPoints) {
-		p.plan.chart = append(p.plan.chart, p.fit(n))
 	}
 	// More tokens never need fewer pages, so the lengths that fit are the first.
 	p.plan.LongestAlone = sort.Search(p.Model.MaxSeqLen,
@@ -402,7 +395,7 @@ func (p *planner) back(tokens int) Back {
 			pages = 1
 		}
 		b.Bytes += int64(pages) * pool.PageBytes()
-		b.Nanos += p.Link.Duration(sim.Transfer{Direction: onboard, Copies: pages,
+		b.Nanos += p.Link.Duration(sim.Transfer{Direction: gpu.Onboard, Copies: pages,
 			Bytes: pool.PageBytes()}).Nanoseconds()
 	}
 	b.Rate = float64(tokens) / (float64(b.Nanos) / 1e9)
@@ -411,15 +404,6 @@ func (p *planner) back(tokens int) Back {
 		b.Compute = int64(min(2*p.Parameters*float64(tokens)/rate*1e9, math.MaxInt64/2))
 	}
 	return b
-}
-
-// logarithmic are n numbers from first to last with equal ratios.
-func logarithmic(first, last, n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = between(first, last, float64(i)/float64(n-1))
-	}
-	return out
 }
 
 // String names a plan in errors.

@@ -2,31 +2,16 @@ package plan
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 	"github.com/kvactor/kvactor/windows/hfconfig"
 )
-
-// TestChart: a column has a mark on a line exactly if so many sequences fit.
-func TestChart(t *testing.T) {
-	p := Plan{chart: []Fit{{Tokens: 32, Sequences: 1000}, {Tokens: 320, Sequences: 30},
-		{Tokens: 3200, Sequences: 1}, {Tokens: 32000}}}
-	lines := strings.Split(p.Chart(report.ASCII), "\n")
-	assert.Equal(t, "    1 000 |#", lines[0])
-	assert.Equal(t, "        1 |###", lines[9])
-	assert.Equal(t, "          +----", lines[10])
-	assert.Contains(t, lines[11], "32 ")
-	assert.Contains(t, lines[11], "32 000 tokens")
-	assert.Contains(t, p.Chart(report.Unicode), "█")
-}
 
 // TestPlansAddUp: the parts of any plan agree with one another. Llama 4 takes
 // sequences of ten million tokens: divided for those, little memory leaves its chunks

@@ -8,7 +8,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 )
 
-// Print writes the plan as tables and a chart.
+// Print writes the plan as tables.
 func (p *Plan) Print(w io.Writer, style report.Style) error {
 	head := p.Model
 	if p.Type != "" {
@@ -27,12 +27,6 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 	for i := range tables {
 		if err := tables[i].Write(w, style); err != nil {
 			return err
-		}
-		if i == 1 {
-			if _, err := fmt.Fprintf(w, "\nsequences that fit at a time, by their length\n%s",
-				p.Chart(style)); err != nil {
-				return err
-			}
 		}
 	}
 	return p.remarks(w)

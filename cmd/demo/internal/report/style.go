@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -36,13 +35,6 @@ func StyleOf(environment func(string) string) Style {
 
 // Locale is the style of this process.
 func Locale() Style { return StyleOf(os.Getenv) }
-
-// HasColors tells whether what is written to w may have colours: w is a terminal, and the
-// variable NO_COLOR (no-color.org) is not set.
-func HasColors(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
-}
 
 // Widths of output in characters: without a terminal, and the narrowest one that is heeded.
 const (

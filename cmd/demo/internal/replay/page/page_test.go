@@ -12,10 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/charts"
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
-	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -53,8 +51,6 @@ func data(t *testing.T) *Data {
 	r.HostPages, r.HostHits, r.PageBytes = 5, r.Hits/3, 4096
 	r.Calls = []replay.Calls{{Call: "admit", Calls: 70, Items: 70, Seconds: 0.5, P50: 1e-5, P99: 2e-5,
 		Max: 1e-3}}
-	r.Stages = []replay.Stage{{Call: "admit", Stage: inspect.StageQueue, Seconds: 0.125},
-		{Call: "admit", Stage: inspect.StageMatch, Seconds: 0.375}}
 	r.Copies = []replay.Copies{{Direction: "device to host", Pages: 9, Bytes: 9 * 4096, Seconds: 0.25},
 		{Direction: "host to device"}}
 	for i := range r.OverTime {
@@ -137,41 +133,11 @@ func TestNumbersInThePage(t *testing.T) {
 		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("%s|atomic|%d|%d|%d|%.2f%%|", r.Policy,
 			r.Pages, r.HostPages, r.Hits, 100*r.HitRate))
 	}
-	for _, p := range d.LRU {
-		assert.Contains(t, shown, fmt.Sprintf("%d|%d|%.2f%%", p.Blocks, p.Hits, 100*p.HitRate))
-	}
-	for _, v := range d.main().OverTime {
-		assert.Contains(t, strings.Join(shown, "\n"), fmt.Sprintf("|%d|%d|%d|%d|", v.Requests, v.Blocks,
-			v.DeviceHits, v.HostHits))
-	}
 	sum := d.NewBlocks
 	for _, b := range d.Distances {
 		sum += b.Lookups
 	}
 	assert.Equal(t, d.Trace.Blocks, sum, "each lookup has a distance or is new")
-}
-
-// TestStagesOfTheEnginesTime: the time of each call is divided by its stages, and the table
-// has the numbers.
-func TestStagesOfTheEnginesTime(t *testing.T) {
-	d := data(t)
-	d.main().Calls = append(d.main().Calls, replay.Calls{Call: "commit", Calls: 1, Seconds: 1})
-	d.main().Stages = append(d.main().Stages, replay.Stage{Call: "commit", Stage: inspect.StageMatch,
-		Seconds: 1},
-		replay.Stage{Call: "other", Stage: inspect.StageMatch, Seconds: 5})
-	all := d.Charts()
-	c := all[len(all)-1]
-	assert.Equal(t, "engine-time", c.Name)
-	assert.True(t, c.Stacked)
-	assert.Equal(t, []string{"admit", "commit"}, c.Categories)
-	assert.Equal(t, []charts.Bars{
-		{Label: "queue", Color: charts.Blue, Values: []float64{0.125, 0}},
-		{Label: "match", Color: charts.Orange, Values: []float64{0.375, 1}},
-	}, c.Bars)
-	assert.Contains(t, written(t, d), "<td>admit</td><td>match</td><td>375 ms</td>")
-	d.main().Stages = nil
-	all = d.Charts()
-	assert.False(t, all[len(all)-1].Stacked, "of an engine that was not asked for stages")
 }
 
 // TestReferences: there is one optimum for each capacity, no replay hits more, and LRU with

@@ -8,7 +8,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
-	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // maxGroups is how many numbers of pages the plot of policies compares.
@@ -166,31 +165,7 @@ func (d *Data) engineTime() *charts.Chart {
 		c.Categories, bars.Values = append(c.Categories, call.Call), append(bars.Values, call.Seconds)
 	}
 	c.Bars = []charts.Bars{bars}
-	if len(r.Stages) > 0 {
-		c.Note += " Stages: queue, calls before it are served; match, the tree finds prefixes and pools pin their pages; wait, for pages; " +
-			"take, pools evict and take pages; move, copies are submitted; apply, the tree and host memory learn what has changed."
-		c.Bars, c.Stacked = byStage(r), true
-	}
 	return c
-}
-
-// byStage divides the time of each kind of call by its stages.
-func byStage(r *replay.Result) (list []charts.Bars) {
-	at := map[inspect.Stage]int{}
-	for _, s := range r.Stages {
-		i, known := at[s.Stage]
-		if !known {
-			i = len(list)
-			at[s.Stage] = i
-			list = append(list, charts.Bars{Label: string(s.Stage), Color: charts.Series[i],
-				Values: make([]float64, len(r.Calls))})
-		}
-		if call := slices.IndexFunc(r.Calls,
-			func(c replay.Calls) bool { return c.Call == s.Call }); call >= 0 {
-			list[i].Values[call] += s.Seconds
-		}
-	}
-	return list
 }
 
 // number writes seconds with four digits.
