@@ -2,11 +2,9 @@ package report
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,48 +57,6 @@ func TestTable(t *testing.T) {
 		assert.Contains(t, b.String(), "   12 ")
 		assert.Contains(t, b.String(), "pool ")
 	}
-}
-
-// A table that is wider than the terminal is drawn in parts that fit, and each has the first
-// column: no cell is cut off or lost.
-func TestWideTable(t *testing.T) {
-	table := Table{Title: "pools", Header: []string{"pool"}}
-	row := []any{"wfullh8"}
-	for i := range 12 {
-		table.Header = append(table.Header, fmt.Sprintf("column %d", i))
-		row = append(row, 1000+i)
-	}
-	table.Row(row...)
-	for _, width := range []int{1, 40, 80, 100, 1000} {
-		for _, style := range []Style{ASCII, Unicode} {
-			var b bytes.Buffer
-			require.NoError(t, table.write(&b, style, width))
-			parts := len(table.parts(width))
-			for line := range strings.Lines(b.String()) {
-				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), max(width, 24))
-			}
-			assert.Equal(t, parts, strings.Count(b.String(), "wfullh8"))
-			assert.Equal(t, 1, strings.Count(b.String(), "pools"))
-			for i := range 12 {
-				assert.Equal(t, 1, strings.Count(b.String(), fmt.Sprintf(" column %d ", i)))
-				assert.Equal(t, 1, strings.Count(b.String(), fmt.Sprintf(" %d ", 1000+i)))
-			}
-		}
-	}
-	assert.Len(t, table.parts(1000), 1)
-	assert.Len(t, table.parts(1), 12)
-	assert.Equal(t, [][]int{{0}}, (&Table{Header: []string{"pool"}}).parts(1))
-}
-
-func TestWidth(t *testing.T) {
-	assert.Equal(t, 100, widthOf("", 0))
-	assert.Equal(t, 132, widthOf("", 132))
-	assert.Equal(t, 40, widthOf("", 7))
-	assert.Equal(t, 80, widthOf("80", 132))
-	assert.Equal(t, 132, widthOf("7", 132))
-	assert.Equal(t, 100, widthOf("wide", 0))
-	t.Setenv("COLUMNS", "77")
-	assert.Equal(t, 77, Width())
 }
 
 func TestProgressWithoutTerminal(t *testing.T) {

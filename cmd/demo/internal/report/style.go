@@ -3,11 +3,8 @@ package report
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // Style is the set of characters to draw with.
@@ -35,33 +32,6 @@ func StyleOf(environment func(string) string) Style {
 
 // Locale is the style of this process.
 func Locale() Style { return StyleOf(os.Getenv) }
-
-// Widths of output in characters: without a terminal, and the narrowest one that is heeded.
-const (
-	defaultWidth = 100
-	minimumWidth = 40
-)
-
-// Width is how many characters a line of the process's output may have: COLUMNS, else the
-// width of the terminal, else 100.
-func Width() int {
-	terminal, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		terminal = 0
-	}
-	return widthOf(os.Getenv("COLUMNS"), terminal)
-}
-
-// widthOf is Width for a value of COLUMNS and the width of a terminal, 0 without one.
-func widthOf(columns string, terminal int) int {
-	if n, err := strconv.Atoi(columns); err == nil && n >= minimumWidth {
-		return n
-	}
-	if terminal > 0 {
-		return max(terminal, minimumWidth)
-	}
-	return defaultWidth
-}
 
 // levels are the characters of a picture, low to high.
 func (s Style) levels() []rune {

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
@@ -27,64 +26,17 @@ func (t *Table) Row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// Write draws the table, at most as wide as Width: one that is wider is drawn in parts, each
-// with the first column and as many of the others as fit.
-func (t *Table) Write(w io.Writer, s Style) error { return t.write(w, s, Width()) }
-
-func (t *Table) write(w io.Writer, s Style, width int) error {
+// Write draws the table.
+func (t *Table) Write(w io.Writer, s Style) error {
 	if _, err := fmt.Fprintf(w, "\n%s\n", t.Title); err != nil {
 		return err
 	}
-	for _, columns := range t.parts(width) {
-		if err := t.draw(w, s, columns); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parts divides the columns into tables of a width. Each has the first column, and at least
-// one other if there is one, however wide these are: nothing is cut off.
-func (t *Table) parts(width int) (list [][]int) {
-	const border, padding = 1, 2
-	cell := func(column int) int { return t.columnWidth(column) + padding + border }
-	part, used := []int{0}, border+cell(0)
-	for column := 1; column < len(t.Header); column++ {
-		if len(part) > 1 && used+cell(column) > width {
-			list = append(list, part)
-			part, used = []int{0}, border+cell(0)
-		}
-		part, used = append(part, column), used+cell(column)
-	}
-	return append(list, part)
-}
-
-// columnWidth is the number of characters of a column's longest cell.
-func (t *Table) columnWidth(column int) int {
-	n := utf8.RuneCountInString(t.Header[column])
-	for _, row := range t.Rows {
-		n = max(n, utf8.RuneCountInString(row[column]))
-	}
-	return n
-}
-
-// pick returns the cells of some columns.
-func pick(row []string, columns []int) []string {
-	cells := make([]string, len(columns))
-	for i, column := range columns {
-		cells[i] = row[column]
-	}
-	return cells
-}
-
-// draw draws some columns.
-func (t *Table) draw(w io.Writer, s Style, columns []int) error {
 	symbols := tw.StyleASCII
 	if s == Unicode {
 		symbols = tw.StyleLight
 	}
 	align := []tw.Align{tw.AlignLeft}
-	for range len(columns) - 1 {
+	for range len(t.Header) - 1 {
 		align = append(align, tw.AlignRight)
 	}
 	table := tablewriter.NewTable(w,
@@ -95,9 +47,9 @@ func (t *Table) draw(w io.Writer, s Style, columns []int) error {
 		tablewriter.WithRowAutoWrap(tw.WrapNone),
 		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
 	)
-	table.Header(pick(t.Header, columns))
+	table.Header(t.Header)
 	for _, row := range t.Rows {
-		if err := table.Append(pick(row, columns)); err != nil {
+		if err := table.Append(row); err != nil {
 			return err
 		}
 	}
