@@ -92,21 +92,6 @@ func (h *hostPool) use(p messages.PageID, use protocol.Use) {
 	h.order.Policy().Used(int32(p))
 }
 
-// await notes that a request which waits is going to use contents of host memory. Where nothing
-// predicts the next use waits do not count, as in the device pools.
-func (h *hostPool) await(pm *protocol.PoolMove) {
-	if pm.Ranking == nil || len(pm.Awaited) == 0 {
-		return
-	}
-	h.awaited = h.awaited[:0]
-	for _, b := range pm.Awaited {
-		h.awaited = append(h.awaited, h.mustSole(b, "wait"))
-	}
-	h.order.Policy().RankBy(pm.Ranking)
-	h.order.Policy().Await(h.awaited)
-	h.order.Policy().RankBy(nil)
-}
-
 // guardReads protects the host pages that the Move reads. It comes before the
 // decisions, so that no victim displaces them.
 //

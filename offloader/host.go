@@ -70,9 +70,8 @@ type hostPool struct {
 	// displaced is the sole page that makeRoom has freed last.
 	displaced displacedPage
 	// limit is how many pages may be sole, clean or loading; the others are spare.
-	limit   int
-	copies  int32             // clean copies made so far
-	awaited []messages.PageID // scratch space of await
+	limit  int
+	copies int32 // clean copies made so far
 	// idle is a ring of the free pages. The page that has been free for the longest
 	// time is taken first, because its last transfer is the most likely to be over.
 	// size = counts[free]. The ring has room for all pages, so it never grows.

@@ -35,68 +35,10 @@ func (h *hostPool) mustCheck(t *testing.T) {
 	require.Empty(t, h.check(true))
 }
 
-// repin changes the pins of a page.
-func (h *hostPool) repin(p messages.PageID, pins int32) {
-	h.dequeue(p)
-	h.setPins(p, pins)
-	h.enqueue(p)
-}
-
 // known is what is known of a page.
 func (h *hostPool) known(p messages.PageID) (features, last int64) {
 	known, _ := h.order.Policy().Noted(int32(p))
 	return known.Features.Wait, known.Last
-}
-
-// features is a part of what is known of a page.
-func (h *hostPool) features(p messages.PageID) int64 {
-	features, _ := h.known(p)
-	return features
-}
-
-// addsHundred ranks as byFeatures, and a wait adds 100.
-type addsHundred struct{ byFeatures }
-
-func (addsHundred) Await(f protocol.Features) protocol.Features {
-	return protocol.Features{Wait: f.Wait + 100}
-}
-
-func waitsFor(blocks ...protocol.BlockID) *protocol.PoolMove {
-	return &protocol.PoolMove{Ranking: addsHundred{}, Awaited: blocks}
-}
-
-// TestWaitLeavesPinnedPages: a wait changes what is known of the pages that it is for, and of no
-// other page of their piece.
-func TestWaitLeavesPinnedPages(t *testing.T) {
-	t.Run("for a pinned page", func(t *testing.T) {
-		h := knownPool(5, 5, 5)
-		h.repin(0, 1)
-		h.await(waitsFor(0))
-		h.mustCheck(t)
-		assert.EqualValues(t, 105, h.features(0))
-		assert.EqualValues(t, 5, h.features(1))
-		assert.EqualValues(t, 5, h.features(2))
-	})
-	t.Run("across a pinned page", func(t *testing.T) {
-		h := knownPool(5, 5, 5, 5)
-		h.repin(1, 1)
-		h.await(waitsFor(3, 1, 2)) // page 1 is deeper than 3 and 2
-		h.mustCheck(t)
-		assert.EqualValues(t, 5, h.features(0))
-		for p := messages.PageID(1); p < 4; p++ {
-			assert.EqualValues(t, 105, h.features(p), "page %d", p)
-		}
-	})
-	t.Run("behind a pinned page", func(t *testing.T) {
-		h := knownPool(5, 5, 50)
-		h.repin(0, 1)
-		h.await(waitsFor(1))
-		h.mustCheck(t)
-		h.repin(0, 0)
-		h.mustCheck(t)
-		h.order.Policy().RankBy(addsHundred{})
-		assert.EqualValues(t, 0, messages.PageID(h.order.First()), "the page that nothing waits for")
-	})
 }
 
 // TestPriorityKeepsWhatIsKnown: pages of a piece whose priority changes are of another piece, of

@@ -1,7 +1,6 @@
 package offloader
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -117,15 +116,6 @@ func (w *world) pieces(pool messages.PoolID) {
 	}
 	r := &ranking{now: int64(w.stamp) + 10}
 	pm.Ranking = r
-	// Effects and pins of the same Move would change pieces before.
-	if len(pm.Pins)+len(pm.Unpins)+len(pm.Touches) == 0 && !w.affected(pool) {
-		for _, b := range w.pools[pool].host.soles() {
-			if w.chance(w.of(8, 30)) {
-				pm.Awaited = append(pm.Awaited, b)
-				w.awaits(pool, b, r)
-			}
-		}
-	}
 	for end := 1; end <= len(pm.Victims); end += 1 + w.pick(w.of(2, 4)) {
 		last := int64(w.stamp) + 8 - int64(w.pick(5))
 		if w.crowded {
@@ -134,17 +124,6 @@ func (w *world) pieces(pool messages.PoolID) {
 		pm.Pieces = append(pm.Pieces, protocol.EvictedPiece{End: end,
 			Features: protocol.Features{Wait: int64(uint64(w.pick(3)))}, Last: last})
 	}
-}
-
-// affected tells whether the Move has effects on a pool.
-func (w *world) affected(pool messages.PoolID) bool {
-	return slices.ContainsFunc(w.move.Effects, func(e protocol.Effect) bool { return e.Pool == pool })
-}
-
-// awaits makes the oracle keep the contents of a block.
-func (w *world) awaits(pool messages.PoolID, b protocol.BlockID, r *ranking) {
-	e := w.pools[pool].host.find(b)
-	e.features = r.Await(e.features)
 }
 
 // policyOf is a policy by name.

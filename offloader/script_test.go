@@ -30,7 +30,7 @@ type script struct {
 //	draw
 //
 // Lines of a move: victim, onboard, copy, mark, ready, pin, unpin, yield,
-// await, forget, reprioritize; of ahead: victim.
+// forget, reprioritize; of ahead: victim.
 func TestScripts(t *testing.T) {
 	scripttest.Walk(t, func(t *testing.T) scripttest.Serve { return (&script{t: t}).serve })
 }
@@ -168,8 +168,6 @@ func (f fields) add(m *protocol.Move) {
 		pm.Pins = append(pm.Pins, f.first())
 	case "unpin":
 		pm.Unpins = append(pm.Unpins, protocol.Touch{Block: f.first(), Use: protocol.Use(f.num("use"))})
-	case "await":
-		pm.Awaited = append(pm.Awaited, f.first())
 	case "yield", "forget", "reprioritize":
 		e := protocol.Effect{Blocks: []protocol.BlockID{f.first()}}
 		switch f.word {

@@ -19,7 +19,7 @@ import (
 //	              no page   ▼  │  │           victims      into the   knows what  memory follow
 //	              left: refusing  │           named        pages      moved          │
 //	                              ▼                                                  ▼
-//	                           parking ─▶ awaiting ─▶ (queue)    (answer) ◀─ completing
+//	                           parking ─▶ (queue)                (answer) ◀─ completing
 //	                                                                  references of beams and
 //	                                                                  of shared onboards
 //
@@ -214,8 +214,19 @@ func (a *admission) park(refusal *messages.Refusal) {
 		it.refused = refusal
 		a.batch.unclaim(it, it.pools)
 	}
-	a.wait(a, "parking", (*admission).unclaimed)
+	a.wait(a, "parking", (*admission).endParked)
 	a.out.pools.send()
+}
+
+// endParked ends the sequences of a batch that waits; when it is tried again, it
+// begins with its first stage.
+func (a *admission) endParked() {
+	a.out.pools.received()
+	for i := range a.batch.items {
+		a.endRefused(&a.batch.items[i])
+	}
+	a.batch.items = a.batch.items[:0]
+	a.end()
 }
 
 // taken orders the copies into the pages.

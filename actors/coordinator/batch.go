@@ -48,14 +48,13 @@ type promptBatch struct {
 	sources []sourcePages            // by pool
 	counted map[messages.PageID]bool // of recountSources
 	claims  pageClaims
-	waits   hostWaits // empty unless a prompt is refused and the offloader has not been told yet
-	ready   func()    // goes on with the request when the stages are done
+	ready   func() // goes on with the request when the stages are done
 }
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
 	b := &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n),
-		waits: make(hostWaits, n), counted: map[messages.PageID]bool{}}
+		counted: map[messages.PageID]bool{}}
 	for p := range b.sources {
 		b.sources[p].pages = map[messages.PageID]bool{}
 	}
@@ -73,7 +72,6 @@ func (b *promptBatch) reset(storedOnly bool) {
 func (b *promptBatch) forgetDecisions() {
 	b.at, b.rejecting = 0, false
 	b.claims.clear()
-	b.waits.clear()
 	for p := range b.sources {
 		clear(b.sources[p].pages)
 		b.sources[p].cached = 0
@@ -253,18 +251,11 @@ func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 // unclaim takes the claims of a prompt in some pools back as if they had never been.
 //
 // An admission that lacks pages will be tried again, so the pools are told that its pages are
-// awaited: it waits here, or the host sends it again. A prefetch need not be. Where all that
-// was found is in host memory there are no claims, and the operation begins the wait.
+// awaited: it waits here, or the host sends it again. A prefetch need not be.
 func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 	awaited := it.refused != nil && !it.refused.Never && !b.storedOnly
 	for p := pools.first; p < pools.end; p++ {
-		part := it.self
-		if p >= b.cross.first {
-			part = it.cross
-		}
-		waits := awaited && b.config.Forecast && it.plans[p].whole > it.plans[p].claimed &&
-			b.waits.note(p, &b.match.Items[part])
-		if waits || it.plans[p].claimed > 0 {
+		if it.plans[p].claimed > 0 {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p),
 				Awaited: awaited})
 		}

@@ -139,7 +139,7 @@ func (m *moveBatch) reset() {
 		// arrays.
 		q.Victims, q.Pieces, q.Ranking = nil, nil, nil
 		q.Outcomes, q.Copies, q.Onboards = q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
-		q.Pins, q.Unpins, q.Touches, q.Awaited = q.Pins[:0], q.Unpins[:0], q.Touches[:0], q.Awaited[:0]
+		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
 	}
 }
 

@@ -137,7 +137,6 @@ func (b promptTaking) taken() {
 		b.fillTables(i)
 	}
 	b.fillStates()
-	b.batch.waits.tell(&b.batch.out.move, &b.batch.out.pools)
 	if b.batch.imported == nil {
 		for _, it := range b.batch.open() {
 			b.askReady(it)

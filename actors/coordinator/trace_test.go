@@ -214,9 +214,6 @@ func partsOf(m *protocol.Move) (parts []string) {
 		for _, touch := range q.Touches {
 			add(false, "touch block %d", touch.Block)
 		}
-		if len(q.Awaited) > 0 {
-			add(false, "await %v", q.Awaited)
-		}
 		if len(q.Pins)+len(q.Unpins) > 0 {
 			add(false, "pin %v unpin %v", q.Pins, q.Unpins)
 		}

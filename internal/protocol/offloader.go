@@ -48,8 +48,6 @@ type PoolMove struct {
 	// Touches are uses of host contents that were read without a pin: the sources
 	// of partial copies.
 	Touches []Touch
-	// Awaited are host contents that a request which waits is going to use.
-	Awaited []BlockID
 }
 
 // Outcome says what happened to a victim's contents.
