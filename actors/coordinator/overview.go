@@ -12,6 +12,8 @@ import (
 //
 //	start ─▶ asking ─▶ answer
 //
+// The parts that have a limit of 0 are not asked, so that a page that polls one part costs
+// the others nothing.
 // All are asked between two rounds, so they describe the same moment.
 type overview struct {
 	*shared
@@ -38,15 +40,20 @@ func (v *overview) start(request any) {
 			"an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes,
 			inspect.MaxOverview)
 	}
-	if r.Err != nil {
+	if r.Err != nil || n.Pages == 0 && n.Nodes == 0 {
 		v.kernel.reply()
 		return
 	}
-	v.pools = nil
+	v.tree, v.host, v.pools = nil, nil, nil
 	v.wait(v, "overview: asking", (*overview).end)
 	header := protocol.Header{Epoch: v.kernel.epoch}
-	v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
-	v.kernel.toTree(v.tree)
+	if n.Nodes > 0 {
+		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
+		v.kernel.toTree(v.tree)
+	}
+	if n.Pages == 0 {
+		return
+	}
 	v.host = &protocol.SampleHost{Header: header, Pages: n.Pages}
 	v.kernel.toOffloader(v.host)
 	for p := range v.config.Pools {
@@ -62,7 +69,9 @@ func (v *overview) start(request any) {
 // end answers what all have said.
 func (v *overview) end() {
 	o := &v.request.Overview
-	o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
+	if v.tree != nil {
+		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
+	}
 	for p, work := range v.pools {
 		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]),
 			Secondary: v.secondary(p)})
