@@ -144,15 +144,20 @@ func (b *promptBatch) sourceUnheld(i int) bool {
 	for p := range b.self.end {
 		// The pools have answered after all claims of the batch, so a source that another prompt has
 		// claimed whole is held here.
-		if op := it.plans[p].inspect; op >= 0 {
-			if !unheld(b.out.pools.op(p, op).Shares[0]) {
-				return false
-			}
-		} else if b.pins.count(p, source.Block) > 0 {
+		if !b.unheldIn(p, it.plans[p].inspect, source.Block) {
 			return false
 		}
 	}
 	return true
+}
+
+// unheldIn tells whether no one holds a block in a pool, of whose page an operation has asked; −1:
+// it is in host memory, where only pins can hold it.
+func (b *promptBatch) unheldIn(p, op int, block protocol.BlockID) bool {
+	if op >= 0 {
+		return unheld(b.out.pools.op(p, op).Shares[0])
+	}
+	return b.pins.count(p, block) == 0
 }
 
 // inspectClaims asks again who holds the sources among the whole blocks of a

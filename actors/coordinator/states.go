@@ -33,8 +33,6 @@ type promptStates struct {
 	// probes ask who holds the block that attention ends inside: by pool, the index of the
 	// operation, −1: none. Nil: nothing was asked.
 	probes []int
-	// probed are the pages that probes ask about, by pool.
-	probed [][1]messages.PageID
 }
 
 // checkpoint is the block whose checkpoint prompt i reuses; NoBlock if there is none. It is
@@ -75,28 +73,19 @@ type attentionProbe struct{ batch *promptBatch }
 // before the batch claims anything, for a prompt is to be told what it alone would have
 // found.
 func (a attentionProbe) ask(i int) {
-	it := &a.batch.items[i]
-	if !a.probes(i) {
+	b, it := a.batch, &a.batch.items[i]
+	if b.states.empty() || b.config.CopyOnPartial || it.self < 0 {
 		return
 	}
-	source := &a.batch.match.Items[it.self].AttentionSource
-	it.states.probes = make([]int, a.batch.states.end)
-	it.states.probed = make([][1]messages.PageID, a.batch.states.end)
-	for p := range a.batch.states.end {
-		it.states.probes[p] = -1
+	source := &b.match.Items[it.self].AttentionSource
+	for p := 0; p < b.states.end && source.Block != protocol.NoBlock; p++ {
+		op := -1
 		if page, tier, ok := source.Pages[p].Page(); ok && tier == messages.Primary {
-			it.states.probed[p][0] = page
-			it.states.probes[p] = a.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect,
-				Pages: it.states.probed[p][:]})
+			op = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect,
+				Pages: []messages.PageID{page}})
 		}
+		it.states.probes = append(it.states.probes, op)
 	}
-}
-
-// probes tells whether ask has anything to ask.
-func (a attentionProbe) probes(i int) bool {
-	at := a.batch.items[i].self
-	return !a.batch.states.empty() && !a.batch.config.CopyOnPartial && at >= 0 &&
-		a.batch.match.Items[at].AttentionSource.Block != protocol.NoBlock
 }
 
 // note notes what a match without states would have reused. Later matches of
@@ -112,7 +101,7 @@ func (a attentionProbe) note(i int) {
 	if it.states.probes != nil && (m.AttentionSource.HasChildren || a.held(i)) {
 		it.states.attention = m.AttentionWhole
 	}
-	it.states.probes, it.states.probed = nil, nil
+	it.states.probes = nil
 }
 
 // held tells whether someone holds the block that ask has asked
@@ -121,13 +110,7 @@ func (a attentionProbe) held(i int) bool {
 	it := &a.batch.items[i]
 	block := a.batch.match.Items[it.self].AttentionSource.Block
 	for p, op := range it.states.probes {
-		if op < 0 {
-			if a.batch.pins.count(p, block) > 0 {
-				return true
-			}
-			continue
-		}
-		if !unheld(a.batch.out.pools.op(p, op).Shares[0]) {
+		if !a.batch.unheldIn(p, op, block) {
 			return true
 		}
 	}
