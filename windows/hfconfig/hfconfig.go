@@ -228,9 +228,13 @@ var dtypes = map[string]windows.DType{
 func (r *reading) elements(top *config) windows.DType {
 	for _, c := range []*config{top, r.config} {
 		// dtype is the name that newer files have; torch_dtype is the older one.
-		key, v := c.find("dtype", "torch_dtype")
-		if key == "" {
-			continue
+		key := "dtype"
+		v, ok := c.value(key)
+		if !ok {
+			key = "torch_dtype"
+			if v, ok = c.value(key); !ok {
+				continue
+			}
 		}
 		name, ok := v.(string)
 		if !ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -73,43 +74,19 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// withoutConstants replaces Infinity, -Infinity and NaN outside of strings by
-// null. Python writes them, JSON does not know them, and no key that matters here
-// can have them as a value.
-// The rest of the text is copied as it is: what is wrong with it is the decoder's to say.
-func withoutConstants(text []byte) []byte {
-	var out []byte
-	inString := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		// An escaped quotation mark does not end the string, so both bytes are taken at once.
-		case inString && c == '\\' && i+1 < len(text):
-			out = append(out, c, text[i+1])
-			i++
-			continue
-		case c == '"':
-			inString = !inString
-		case !inString:
-			if n := constant(text[i:]); n > 0 {
-				out = append(out, "null"...)
-				i += n - 1
-				continue
-			}
-		}
-		out = append(out, text[i])
-	}
-	return out
-}
+// constants are strings, and the constants that Python writes outside of them and JSON does not
+// know. No other JSON text outside of strings has one of them in it.
+var constants = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
-// constant is the length of the constant that the text begins with, or 0. No other JSON
-// text outside of strings begins like one of them.
-func constant(text []byte) int {
-	for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
-		if bytes.HasPrefix(text, []byte(word)) {
-			return len(word)
+// withoutConstants replaces Infinity, -Infinity and NaN outside of strings by null: no key that
+// matters here can have them as a value. What is wrong with the text is the decoder's to say.
+func withoutConstants(text []byte) []byte {
+	return constants.ReplaceAllFunc(text, func(match []byte) []byte {
+		if match[0] == '"' {
+			return match
 		}
-	}
-	return 0
+		return []byte("null")
+	})
 }
 
 // say records a problem once: most are the same for every layer.
@@ -168,18 +145,6 @@ func (c *config) has(key string) bool {
 	}
 }
 
-// find returns the first of several keys that has a value, "" if none has one.
-// One thing has several names, since model types were written by many people; a file has
-// one of them as a rule.
-func (c *config) find(keys ...string) (string, any) {
-	for _, key := range keys {
-		if v, ok := c.value(key); ok {
-			return key, v
-		}
-	}
-	return "", nil
-}
-
 // integer converts a value. Numbers beyond 2³¹ are refused, because no shape has
 // them and their products could overflow.
 func integer(v any) (int, bool) {
@@ -224,27 +189,19 @@ func (c *config) flag(key string, otherwise bool) bool {
 }
 
 // texts returns a list of strings, nil if the key is absent.
-func (c *config) texts(key string) []string {
-	return list(c, key, "strings", func(v any) (string, bool) { s, ok := v.(string); return s, ok })
-}
-
-// list returns the elements of a list, nil if the key is absent.
-// One wrong element makes the whole list a problem: a shorter list would shift the layers
-// behind the element.
-func list[T any](c *config, key, of string, convert func(any) (T, bool)) []T {
+// One wrong element makes the whole list a problem.
+func (c *config) texts(key string) (out []string) {
 	v, ok := c.value(key)
 	if !ok {
 		return nil
 	}
 	values, ok := v.([]any)
-	out := make([]T, 0, len(values))
 	for _, v := range values {
-		element, good := convert(v)
-		ok = ok && good
-		out = append(out, element)
+		s, good := v.(string)
+		out, ok = append(out, s), ok && good
 	}
 	if !ok {
-		c.say("%s is not a list of %s", key, of)
+		c.say("%s is not a list of strings", key)
 		return nil
 	}
 	return out

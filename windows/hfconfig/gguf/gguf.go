@@ -22,6 +22,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 
 	parser "github.com/gpustack/gguf-parser-go"
@@ -155,32 +156,21 @@ func element(order binary.ByteOrder, t parser.GGUFMetadataValueType, b []byte) a
 // size to int, lists to []any. The writers of GGUF files do not agree on the sizes of
 // integers.
 func plain(value any) any {
-	switch v := value.(type) {
-	case uint8:
-		return int(v)
-	case int8:
-		return int(v)
-	case uint16:
-		return int(v)
-	case int16:
-		return int(v)
-	case uint32:
-		return int(v)
-	case int32:
-		return int(v)
-	case uint64:
-		return int(v)
-	case int64:
-		return int(v)
-	case parser.GGUFMetadataKVArrayValue:
-		list := make([]any, len(v.Array))
+	if list, ok := value.(parser.GGUFMetadataKVArrayValue); ok {
+		out := make([]any, len(list.Array))
 		// Elements have types of their own, as values have.
-		for i, element := range v.Array {
-			list[i] = plain(element)
+		for i, element := range list.Array {
+			out[i] = plain(element)
 		}
-		return list
+		return out
+	}
+	switch v := reflect.ValueOf(value); {
+	case v.CanInt():
+		return int(v.Int())
+	case v.CanUint():
+		return int(v.Uint())
 	default:
-		return v
+		return value
 	}
 }
 
