@@ -39,12 +39,7 @@ func (p *Pool) hold(i int32, references, covered, pins int32) {
 	g.references += references
 	g.covered += covered
 	g.pins += pins
-	p.countHeld(was, g.held())
-}
-
-// countHeld updates the number of held pages after a change to a page.
-func (p *Pool) countHeld(was, is bool) {
-	switch {
+	switch is := g.held(); {
 	case is && !was:
 		p.held++
 	case was && !is:
