@@ -13,14 +13,11 @@ type selfAttention struct {
 	number int     // cache layer
 }
 
-func (a *selfAttention) adapted() *linear { return a.qkv }
-
 func (a *selfAttention) run(e *Executor, y, x []float32, rows int) error {
 	l := &a.layer
 	e.layer = a.number
 	qkv := e.buffer(bufferQKV, rows*a.qkv.out)
 	a.qkv.apply(e.workers, qkv, x, rows)
-	e.adapt(qkv, x, a.qkv)
 	a.normHeads(qkv, rows)
 	e.traceKV(l, qkv, rows)
 	width := l.Heads * l.HeadDim
@@ -106,8 +103,6 @@ type latentAttention struct {
 	number   int
 }
 
-func (a *latentAttention) adapted() *linear { return a.down }
-
 func (a *latentAttention) run(e *Executor, y, x []float32, rows int) error {
 	l := &a.layer
 	e.layer = a.number
@@ -115,7 +110,6 @@ func (a *latentAttention) run(e *Executor, y, x []float32, rows int) error {
 	q := a.queries(e, x, rows)
 	keys := e.buffer(bufferLatent, rows*l.HeadDim)
 	a.down.apply(e.workers, keys, x, rows)
-	e.adapt(keys, x, a.down)
 	absorbed := e.buffer(bufferQKV, rows*l.Heads*l.HeadDim)
 	for i, row := 0, 0; i < e.plan.Streams(); i++ {
 		s := e.step[i]

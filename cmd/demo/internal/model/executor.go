@@ -24,8 +24,7 @@ type Sequence struct {
 	// written in this step; at its length or beyond the encoder does not run.
 	Encoder    []messages.Token
 	EncodeFrom int
-	Adapter    *Adapter // nil: none
-	LogitsFrom int      // first of Tokens whose logits are wanted
+	LogitsFrom int // first of Tokens whose logits are wanted
 
 	Logits [][]float32 // of Tokens[LogitsFrom:]
 }

@@ -66,7 +66,6 @@ const (
 // mixer is the part of a block that looks at other tokens. y may not be x.
 type mixer interface {
 	run(e *Executor, y, x []float32, rows int) error
-	adapted() *linear // the matrix that an adapter changes
 }
 
 // Recurrent tells whether the model has layers whose state blocks of tokens

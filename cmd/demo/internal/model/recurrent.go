@@ -47,13 +47,10 @@ type mamba2 struct {
 
 func (m *mamba2) stateSize() int { return m.conv.channels*m.conv.kernel + m.heads*m.dim*m.width }
 
-func (m *mamba2) adapted() *linear { return m.in }
-
 func (m *mamba2) run(e *Executor, y, x []float32, rows int) error {
 	inner := m.heads * m.dim
 	projected, gated := e.buffer(bufferQKV, rows*m.in.out), e.buffer(bufferGate, rows*inner)
 	m.in.apply(e.workers, projected, x, rows)
-	e.adapt(projected, x, m.in)
 	e.advance(m.stateSize(), func(state []float32, row int) {
 		m.step(state, gated[row*inner:(row+1)*inner], projected[row*m.in.out:(row+1)*m.in.out])
 	})
@@ -110,14 +107,11 @@ func (m *gatedDelta) stateSize() int {
 	return m.conv.channels*m.conv.kernel + m.heads*m.keyDim*m.valueDim
 }
 
-func (m *gatedDelta) adapted() *linear { return m.qkvz }
-
 func (m *gatedDelta) run(e *Executor, y, x []float32, rows int) error {
 	inner := m.heads * m.valueDim
 	qkvz, ba := e.buffer(bufferQKV, rows*m.qkvz.out), e.buffer(bufferRouter, rows*m.ba.out)
 	out, conv := e.buffer(bufferGate, rows*inner), e.buffer(bufferConv, m.conv.channels)
 	m.qkvz.apply(e.workers, qkvz, x, rows)
-	e.adapt(qkvz, x, m.qkvz)
 	m.ba.apply(e.workers, ba, x, rows)
 	e.advance(m.stateSize(), func(state []float32, row int) {
 		m.step(state, out[row*inner:(row+1)*inner], conv, qkvz[row*m.qkvz.out:(row+1)*m.qkvz.out],

@@ -114,7 +114,7 @@ func (k *kernel) add(s *Sequence, upTo int) {
 		step := &model.Sequence{
 			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder,
 			EncodeFrom: s.encode,
-			Adapter:    s.adapter, LogitsFrom: len(tokens) - 1, State: s.stateEntry(s.computed),
+			LogitsFrom: len(tokens) - 1, State: s.stateEntry(s.computed),
 		}
 		if step.State+len(tokens) >= s.stateEntries() {
 			s.state = unknownState // until the step has ended well

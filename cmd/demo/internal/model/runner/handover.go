@@ -6,20 +6,14 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Send hands a sequence over to the runner at the other end of a connection. It goes on
-// here, too, until it is released. An adapter is refused, because the other runner has only
-// its name, and so is a state that is ahead of what is committed.
+// here, too, until it is released. A state that is ahead of what is committed is refused.
 func (r *Runner) Send(
 	ctx context.Context, s *Sequence, connection io.ReadWriter,
 ) (*kvactor.Exported, error) {
-	if s.adapter != nil {
-		return nil, refusals.New(messages.ErrNotSupported, "hand-over of a sequence with the adapter %s",
-			s.adapter.Name)
-	}
 	if err := s.checkState("hand-over", s.cached.Computed()); err != nil {
 		return nil, err
 	}

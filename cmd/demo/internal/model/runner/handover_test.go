@@ -14,7 +14,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/kvactor/kvactor"
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -283,15 +282,8 @@ func TestRefusedHandovers(t *testing.T) {
 			require.ErrorIs(t, err, messages.ErrNotSupported, "%s: beams", name)
 			require.NoError(t, r.Release(t.Context(), s))
 		}
-		adapted := ask
-		adapted.Adapter = model.RandomAdapter(f.Model, "first", 2, 1)
-		h := begin(t, r, adapted)
-		_, err := r.Send(t.Context(), h.Sequence, &bytes.Buffer{})
-		require.ErrorIs(t, err, messages.ErrNotSupported, "%s: an adapter", name)
-		h.end(t, r)
-
 		// A step that is not committed has moved a state on, and no other page.
-		h = prefilled(t, r, ask)
+		h := prefilled(t, r, ask)
 		errs, err := r.ComputeOnly(t.Context(), h.Sequence)
 		require.NoError(t, errors.Join(append(errs, err)...))
 		h.rows = append(h.rows, h.Logits...)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -18,20 +17,13 @@ type Request struct {
 	Tokens, Encoder []messages.Token
 	Salt            string
 	Retention       *messages.Retention
-	Adapter         *model.Adapter
 	Beams           int
 	Private         bool // it reuses nothing, and nothing of it is kept
 	Readmitted      bool // it was admitted before: messages.AdmitRequest
 }
 
-// namespace separates salts and adapters.
-func (q *Request) namespace() messages.Namespace {
-	n := messages.Namespace{Salt: q.Salt}
-	if q.Adapter != nil {
-		n.LoRA, n.HasLoRA = q.Adapter.Name, true
-	}
-	return n
-}
+// namespace separates salts.
+func (q *Request) namespace() messages.Namespace { return messages.Namespace{Salt: q.Salt} }
 
 // Fetch brings what the engine's store has of a prompt to host memory, within Config.Fetch. It
 // is no use of the runner: it may be called from any goroutine, and the others go on meanwhile.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/enginetest"
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -120,7 +119,6 @@ type player struct {
 	rng      *rand.Rand
 	hosts    []*runner.Runner // of one engine
 	running  []*member
-	adapters []*model.Adapter
 	points   *enginetest.Failpoints // nil: no failures
 	tolerant bool                   // wrong bits are noted, not failed
 	wrong    bool
@@ -134,7 +132,6 @@ type member struct {
 
 func newPlayer(t *testing.T, f *fixtureModel, a *reference, seed uint64, r *runner.Runner) *player {
 	p := &player{t: t, f: f, a: a, rng: rand.New(rand.NewPCG(seed, 1)), hosts: []*runner.Runner{r}}
-	p.adapters = []*model.Adapter{nil, nil, nil, model.RandomAdapter(f.Model, "a", 1, 1)}
 	return p
 }
 
@@ -181,7 +178,6 @@ func (p *player) admit() {
 		q.Tokens[len(q.Tokens)-1] = messages.Token(p.rng.IntN(p.f.Vocab))
 	}
 	q.Salt = []string{"", "", "s"}[p.rng.IntN(3)]
-	q.Adapter = p.adapters[p.rng.IntN(len(p.adapters))]
 	p.take(p.hosts[p.rng.IntN(len(p.hosts))], q)
 }
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor"
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -27,7 +26,6 @@ type Sequence struct {
 	encoder  []messages.Token
 	private  string // salt of its own; "": none
 	encode   int    // first encoder token whose K and V are to be written
-	adapter  *model.Adapter
 	last     gpu.Ticket
 	beams    [][]messages.Token // generated tokens by beam; nil without beams
 
@@ -57,7 +55,6 @@ func (r *Runner) admitted(q *Request, cached *kvactor.Sequence) *Sequence {
 		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens),
 		Reused: in.ReusedTokens,
 		cached: cached, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder),
-		adapter:   q.Adapter,
 		recurrent: r.Model.Recurrent(), state: in.ReusedTokens,
 		statePool: slices.IndexFunc(r.pools,
 			func(p windows.Pool) bool { return p.Kind == windows.KindState }),
