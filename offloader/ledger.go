@@ -37,9 +37,6 @@ type ledger struct {
 type poolLedger struct {
 	name  string
 	pages [2]int // by tier, device pages that there were before included
-	// pending is the newest access of any device page, for each stream. When all of
-	// them have passed, nothing is under way in the pool.
-	pending []messages.Ticket
 }
 
 // init sizes the ledger; nothing is under way.
@@ -97,7 +94,6 @@ func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
 //
 // A read does not replace the last write: the next reader still waits for that write.
 func (l *ledger) read(s Slot, t messages.Ticket) {
-	l.touch(s, t)
 	r := l.slot(s)
 	r.reads = protocol.AddTicket(r.reads, t)
 }
@@ -108,7 +104,6 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 // That the reads before can be removed follows from order on the device: whoever waits for
 // this write waits for all that it has waited for.
 func (l *ledger) write(s Slot, t messages.Ticket) {
-	l.touch(s, t)
 	r := l.slot(s)
 	r.written, r.reads, r.mixed = t, r.reads[:0], false
 }
@@ -119,7 +114,6 @@ func (l *ledger) write(s Slot, t messages.Ticket) {
 // as well, among the reads: a host that had nothing to compute may not have waited for
 // it, and a fence on the host's stream does not cover other streams.
 func (l *ledger) markWrite(s Slot, t messages.Ticket) {
-	l.touch(s, t)
 	r := l.slot(s)
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
 		// A reader must wait for that write too, so it may not overlook the reads.
@@ -130,14 +124,6 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	}
 	r.reads = slices.DeleteFunc(r.reads,
 		func(read messages.Ticket) bool { return read.Stream == t.Stream && read.Seq <= t.Seq })
-}
-
-// touch updates pending.
-func (l *ledger) touch(s Slot, t messages.Ticket) {
-	if s.Tier == messages.Primary {
-		p := &l.pools[s.Pool]
-		p.pending = protocol.AddTicket(p.pending, t)
-	}
 }
 
 // withoutPassed removes the tickets that have passed from a set.

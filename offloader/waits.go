@@ -147,16 +147,13 @@ func (o *Offloader) mark(m *protocol.Mark) {
 }
 
 // answer says what must have passed before pages are read and written.
-// Cost: one record a page, unless nothing in the pool is under way.
+// Cost: one record a page.
 //
 // The set has one ticket for each stream, however many pages are asked about, so the host
 // makes at most that many waits.
 func (o *Offloader) answer(r *protocol.WaitQuery) {
 	set := r.Tickets[:0]
 	for pool, pages := range r.Read {
-		if o.nothingPending(messages.PoolID(pool), pages) {
-			continue
-		}
 		for _, p := range pages {
 			if p != messages.NoPage {
 				set = o.afterWrite(set, o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p}),
@@ -165,9 +162,6 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 		}
 	}
 	for pool, pages := range r.Write {
-		if o.nothingPending(messages.PoolID(pool), pages) {
-			continue
-		}
 		for _, p := range pages {
 			if p != messages.NoPage {
 				rec := o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p})
@@ -178,20 +172,6 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 	}
 	// Filtered once at the end: the set is small and each question may ask the device.
 	r.Tickets = withoutPassed(set, o.cfg.Passed)
-}
-
-// nothingPending tells whether no page is asked about or nothing is under way on the
-// device pages of the pool, so that the pages need not be looked at.
-//
-// A decoding step asks about thousands of pages while no copy is under way; this makes such
-// a question O(streams).
-func (o *Offloader) nothingPending(pool messages.PoolID, pages []messages.PageID) bool {
-	if len(pages) == 0 {
-		return true
-	}
-	p := &o.ledger.pools[pool]
-	p.pending = withoutPassed(p.pending, o.cfg.Passed)
-	return len(p.pending) == 0
 }
 
 // Transfer makes the two Moves between which the caller submits the copies of a hand-over
