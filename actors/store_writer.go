@@ -7,7 +7,6 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/blockkeys"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
@@ -176,25 +175,17 @@ func (w *jobWriter) encode(ctx context.Context) bool {
 		w.countDropped()
 		return false
 	}
-	// Blocks of a round mostly have one namespace, so its space is kept from one to the next.
-	var space *stores.Space
-	var of messages.Namespace
-	done := func() {}
 	for o := range w.objects {
 		it, d := &w.job.items[w.pages[o]], &w.job.named[w.pages[o]]
-		if space == nil || of != d.Namespace {
-			done()
-			space, done = w.space(d.Namespace)
-			of = d.Namespace
-		}
+		space, done := w.space(d.Namespace)
 		page := gpu.HostPage(w.device, w.pools[it.pool], it.page)
 		buffer := make([]byte, 0, space.BodyBytes(d.Block, len(page)))
 		w.objects[o].Body = space.Encode(buffer, d.Block, page)
+		done()
 		if !w.inline {
 			runtime.Gosched()
 		}
 	}
-	done()
 	return true
 }
 
