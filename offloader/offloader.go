@@ -2,6 +2,7 @@ package offloader
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -73,7 +74,6 @@ type Offloader struct {
 	hosts  []hostPool     // by PoolID
 	shapes []shape        // by PoolID
 	ledger ledger         // who touched which page, by ticket
-	skip   waitKind       // waitKinds: none
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
 	stamp  uint64         // of the current work
@@ -122,11 +122,13 @@ func New(cfg Config) *Offloader {
 	if cfg.SliceBytes <= 0 {
 		cfg.SliceBytes = DefaultSliceBytes
 	}
+	if cfg.SkipWait != "" && !slices.Contains(WaitNames(), cfg.SkipWait) {
+		panic(fmt.Sprintf("offloader: there is no wait %q", cfg.SkipWait))
+	}
 	o := &Offloader{
 		cfg:    cfg,
 		hosts:  make([]hostPool, len(cfg.Pools)),
 		shapes: make([]shape, len(cfg.Pools)),
-		skip:   waitNamed(cfg.SkipWait),
 	}
 	o.ledger.init(cfg.Pools, cfg.Passed)
 	for i, p := range cfg.Pools {

@@ -1,74 +1,48 @@
 package offloader
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// waitKind is one reason to wait. Tests leave them out one by one.
-//
-// They have names so that a test can prove each of them necessary: without it the hazard
-// checker must report a violation.
-type waitKind uint8
-
+// The waits that the host makes before its kernels read and write.
 const (
-	offloadAfterWriter waitKind = iota
-	offloadAfterHostReaders
-	copyAfterSourceWriter
-	copyAfterWriter
-	copyAfterReaders
-	onboardAfterOffload
-	onboardAfterWriter
-	onboardAfterReaders
-	readAfterWriter
-	writeAfterWriter
-	writeAfterReaders
-	waitKinds
-	// unnamed waits cannot be left out by tests, because nothing would fail: the last
-	// offload to a host page is on the same stream as the next one.
-	unnamed
+	readAfterWriter   = "read waits for writer"
+	writeAfterWriter  = "write waits for writer"
+	writeAfterReaders = "write waits for readers"
 )
 
-var waitNames = [waitKinds]string{
-	offloadAfterWriter:      "offload waits for writer of source",
-	offloadAfterHostReaders: "offload waits for readers of host page",
-	copyAfterSourceWriter:   "copy waits for writer of source",
-	copyAfterWriter:         "copy waits for writer of destination",
-	copyAfterReaders:        "copy waits for readers of destination",
-	onboardAfterOffload:     "onboard waits for offload of host page",
-	onboardAfterWriter:      "onboard waits for writer of destination",
-	onboardAfterReaders:     "onboard waits for readers of destination",
-	readAfterWriter:         "read waits for writer",
-	writeAfterWriter:        "write waits for writer",
-	writeAfterReaders:       "write waits for readers",
+// waits names the waits of a copy for the last write of its source, for the last write of its
+// destination and for the reads of the destination.
+//
+// They have names so that a test can leave each of them out and prove it necessary: without it
+// the hazard checker must report a violation.
+type waits struct{ source, writer, readers string }
+
+// laneWaits are the waits of the copies on each lane. One without a name cannot be left out,
+// because nothing would fail: the last offload to a host page is on the same stream as the next
+// one.
+var laneWaits = [lanes]waits{
+	Offload: {source: "offload waits for writer of source",
+		readers: "offload waits for readers of host page"},
+	Onboard: onboardWaits,
+	Duplicate: {"copy waits for writer of source", "copy waits for writer of destination",
+		"copy waits for readers of destination"},
+	Bulk: onboardWaits,
 }
 
-// laneWaits names, for each lane, the waits for the last write of the source, for the
-// last write of the destination and for the reads of the destination.
-var laneWaits = [lanes]struct{ source, writer, readers waitKind }{
-	Offload:   {offloadAfterWriter, unnamed, offloadAfterHostReaders},
-	Onboard:   {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
-	Duplicate: {copyAfterSourceWriter, copyAfterWriter, copyAfterReaders},
-	Bulk:      {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
-}
+var onboardWaits = waits{"onboard waits for offload of host page",
+	"onboard waits for writer of destination", "onboard waits for readers of destination"}
 
 // WaitNames lists what Config.SkipWait may name.
-func WaitNames() []string { return slices.Clone(waitNames[:]) }
-
-// waitNamed finds a wait by name. The empty name gives waitKinds, which is no wait.
-func waitNamed(name string) waitKind {
-	if name == "" {
-		return waitKinds
-	}
-	i := slices.Index(waitNames[:], name)
-	if i < 0 {
-		panic(fmt.Sprintf("offloader: there is no wait %q", name))
-	}
-	return waitKind(i)
+func WaitNames() []string {
+	l, c, u := laneWaits[Offload], laneWaits[Duplicate], onboardWaits
+	return []string{l.source, l.readers, c.source, c.writer, c.readers, u.source, u.writer,
+		u.readers, readAfterWriter, writeAfterWriter, writeAfterReaders}
 }
+
+// skips tells whether a test leaves a wait out.
+func (o *Offloader) skips(wait string) bool { return wait != "" && wait == o.cfg.SkipWait }
 
 // wait adds the tickets that one item must wait for to the submission.
 //
@@ -87,9 +61,9 @@ func (o *Offloader) wait(it *item, src, dst *record) {
 //
 // A stream that waited for itself would cost a call and change nothing.
 func (o *Offloader) afterWrite(
-	set []messages.Ticket, r *record, cause waitKind, own messages.StreamID,
+	set []messages.Ticket, r *record, cause string, own messages.StreamID,
 ) []messages.Ticket {
-	if cause == o.skip {
+	if o.skips(cause) {
 		return set
 	}
 	// Some of the reads may be writes, so a reader waits for all of them.
@@ -104,9 +78,9 @@ func (o *Offloader) afterWrite(
 
 // afterReads adds the reads of a slot.
 func (o *Offloader) afterReads(
-	set []messages.Ticket, r *record, cause waitKind, own messages.StreamID,
+	set []messages.Ticket, r *record, cause string, own messages.StreamID,
 ) []messages.Ticket {
-	if cause == o.skip {
+	if o.skips(cause) {
 		return set
 	}
 	for _, t := range r.reads {
