@@ -173,11 +173,11 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	// The plan of one pool is submitted before that of the next is made: the core has one
 	// plan at a time.
 	for p := range m.Pools {
-		if len(m.Pools[p]) == 0 {
+		if len(m.Pools[p].Victims) == 0 {
 			m.Copied = append(m.Copied, 0)
 			continue
 		}
-		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, m.Pools[p]))
+		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p]))
 		a.submitPlanned()
 	}
 }

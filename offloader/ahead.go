@@ -16,9 +16,11 @@ import (
 // depends on the copies.
 //
 // The candidates come in eviction order. Candidates below the least priority, or with
-// a copy, are passed over.
+// a copy, are passed over. Candidates that are still held take free pages only:
+// otherwise each look would replace the copies of the look before. A held page is not
+// copied while a kernel writes to it, so that no copy waits for a kernel.
 func (o *Offloader) PlanAhead(
-	pool messages.PoolID, stamp uint64, candidates []protocol.Victim,
+	pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates,
 ) int {
 	o.expect(idle, "PlanAhead")
 	if !o.cfg.Ahead {
@@ -29,17 +31,21 @@ func (o *Offloader) PlanAhead(
 	h := &o.hosts[pool]
 	// Notes come first: a copy of a page that is still a candidate is then not stale, and
 	// this look does not replace it.
-	h.noteCandidates(candidates, stamp)
+	h.noteCandidates(seen.Victims, stamp)
 	o.hostPages = o.hostPages[:0]
-	for i := range candidates {
-		v := &candidates[i]
-		// Without free pages only stale copies are replaced.
-		if h.size == 0 && !h.stale(stamp) {
+	for i := range seen.Victims {
+		v := &seen.Victims[i]
+		// Without free pages only stale copies are replaced, and only for pages that are
+		// expected to be evicted next.
+		if h.size == 0 && (i >= seen.Evictable || !h.stale(stamp)) {
 			break
 		}
 		// The contents would not go on in host memory, or a copy is there already.
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
+		}
+		if i >= seen.Evictable && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
+			continue // a kernel is writing to it
 		}
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
 			src: Slot{pool, messages.Primary, v.Page}}
@@ -49,7 +55,7 @@ func (o *Offloader) PlanAhead(
 		// are known, see assignHostPages.
 		o.hostPages = append(o.hostPages, h.takeFree())
 	}
-	o.assignHostPages(candidates, stamp)
+	o.assignHostPages(seen.Victims, stamp)
 	o.mustCheck()
 	return len(o.items)
 }

@@ -124,7 +124,7 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			o.Next()
 			o.Submitted(at(1, 1), 1)
 		}, "offloader: copy 1 of 1 failed"},
-		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, nil) },
+		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, &protocol.EvictionCandidates{}) },
 			"offloader: pool wfullh1: PlanAhead, which the configuration forbids"},
 		"adopted twice": {func(o *Offloader) { o.Adopt(0, []protocol.KeptPage{{Page: 0, Block: 7}}) },
 			"offloader: pool wfullh1: adoption of block 7 on host page 0, which is sole; the block is on page -1"},

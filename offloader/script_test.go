@@ -232,7 +232,8 @@ func (s *script) ahead(d *datadriven.TestData) string {
 		candidates = append(candidates, f.victim())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp, candidates))
+	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp,
+		&protocol.EvictionCandidates{Victims: candidates, Evictable: len(candidates)}))
 	s.run(d, &b)
 	s.o.Finish()
 	require.NoError(s.t, s.o.Check())

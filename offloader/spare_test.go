@@ -33,7 +33,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 		for _, p := range pages {
 			list = append(list, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, list)
+		n := o.PlanAhead(0, stamp, &protocol.EvictionCandidates{Victims: list, Evictable: len(list)})
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		require.Equal(t, full, o.Counts(0), "copies ahead count for nothing")
@@ -59,28 +59,39 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.NoError(t, o.Check())
 }
 
-// Whoever takes a page waits for a copy that is under way.
-func TestTakersWaitForCopiesAhead(t *testing.T) {
+// Pages that are held as yet are copied to free pages only: they make no copy
+// stale, not even the like of theirs, and not while they are written.
+func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	passed := uint64(0)
 	o := New(Config{Ahead: true, Passed: func(t messages.Ticket) bool { return t.Seq <= passed },
 		Pools: []PoolConfig{{
 			Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
 			Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
 		}}})
+	o.Begin(&protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{{
+		Pages: []messages.PageID{3}, Write: true, Ticket: messages.Ticket{Stream: 9, Seq: 5},
+	}}})
+	o.Finish()
 	seq := uint64(1000)
-	ahead := func(stamp uint64, pages ...int) int {
-		var seen []protocol.Victim
+	ahead := func(stamp uint64, near int, pages ...int) int {
+		seen := protocol.EvictionCandidates{Evictable: near}
 		for _, p := range pages {
-			seen = append(seen, victimOf(p))
+			seen.Victims = append(seen.Victims, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, seen)
+		n := o.PlanAhead(0, stamp, &seen)
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		return n
 	}
-	require.Equal(t, 3, ahead(2, 0, 2, 3, 4), "for page 4 there is no room")
-	require.Equal(t, 3, ahead(3, 4, 5, 6), "copies of pages that are not near eviction go")
+	require.Equal(t, 1, ahead(2, 0, 3, 2), "page 3 is being written")
+	passed = 5
+	require.Equal(t, 2, ahead(3, 1, 0, 3, 4),
+		"page 0 is near eviction, page 3 is there, for page 4 there is no room")
+	require.Equal(t, 0, ahead(4, 0, 4, 5))
+	require.Equal(t, 2, ahead(5, 2, 4, 5, 6),
+		"those near eviction take the place of copies that are not")
 
+	// Whoever takes a page waits for a copy that is under way.
 	evict := func(stamp uint64, page int) protocol.Outcome {
 		return serve(o, stamp,
 			protocol.PoolMove{Victims: []protocol.Victim{victimOf(page)}}).Pools[0].Outcomes[0]

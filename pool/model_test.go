@@ -118,6 +118,7 @@ func (m *machine) one(t *rapid.T) {
 	m.pool.Do(&m.work)
 	if op.Kind == protocol.PeekVictims {
 		m.checkPeek(t, m.work.Ops[0], m.work.Victims)
+		m.oracle.scanNext = m.pool.scanNext
 		return
 	}
 	m.oracle.chosen = append([]protocol.Victim{}, m.work.Victims...)
@@ -134,19 +135,19 @@ func (m *machine) one(t *rapid.T) {
 func (m *machine) checkPeek(t *rapid.T, op protocol.PoolOp, victims []protocol.Victim) {
 	require.LessOrEqual(t, len(victims), op.N)
 	seen, last := map[messages.PageID]bool{}, messages.Priority(0)
-	for _, v := range victims {
+	for i, v := range victims {
 		g := m.oracle.pages[v.Page]
 		require.False(t, seen[v.Page])
 		seen[v.Page] = true
 		require.Equal(t, m.oracle.victim(v.Page), v)
-		require.True(t, g.cached())
-		if len(m.oracle.quotas) == 0 {
+		require.Equal(t, i < op.Count, g.cached())
+		if len(m.oracle.quotas) == 0 && i < op.Count {
 			require.GreaterOrEqual(t, g.priority, last)
 			last = g.priority
 		}
 	}
 	if len(m.oracle.quotas) == 0 {
-		require.Len(t, victims, min(op.N, m.oracle.counts().Cached))
+		require.Equal(t, min(op.N, m.oracle.counts().Cached), op.Count)
 	}
 }
 
@@ -315,6 +316,7 @@ func (m *machine) rebuild(t *rapid.T) {
 	}
 	m.pool = m.pool.Rebuilt(len(m.oracle.pages), kept)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
+	m.oracle.scanNext = 0
 }
 
 // agree compares everything that is.

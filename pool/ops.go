@@ -281,16 +281,6 @@ func (p *Pool) inspect(op *protocol.PoolOp) {
 	}
 }
 
-// peekVictims appends at most op.N pages that will be evicted next, in eviction order, and
-// evicts none. The engine copies them to host memory while the link is not busy. See
-// evict.Core.Peek for pools with quotas.
-func (p *Pool) peekVictims(op *protocol.PoolOp) {
-	p.peeked = p.order.Peek(op.N, p.peeked[:0])
-	for _, i := range p.peeked {
-		p.victims = append(p.victims, p.victim(i))
-	}
-}
-
 // heldBlocks lists the cached blocks that sequences hold, by page number.
 //
 // Pages that only pins hold are not listed. It costs O(pages), so it is not for the hot

@@ -23,12 +23,13 @@ type oraclePage struct {
 }
 
 type oracle struct {
-	pages   []oraclePage
-	free    []messages.PageID // the last is taken first
-	quotas  []windows.Quota   // by tenant; nil: none
-	total   int               // pages that they are shares of
-	chosen  []protocol.Victim // with a forecast: what the pool has evicted, in this order
-	illegal []string          // what it should not have evicted
+	pages    []oraclePage
+	free     []messages.PageID // the last is taken first
+	scanNext int               // the page at which a look at held ones goes on
+	quotas   []windows.Quota   // by tenant; nil: none
+	total    int               // pages that they are shares of
+	chosen   []protocol.Victim // with a forecast: what the pool has evicted, in this order
+	illegal  []string          // what it should not have evicted
 }
 
 func newOracle(pages int, quotas ...windows.Quota) *oracle {
@@ -339,11 +340,27 @@ func (o *oracle) take(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 	return op, victims
 }
 
-// peekVictims lists the next victims.
+// peekVictims lists the next victims and, if they are too few, held pages that cache
+// a block, from where the last look ended; eight are looked at for each.
 func (o *oracle) peekVictims(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 	var victims []protocol.Victim
-	for _, id := range o.lookedAt(op.N) {
+	next := o.lookedAt(op.N)
+	op.Count = len(next)
+	for _, id := range next {
 		victims = append(victims, o.victim(id))
+	}
+	left := op.N - op.Count
+	for range min(8*left, len(o.pages)) {
+		if len(victims) == op.N {
+			break
+		}
+		if o.scanNext >= len(o.pages) {
+			o.scanNext = 0
+		}
+		if g := o.pages[o.scanNext]; !g.unheld() && g.block != protocol.NoBlock {
+			victims = append(victims, o.victim(messages.PageID(o.scanNext)))
+		}
+		o.scanNext++
 	}
 	return op, victims
 }
@@ -400,10 +417,11 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 		o.pages[to], o.pages[i] = o.pages[i], oraclePage{block: protocol.NoBlock}
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
-	old := o.pages
+	old, scanNext := o.pages, o.scanNext
 	chosen := o.chosen
 	*o = *newOracle(pages, o.quotas...)
 	o.chosen = chosen
+	o.scanNext = scanNext
 	copy(o.pages, old)
 	o.free = o.free[:0]
 	for i := pages - 1; i >= 0; i-- {

@@ -15,15 +15,16 @@ import (
 // Pool holds the state of the device pages of one pool. Every page is used, cached
 // or free: used + cached + free = total, and held ≤ used.
 type Pool struct {
-	name    string
-	pages   []page
-	free    []int32     // free pages; the last one is taken first
-	order   *evict.Core // of the contents of all pages: which cached page is evicted next
-	options evict.Options
-	held    int                     // pages for which page.held is true
-	peeked  []int32                 // scratch space of peekVictims
-	victims []protocol.Victim       // of the current work, in the order of eviction
-	evicted []protocol.EvictedPiece // of the victims: PoolWork.Pieces
+	name     string
+	pages    []page
+	free     []int32     // free pages; the last one is taken first
+	order    *evict.Core // of the contents of all pages: which cached page is evicted next
+	options  evict.Options
+	held     int                     // pages for which page.held is true
+	scanNext int                     // where peekHeld goes on
+	peeked   []int32                 // scratch space of peekVictims
+	victims  []protocol.Victim       // of the current work, in the order of eviction
+	evicted  []protocol.EvictedPiece // of the victims: PoolWork.Pieces
 }
 
 // New makes a pool of free pages with the policy priority_lru; page 0 is taken first. Quotas

@@ -1,6 +1,12 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/internal/protocol"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // lookAhead offloads ahead of demand: when nothing waits, the pages that would be
 // evicted next are copied to unused host pages, so that an eviction finds a clean
@@ -21,7 +27,8 @@ type lookAhead struct {
 	lookDue  bool // enough has changed since the last look
 	busy     bool // the link was in use at the last look, in round at
 	at       int64
-	turnover []int // by pool: pages taken or newly cached since the last look
+	turnover []int  // by pool: pages taken or newly cached since the last look
+	open     []bool // of one pool at a time, by page: those that may be written to
 }
 
 // The pages of a pool that a look considers. No more than maxLook, because the walk of a pool takes
@@ -99,14 +106,41 @@ func (a *lookAhead) offerCandidates() {
 	o.Epoch, o.Stamp, o.Busy = a.kernel.epoch, a.kernel.stamp, false
 	o.Pools, o.Copied = o.Pools[:0], o.Copied[:0]
 	for p := range a.config.Pools {
-		var candidates []protocol.Victim
+		var candidates protocol.EvictionCandidates
 		if w := &a.out.pools.work[p]; len(w.Ops) > 0 {
-			candidates = w.Victims
+			evictable := w.Ops[0].Count
+			w.Victims = a.withoutOpen(p, w.Victims, evictable)
+			candidates = protocol.EvictionCandidates{Victims: w.Victims, Evictable: evictable}
 		}
 		o.Pools = append(o.Pools, candidates)
 	}
 	a.wait(a, "look ahead: copying", (*lookAhead).copied)
 	a.kernel.toOffloader(o)
+}
+
+// withoutOpen leaves out, of the candidates from the given index on, which are held,
+// those that a sequence may write to: a page may cache the beginning of a block
+// of which a host writes the rest without asking again, and would have to wait
+// for the copy. It costs a look at each running sequence and at its blocks that
+// are not computed.
+func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) []protocol.Victim {
+	// Candidates that no one holds are written to by no sequence.
+	if held == len(candidates) {
+		return candidates
+	}
+	a.open = append(a.open[:0], make([]bool, a.counts.device[p].Total)...)
+	a.sequences.Each(func(s *sequence.Sequence) {
+		for _, table := range s.Tables(p) {
+			for _, page := range s.Uncomputed(p, table) {
+				if page != messages.NoPage {
+					a.open[page] = true
+				}
+			}
+		}
+	})
+	closed := slices.DeleteFunc(candidates[held:],
+		func(v protocol.Victim) bool { return a.open[v.Page] })
+	return candidates[:held+len(closed)]
 }
 
 // copied counts.

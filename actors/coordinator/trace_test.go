@@ -158,7 +158,7 @@ func (t *trace) work(m *protocol.PoolWork) {
 		case protocol.HeldBlocks:
 			s += fmt.Sprintf(": %v", op.Blocks)
 		case protocol.PeekVictims:
-			s += fmt.Sprintf(" %d", op.N)
+			s += fmt.Sprintf(" %d: %d", op.N, op.Count)
 		case protocol.Inspect:
 			s += pagesOrNone(op.Pages) + ":"
 			for _, share := range op.Shares {

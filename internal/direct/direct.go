@@ -228,8 +228,8 @@ func (e *Engine) Offloader(message any) {
 	case *protocol.OffloadAhead:
 		for p := range m.Pools {
 			copied := 0
-			if len(m.Pools[p]) > 0 {
-				copied = o.PlanAhead(messages.PoolID(p), m.Stamp, m.Pools[p])
+			if len(m.Pools[p].Victims) > 0 {
+				copied = o.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p])
 				e.carry()
 			}
 			m.Copied = append(m.Copied, copied)

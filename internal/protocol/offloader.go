@@ -28,10 +28,18 @@ type Move struct {
 type OffloadAhead struct {
 	Header
 	Stamp uint64
-	Pools [][]Victim // by PoolID, in eviction order
+	Pools []EvictionCandidates // by PoolID
 
 	Copied []int // by PoolID, answered
 	Busy   bool  // the link was in use, so nothing was copied
+}
+
+// EvictionCandidates are pages of one pool that may be evicted. The first
+// Evictable are those that would be evicted next, in eviction order; the rest are
+// still held.
+type EvictionCandidates struct {
+	Victims   []Victim
+	Evictable int
 }
 
 // PoolMove is the work in one pool. Its copies take effect in this order: offloads of

@@ -109,8 +109,9 @@ const (
 	Inspect
 	// HeldBlocks answers Blocks, the cached blocks that sequences hold.
 	HeldBlocks
-	// PeekVictims adds to Victims at most N pages that would be evicted next, in eviction
-	// order, and evicts none of them.
+	// PeekVictims adds to Victims at most N pages and evicts none of them: the
+	// first Count are those that would be evicted next, in eviction order. If there
+	// are fewer than N, pages that are held and cache a block follow.
 	PeekVictims
 )
 
@@ -137,6 +138,7 @@ type PoolOp struct {
 	// a pool of states its working page, for policies that learn from it; nil otherwise.
 	Request *RequestFacts
 
+	Count  int     // answered by PeekVictims
 	Shares []Share // answered by Inspect
 }
 
