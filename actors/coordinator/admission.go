@@ -160,9 +160,20 @@ func (a *admission) decide() {
 func (a *admission) capacity(it *prompt) *messages.Refusal {
 	// A batch that was taken out of the admission queue was the first there.
 	if a.waiting.len() > 0 && !a.kernel.round.parked && a.prefetch == nil {
-		return a.batch.refuseAll(it)
+		return a.refuseAll(it)
 	}
 	return a.batch.checkCapacity(it)
+}
+
+// refuseAll is the refusal of a prompt that may take nothing at all. A sequence
+// ends up with one page more at least, if only by a takeover.
+func (a *admission) refuseAll(it *prompt) *messages.Refusal {
+	for p := it.pools.first; p < it.pools.end; p++ {
+		if need := a.batch.need(it, p); need > 0 {
+			return a.pressure.lack(p, need, 0, need+it.plans[p].claimed)
+		}
+	}
+	return a.pressure.lack(0, 1, 0, 1)
 }
 
 // refuse refuses the prompt that is decided about, and goes on with the next.

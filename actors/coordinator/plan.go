@@ -197,17 +197,6 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 	return nil
 }
 
-// refuseAll is the refusal of a prompt that may take nothing at all. A sequence
-// ends up with one page more at least, if only by a takeover.
-func (b *promptBatch) refuseAll(it *prompt) *messages.Refusal {
-	for p := it.pools.first; p < it.pools.end; p++ {
-		if need := b.need(it, p); need > 0 {
-			return b.pressure.lack(p, need, 0, need+it.plans[p].claimed)
-		}
-	}
-	return b.pressure.lack(0, 1, 0, 1)
-}
-
 // left is the pages of a pool that the prompts admitted before leave. It is below 0 when the batch
 // has claimed what a prompt in chunks has reserved.
 func (b *promptBatch) left(p int) int {
