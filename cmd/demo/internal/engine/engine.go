@@ -49,9 +49,6 @@ func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 	if s.OnCall != nil {
 		all = append(all, actors.WithCallObserver(s.OnCall))
 	}
-	if s.OnStages != nil {
-		all = append(all, actors.WithStageObserver(s.OnStages))
-	}
 	e, err := actors.Spawn(system.Root, actors.Config{
 		Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: s.Device,
 	}, all...)

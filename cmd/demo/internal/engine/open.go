@@ -32,9 +32,6 @@ type Options struct {
 	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
 	Spawn Spawn
-	// OnStages is told of the stages of each call; nil: nothing is, and the engine reads no
-	// clock for it.
-	OnStages StageObserver
 }
 
 // Watch says whether the device looks for mistakes of ordering.
@@ -57,9 +54,8 @@ type Setup struct {
 	Clock  func() time.Duration
 	// Trace sets who is told of each operation of the simulated device when it has ended.
 	// It is called before the engine starts; nil: the device tells no one.
-	Trace    func(func(sim.Operation))
-	OnCall   CallObserver  // nil: calls are not observed
-	OnStages StageObserver // nil: the stages of calls are not observed
+	Trace  func(func(sim.Operation))
+	OnCall CallObserver // nil: calls are not observed
 }
 
 // Spawn starts an engine; stop ends what the engine itself does not end when it
@@ -141,7 +137,7 @@ func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	setup := Setup{
 		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: r.Device, Clock: r.Now,
 		Trace:  trace,
-		OnCall: r.Meter.Observe, OnStages: o.OnStages,
+		OnCall: r.Meter.Observe,
 	}
 	if o.Clock != nil {
 		setup.Clock = o.Clock

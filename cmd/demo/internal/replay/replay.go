@@ -37,7 +37,7 @@ type Config struct {
 	// checked. They run outside of the time that is measured, but they fill the processor's
 	// caches with their own data, so that the engine's calls take up to twice as long.
 	NoKernels bool
-	// Intervals is how many parts Result.OverTime has; 0: none, and Result.Stages neither.
+	// Intervals is how many parts Result.OverTime has; 0: none.
 	Intervals int
 	// Progress is called after each request; nil: no one looks.
 	Progress func(*Result)
@@ -71,7 +71,6 @@ type session struct {
 	result Result
 	start  time.Time
 	line   timeline
-	stages *engine.Stages // nil without Config.Intervals
 	// arrival is that of the current request. An actor may ask for it on another
 	// goroutine.
 	arrival clocks.Int64
@@ -125,10 +124,6 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
 	}
 	options := engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn}
-	if c.Intervals > 0 {
-		s.stages = &engine.Stages{}
-		options.OnStages = s.stages.Observe
-	}
 	if mode == ModeAtomic {
 		// Requests of this model take no time, so the engine's time is that of the trace.
 		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
@@ -172,7 +167,6 @@ func (s *session) close(ctx context.Context, cause error) (*Result, error) {
 		// The copies that went on until the end belong to it.
 		s.line.note(0, s.result.counted(s.rig.Sim))
 		s.result.OverTime = s.line.intervals(s.config.Intervals)
-		s.result.staged(s.stages)
 	}
 	// An engine is closed even if the replay was cancelled: others may go on in this process.
 	leaked, err := s.rig.Shutdown(context.WithoutCancel(ctx))

@@ -8,7 +8,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/group/simgroup"
-	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Result is what a replay measured, as `demo replay --json` prints it.
@@ -61,7 +60,6 @@ type Result struct {
 	Copies   []Copies   `json:"copies,omitempty"`    // by direction
 	Calls    []Calls    `json:"calls,omitempty"`     // of the engine, by kind
 	OverTime []Interval `json:"over_time,omitempty"` // if Config.Intervals asks for it
-	Stages   []Stage    `json:"stages,omitempty"`    // with OverTime: where the time of Calls goes
 }
 
 // Copies are what the simulated device copied one way.
@@ -81,20 +79,6 @@ type Calls struct {
 	P50     float64 `json:"p50_seconds"`
 	P99     float64 `json:"p99_seconds"`
 	Max     float64 `json:"max_seconds"`
-}
-
-// Stage is the time that the calls of one kind were in one stage, in wall time.
-type Stage struct {
-	Call    string        `json:"call"`
-	Stage   inspect.Stage `json:"stage"`
-	Seconds float64       `json:"seconds"`
-}
-
-// staged takes over the stages of calls.
-func (r *Result) staged(s *engine.Stages) {
-	s.All(func(o engine.Operation, stage inspect.Stage, d time.Duration) {
-		r.Stages = append(r.Stages, Stage{Call: o.String(), Stage: stage, Seconds: d.Seconds()})
-	})
 }
 
 // directions names the directions of copies as Result and the demo's tables do.

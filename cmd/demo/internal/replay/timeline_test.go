@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // sum adds up the intervals of a replay.
@@ -52,15 +50,6 @@ func TestOverTimeAddsUp(t *testing.T) {
 		assert.Positive(t, r.HostHits, name)
 		assert.Positive(t, r.ComputeSeconds, name)
 		assert.NotEmpty(t, r.Calls)
-		seconds, stages := 0.0, map[inspect.Stage]bool{}
-		for _, s := range r.Stages {
-			seconds, stages[s.Stage] = seconds+s.Seconds, true
-		}
-		assert.Positive(t, seconds, name)
-		for _, stage := range []inspect.Stage{inspect.StageQueue, inspect.StageMatch, inspect.StageTake,
-			inspect.StageMove, inspect.StageApply} {
-			assert.True(t, stages[stage], "%s: no call was in stage %s", name, stage)
-		}
 		require.Len(t, r.Copies, 3)
 		assert.Equal(t, r.Copies[0].Bytes, total.BytesOffloaded, "every copy belongs to an interval")
 		assert.Equal(t, r.Copies[1].Bytes, total.BytesOnboarded)
@@ -72,7 +61,6 @@ func TestNoTimelineUnlessAsked(t *testing.T) {
 	r, err := Atomic(t.Context(), config(generate(t, 20, 1), 30))
 	require.NoError(t, err)
 	assert.Nil(t, r.OverTime)
-	assert.Nil(t, r.Stages)
 }
 
 // TestTimelineIsBounded: of a long replay it keeps fewer samples, and loses no count.

@@ -18,7 +18,6 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/metrics/page"
 )
 
@@ -64,7 +63,7 @@ func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 		if s.Trace != nil {
 			s.Trace(func(op sim.Operation) { transferred(o, op) })
 		}
-		join(o, &s) // in place of those among EngineOptions
+		join(o, &s) // in place of the call observer among EngineOptions
 		e, stop, err := engine.With(slices.Concat(options, o.EngineOptions())...)(s)
 		if err != nil {
 			return nil, nil, err
@@ -84,22 +83,15 @@ func (w *Watcher) With(options ...actors.Option) engine.Spawn {
 	}
 }
 
-// join puts an observer in place of those of an engine that is to be started, which are told as
+// join puts an observer in place of that of an engine that is to be started, which is told as
 // well.
 func join(o *observer.Observer, s *engine.Setup) {
-	calls, stages := s.OnCall, s.OnStages
-	s.OnCall, s.OnStages = o.Call, o.Stages
+	calls := s.OnCall
+	s.OnCall = o.Call
 	if calls != nil {
 		s.OnCall = func(ctx context.Context, request messages.Request, began time.Time, err error) {
 			o.Call(ctx, request, began, err)
 			calls(ctx, request, began, err)
-		}
-	}
-	if stages != nil {
-		s.OnStages = func(ctx context.Context, request messages.Request, marks []inspect.StageMark,
-			err error) {
-			o.Stages(ctx, request, marks, err)
-			stages(ctx, request, marks, err)
 		}
 	}
 }

@@ -27,21 +27,6 @@ type figure struct {
 	SVG template.HTML
 }
 
-// table is numbers in the page. Its first column names the row.
-type table struct {
-	Note   string
-	Header []string
-	Rows   [][]string
-}
-
-func (t *table) row(cells ...any) {
-	row := make([]string, len(cells))
-	for i, c := range cells {
-		row[i] = fmt.Sprint(c)
-	}
-	t.Rows = append(t.Rows, row)
-}
-
 // tile is a number that the page begins with.
 type tile struct{ Name, Value, Note string }
 
@@ -51,7 +36,7 @@ func (d *Data) Write(w io.Writer) error {
 		*Data
 		Tiles    []tile
 		Figures  []figure
-		Compared *table
+		Compared *report.Table
 		Main     string // the replay of the tiles, if there are several
 		Timed    bool
 	}{Data: d, Tiles: d.tiles(), Compared: d.compared()}
@@ -95,9 +80,8 @@ func (d *Data) tiles() []tile {
 func seconds(v float64) string { return report.Duration(time.Duration(v * float64(time.Second))) }
 
 // compared has a row for each replay, as `demo replay` prints it.
-func (d *Data) compared() *table {
-	t := &table{
-		Note: "to optimal: the share of the way from LRU to optimal with as many blocks, both one request at a time.",
+func (d *Data) compared() *report.Table {
+	t := &report.Table{
 		Header: []string{"policy", "mode", "pages", "host pages", "blocks hit", "rate", "to optimal",
 			"prefill saved"},
 	}
@@ -107,7 +91,7 @@ func (d *Data) compared() *table {
 		if best, ok := atPages(d.Optimal, r); ok && known && best.HitRate > lru.HitRate {
 			share = fmt.Sprintf("%.1f %%", 100*(r.HitRate-lru.HitRate)/(best.HitRate-lru.HitRate))
 		}
-		t.row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.HostPages), report.Count(r.Hits),
+		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.HostPages), report.Count(r.Hits),
 			fmt.Sprintf("%.2f %%", 100*r.HitRate), share, seconds(r.SavedSeconds))
 	}
 	return t

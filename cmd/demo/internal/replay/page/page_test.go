@@ -111,7 +111,7 @@ var (
 	cells  = regexp.MustCompile(`<td>(.*?)</td>`)
 )
 
-// TestNumbersInThePage: the JSON in the page is the data, and the tables show its numbers.
+// TestNumbersInThePage: the JSON in the page is the data, and the table shows the rates of the replays.
 func TestNumbersInThePage(t *testing.T) {
 	d := data(t)
 	text := written(t, d)
