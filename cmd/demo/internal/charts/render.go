@@ -3,9 +3,12 @@ package charts
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"image"
 	"image/png"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
@@ -34,7 +37,25 @@ func (c *Chart) SVG() (string, error) {
 	}
 	head := fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n",
 		width.Points(), height.Points(), attribute(c.Title))
-	return head + text[at:], nil
+	return head + fit(text[at:]), nil
+}
+
+// textElement is a text of the library's SVG: its attributes, its size and what it says.
+var textElement = regexp.MustCompile(`<text( [^>]*?font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// fit gives each text the length that it was drawn for, so that it keeps its place where the
+// reader's font is wider or narrower.
+func fit(svg string) string {
+	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
+		parts := textElement.FindStringSubmatch(element)
+		size, err := strconv.ParseFloat(parts[2], 64)
+		if err != nil {
+			return element
+		}
+		long := textStyle(Ink, vg.Length(size)).Width(html.UnescapeString(parts[3]))
+		return fmt.Sprintf(`<text%s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`,
+			parts[1], long.Points(), parts[3])
+	})
 }
 
 // attribute makes a text fit to be the value of an attribute.
