@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -77,8 +78,19 @@ func main() {
 	all, short, held := table(values)
 	fmt.Print(all)
 	if *write {
-		replace("bench/README.md", all)
-		replace("README.md", short)
+		for file, made := range map[string]string{"bench/README.md": all, "README.md": short} {
+			old, err := os.ReadFile(file)
+			if err != nil {
+				log.Fatal(err)
+			}
+			now, err := replace(string(old), made)
+			if err != nil {
+				log.Fatalf("%s: %v", file, err)
+			}
+			if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+				log.Fatal(err)
+			}
+		}
 	}
 	if !held {
 		log.Fatal("a bound does not hold")
@@ -154,19 +166,18 @@ func quantity(v float64, unit string) string {
 	return strings.TrimSpace(strconv.FormatFloat(v, 'g', 3, 64) + " " + unit)
 }
 
-// replace puts a table between the marks of a file.
-func replace(file, table string) {
-	const begin, end = "<!-- bounds: made by go run ./bench/bounds -write -->\n", "<!-- end of bounds -->"
-	old, err := os.ReadFile(file)
-	if err != nil {
-		log.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(old), begin)
+// The marks that a table stands between.
+const (
+	begin = "<!-- bounds: made by go run ./bench/bounds -write -->\n"
+	end   = "<!-- end of bounds -->"
+)
+
+// replace puts a table between the marks of a text.
+func replace(text, table string) (string, error) {
+	before, rest, found := strings.Cut(text, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		log.Fatalf("%s has no marks for the table", file)
+		return "", errors.New("there are no marks for the table")
 	}
-	if err := os.WriteFile(file, []byte(before+begin+"\n"+table+"\n"+end+after), 0o644); err != nil {
-		log.Fatal(err)
-	}
+	return before + begin + "\n" + table + "\n" + end + after, nil
 }
