@@ -42,7 +42,7 @@ func (t *storer) attach(o *offer, p int) {
 			t.arena.place(p, b, at)
 			t.appraiser.relocated(b)
 			// What is stored already is not stored again: it keeps its stamp.
-			t.arena.blocks[b].stamp, o.changed = o.stamp, true
+			t.arena.blocks[b].stamp = o.stamp
 			t.effect(kind, p, b, page)
 			t.recordStored(b, p)
 		}

@@ -137,20 +137,17 @@ func (t *holdings) saveable(b protocol.BlockID, least messages.Priority) bool {
 	return len(t.arena.tokensOf(b)) == t.arena.tpb && t.arena.blocks[b].priority >= least
 }
 
-// dropBlock removes a block from pool p, which holds it. The block may be freed by it. It
-// reports no effect: the caller has.
+// dropBlock removes a block from pool p, which holds it. If no other pool holds the block, it has
+// no attributes any more and, unless others follow, is freed. It reports no effect: the caller has.
 func (t *holdings) dropBlock(b protocol.BlockID, p int) {
-	t.clearLocation(b, p)
-	t.prune(b)
-}
-
-// clearLocation makes nowhere the place of a block in pool p. If no other pool holds the
-// block, it has no attributes any more.
-func (t *holdings) clearLocation(b protocol.BlockID, p int) {
 	t.arena.place(p, b, protocol.Nowhere)
 	t.appraiser.relocated(b)
 	if !t.arena.held(b) {
 		t.arena.expireAttributes(b)
+		if t.arena.isLeaf(b) {
+			t.prune(b)
+			return
+		}
 	}
 	t.arena.refresh(b)
 }

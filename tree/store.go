@@ -29,8 +29,7 @@ type offer struct {
 	// state pools as well. Tables of other pools are not read.
 	from, to int
 	// the depth of the block that states are offered of in a tree of states alone, else none
-	states  int32
-	changed bool // a block has got a page
+	states int32
 }
 
 // offered returns the page of block d that the sequence offers to pool p; NoPage if it offers
@@ -47,12 +46,20 @@ func (t *storer) offered(o *offer, p int, d int32) messages.PageID {
 	if page == messages.NoPage || o.OnHost || int(page) >= len(t.arena.cached[p]) {
 		return page
 	}
-	first := int(d) * t.arena.tpb
-	if b := t.arena.cached[p][page]; b != protocol.NoBlock &&
-		!slices.Equal(t.arena.tokensOf(b), o.Tokens[first:min(first+t.arena.tpb, o.To)]) {
+	if b := t.arena.cached[p][page]; b != protocol.NoBlock && !t.isBlock(o, d, b) {
 		return messages.NoPage
 	}
 	return page
+}
+
+// isBlock tells whether b is block d of the offer. Until the path is made, tokens are compared:
+// b is cached in a page of the sequence, so what comes before is the same.
+func (t *storer) isBlock(o *offer, d int32, b protocol.BlockID) bool {
+	if i := int(d - o.first); i < len(t.path) {
+		return b == t.path[i]
+	}
+	first := int(d) * t.arena.tpb
+	return slices.Equal(t.arena.tokensOf(b), o.Tokens[first:min(first+t.arena.tpb, o.To)])
 }
 
 // offers tells whether the sequence offers block d to some pool. The last pool is
@@ -97,6 +104,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	if o.states = none; t.offersState(s) {
 		o.states = end - 1
 	}
+	t.path = t.path[:0]
 	// A sequence may have released the pages of its last blocks. Blocks in the middle
 	// that nothing is offered of are stored all the same, as ghosts: those behind
 	// need them.
@@ -121,13 +129,12 @@ func (t *storer) storeBlocks(s *protocol.StoreItem) {
 	for p := o.from; p < o.to; p++ {
 		t.attach(&o, p)
 	}
-	if !o.changed {
-		return
-	}
 	// Whether a block counts depends on all pools, so the treaps are refreshed once, behind
 	// the last pool.
 	for _, b := range t.path {
-		t.arena.refresh(b)
+		if t.arena.blocks[b].stamp == o.stamp {
+			t.arena.refresh(b)
+		}
 	}
 }
 
