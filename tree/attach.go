@@ -15,19 +15,22 @@ func (t *storer) attach(o *offer, p int) {
 		t.reportYields(o, p)
 	}
 	for i, b := range t.path {
-		page := t.offered(o, p, o.first+int32(i))
 		//	location     offered page
 		//	device       stays with the sequence: a duplicate
 		//	host         becomes the place, unless KeepOnHost lists the block
 		//	nowhere      becomes the place
 		_, tier, held := t.arena.locations[p][b].Page()
+		if held && tier == messages.Primary && !o.OnHost {
+			continue
+		}
+		page := t.offered(o, p, o.first+int32(i))
 		switch {
 		case page == messages.NoPage:
 		case held && o.OnHost:
 			// A fault of the caller: it asked the tree what is missing in the same round.
 			panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p,
 				t.arena.locations[p][b]))
-		case held && (tier == messages.Primary || o.keepsOnHost(p, b)):
+		case held && o.keepsOnHost(p, b):
 		case held:
 			// The pool held the block before and holds it now: the readers of events are told
 			// of a tier, not of a stored block.
@@ -56,9 +59,8 @@ func (t *storer) attach(o *offer, p int) {
 // comes between.
 func (t *storer) reportYields(o *offer, p int) {
 	for i, b := range t.path {
-		page := t.offered(o, p, o.first+int32(i))
 		if _, tier, held := t.arena.locations[p][b].Page(); held && tier == messages.Secondary &&
-			page != messages.NoPage && !o.keepsOnHost(p, b) {
+			!o.keepsOnHost(p, b) && t.offered(o, p, o.first+int32(i)) != messages.NoPage {
 			t.effect(protocol.HostYield, p, b, messages.NoPage)
 		}
 	}
@@ -70,14 +72,17 @@ func (t *storer) reportYields(o *offer, p int) {
 func (t *storer) attribute(o *offer) {
 	t.retention.read(o.Retention, o.Prompt, t.arena.tpb)
 	for i, b := range t.path {
-		switch d := o.first + int32(i); {
-		// A ghost stays a ghost, and a stored block keeps what it has.
-		case !t.offers(o, d):
-		case !t.arena.held(b):
-			t.attributeNew(o, b, d)
-		// A fetch from a store is no sequence, so no session and no retention changes.
-		case !o.OnHost:
+		d, held := o.first+int32(i), t.arena.held(b)
+		// A fetch from a store is no sequence, so no session and no retention of a stored block
+		// changes. What is not offered stays as it is: a ghost stays a ghost.
+		if held && (o.OnHost || t.retention.empty() && t.arena.blocks[b].session == none) ||
+			!t.offers(o, d) {
+			continue
+		}
+		if held {
 			t.attributeStored(o, b, d)
+		} else {
+			t.attributeNew(o, b, d)
 		}
 	}
 }

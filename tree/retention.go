@@ -57,6 +57,9 @@ func (c *retentionCover) read(r *messages.Retention, prompt, tpb int) {
 	slices.SortFunc(c.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 }
 
+// empty tells whether nothing is covered.
+func (c *retentionCover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
+
 // of returns what block i of the prefix gets; ok is false if nothing covers it.
 func (c *retentionCover) of(i int32) (t term, ok bool) {
 	// The first block whose first token was generated, and all behind it. The block

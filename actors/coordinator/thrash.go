@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"math/bits"
 
 	"github.com/kvactor/kvactor/messages"
@@ -14,10 +15,10 @@ import (
 // leaves signatures of what it has stored, and a prompt that has missed something looks for
 // its own. Signatures stand at the ends of blocks 1, 2, 3, 4, 6, 8, 11 and so on, each a quarter
 // behind the one before, and at the last whole block; so what is found is up to a fifth shorter
-// than what was there. They cover all of the first 256 tokens and one in eight of the others: a
-// part of what they cost, and prefixes that differ in few tokens may be taken for each other. When
-// as much has come as the cache holds, the signatures of a generation are complete, and those of
-// three generations before are forgotten.
+// than what was there. They cover all of the first 256 tokens and one in 32 of the others, so
+// prefixes that differ in few tokens may be taken for each other. When as much has come as the
+// cache holds, the signatures of a generation are complete, and those of three generations before
+// are forgotten.
 //
 // Where a model has states, a prefix is of use only with the state after it: only those with a
 // checkpoint are remembered, to the end of their last whole block.
@@ -25,9 +26,9 @@ type thrash struct {
 	blockTokens int // 0: nothing is remembered, since nothing is reused
 	states      bool
 	room        int64 // of a generation: what the largest pool holds in both tiers, in tokens or states
-	noted       int64 // of this, what has come since the newest generation began
-	// seen are the signatures of the generations, the newest first.
-	seen [3]map[uint64]struct{}
+	noted       int64 // of this, what has come since the generation began
+	generation  int
+	seen        map[uint64]int // by signature, the generation in which it was noted last
 
 	// report is told once; nil: no one is, any more. requests, prompt and thrashed count the
 	// requests of a period and their tokens.
@@ -37,6 +38,9 @@ type thrash struct {
 
 // Thrash says what part of the prompts of some requests the cache had a short while ago.
 type Thrash struct{ Requests, PromptTokens, ThrashTokens int }
+
+// keptGenerations is how many generations are remembered.
+const keptGenerations = 3
 
 // A report is due when a tenth of the prompt tokens of so many requests in a row is thrash.
 const (
@@ -48,10 +52,8 @@ func newThrash(c *Config) *thrash {
 	if !c.Reuse {
 		return &thrash{} // the cache never has anything
 	}
-	t := &thrash{blockTokens: c.TokensPerBlock, states: c.recurrent(), report: c.OnThrash}
-	for g := range t.seen {
-		t.seen[g] = map[uint64]struct{}{}
-	}
+	t := &thrash{blockTokens: c.TokensPerBlock, states: c.recurrent(), report: c.OnThrash,
+		seen: map[uint64]int{}}
 	t.resize(c)
 	return t
 }
@@ -85,12 +87,11 @@ func (t *thrash) note(space *messages.Namespace, tokens []messages.Token) {
 		if !t.has(h) {
 			t.noted += int64(added)
 		}
-		t.seen[0][h] = struct{}{}
+		t.seen[h] = t.generation
 	}
 	if t.noted > t.room {
-		last := t.seen[2]
-		clear(last)
-		t.seen, t.noted = [3]map[uint64]struct{}{last, t.seen[0], t.seen[1]}, 0
+		t.generation, t.noted = t.generation+1, 0
+		maps.DeleteFunc(t.seen, func(_ uint64, g int) bool { return g <= t.generation-keptGenerations })
 	}
 }
 
@@ -132,12 +133,8 @@ func (t *thrash) next(end int, tokens []messages.Token) int {
 
 // has tells whether a signature is remembered.
 func (t *thrash) has(signature uint64) bool {
-	for _, seen := range t.seen {
-		if _, has := seen[signature]; has {
-			return true
-		}
-	}
-	return false
+	_, has := t.seen[signature]
+	return has
 }
 
 // count counts the prompt of a request, and reports the first period in which much was thrash.
@@ -154,16 +151,12 @@ func (t *thrash) count(prompt, thrashed int) {
 }
 
 // forget forgets all: what hosts have the engine forget was not evicted.
-func (t *thrash) forget() {
-	for _, seen := range t.seen {
-		clear(seen)
-	}
-}
+func (t *thrash) forget() { clear(t.seen) }
 
 // Of tokens behind the first densePart one in sparseness is in a signature.
 const (
 	densePart  = 256
-	sparseness = 8
+	sparseness = 32
 )
 
 // skim goes on with the signature of a prefix from one end to the next, which is at a block

@@ -12,8 +12,8 @@ type TokenCount int
 // BlockIndex is the index of a block in a sequence, or a number of leading blocks.
 type BlockIndex int
 
-// keptTokens is the largest prompt whose memory a slot keeps for its next sequence: 512 KiB.
-const keptTokens = 1 << 17
+// keptTokens is the largest prompt whose memory a slot keeps for its next sequence: 1 MiB.
+const keptTokens = 1 << 18
 
 // PageCount is a number of pages of one pool.
 type PageCount int
