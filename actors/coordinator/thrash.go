@@ -15,7 +15,7 @@ import (
 // leaves signatures of what it has stored, and a prompt that has missed something looks for
 // its own. Signatures stand at the ends of blocks 1, 2, 3, 4, 6, 8, 11 and so on, each a quarter
 // behind the one before, and at the last whole block; so what is found is up to a fifth shorter
-// than what was there. They cover all of the first 256 tokens and one in 32 of the others, so
+// than what was there. They cover all of the first 64 tokens and one in 32 of the others, so
 // prefixes that differ in few tokens may be taken for each other. When as much has come as the
 // cache holds, the signatures of a generation are complete, and those of three generations before
 // are forgotten.
@@ -84,10 +84,10 @@ func (t *thrash) note(space *messages.Namespace, tokens []messages.Token) {
 				continue
 			}
 		}
-		if !t.has(h) {
+		before := len(t.seen)
+		if t.seen[h] = t.generation; len(t.seen) > before {
 			t.noted += int64(added)
 		}
-		t.seen[h] = t.generation
 	}
 	if t.noted > t.room {
 		t.generation, t.noted = t.generation+1, 0
@@ -105,8 +105,9 @@ func (t *thrash) known(
 	for end := t.next(0, tokens); end > begin; end = t.next(end, tokens) {
 		h = skim(h, tokens, begin, end)
 		begin = end
+		_, has := t.seen[h]
 		switch {
-		case t.has(h):
+		case has:
 			if long = end; end <= most {
 				short = end
 			}
@@ -131,12 +132,6 @@ func (t *thrash) next(end int, tokens []messages.Token) int {
 	return min(n+ahead, len(tokens)/t.blockTokens) * t.blockTokens
 }
 
-// has tells whether a signature is remembered.
-func (t *thrash) has(signature uint64) bool {
-	_, has := t.seen[signature]
-	return has
-}
-
 // count counts the prompt of a request, and reports the first period in which much was thrash.
 func (t *thrash) count(prompt, thrashed int) {
 	t.requests, t.prompt, t.thrashed = t.requests+1, t.prompt+prompt, t.thrashed+thrashed
@@ -155,7 +150,7 @@ func (t *thrash) forget() { clear(t.seen) }
 
 // Of tokens behind the first densePart one in sparseness is in a signature.
 const (
-	densePart  = 256
+	densePart  = 64
 	sparseness = 32
 )
 
