@@ -45,8 +45,6 @@ type ranking struct{ now int64 }
 
 func (r *ranking) Now() int64 { return r.now }
 
-func (r *ranking) ByDepth() bool { return false }
-
 func (r *ranking) Rank(features protocol.Features, last int64, _ int32) int32 {
 	if r == nil {
 		return 0

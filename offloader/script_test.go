@@ -191,8 +191,6 @@ type scriptRanking struct{ now int64 }
 
 func (r scriptRanking) Now() int64 { return r.now }
 
-func (r scriptRanking) ByDepth() bool { return false }
-
 func (r scriptRanking) Rank(f protocol.Features, last int64, _ int32) int32 {
 	if r.now >= last+100 && f.Wait < 1000 {
 		return 0

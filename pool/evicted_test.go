@@ -66,7 +66,6 @@ func TestRankingsCountWork(t *testing.T) {
 		w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 2}}}
 		p.Do(&w)
 		e := w.Pieces[0]
-		assert.Equal(t, doublesAt > 0, w.Ranking.ByDepth())
 		assert.Equal(t, doublesAt > 0, w.Ranking.Rank(e.Features, e.Last, 12) > w.Ranking.Rank(e.Features,
 			e.Last, 0))
 	}

@@ -229,7 +229,7 @@ func (p *Policy) Rank(f Features, last int64, depth int32) int32 {
 		return 0
 	}
 	x := p.logValue(&f, last)
-	if p.ByDepth() {
+	if p.doubles > 0 && p.checkpoints == nil {
 		x += math.Log(1+float64(depth)/p.doubles) / 2
 	}
 	return int32(x * unit)
@@ -246,9 +246,6 @@ const unit = 1 << 16
 // conversation trace of docs/policies.md, and more on the synthetic one up to 2,000 pages: a
 // deep block serves nobody without those in front, which then are evicted for it.
 func (p *Policy) CountWork(doubles float64) { p.doubles = doubles }
-
-// ByDepth tells whether Rank depends on the depth.
-func (p *Policy) ByDepth() bool { return p.doubles > 0 && p.checkpoints == nil }
 
 // Advance moves the clock of the policy, which never goes back.
 func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }

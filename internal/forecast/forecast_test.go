@@ -385,10 +385,8 @@ func TestDeepBlocksSaveMoreWork(t *testing.T) {
 	p.Advance(time.Minute)
 	f := Features{}
 	rank := p.Rank(f, 0, 0)
-	require.False(t, p.ByDepth())
 	require.Equal(t, rank, p.Rank(f, 0, 500))
 	p.CountWork(100)
-	require.True(t, p.ByDepth())
 	require.Equal(t, rank, p.Rank(f, 0, 0))
 	for depth, times := range map[int32]float64{100: 2, 300: 4, 9900: 100} {
 		require.InDelta(t, unit*math.Log(times)/2, p.Rank(f, 0, depth)-rank, unit/1000, "depth %d", depth)
@@ -399,5 +397,5 @@ func TestDeepBlocksSaveMoreWork(t *testing.T) {
 	require.Equal(t, p.Rank(f, 0, 0), p.Rank(f, 0, 500))
 	c := NewCheckpoints()
 	c.CountWork(100)
-	require.False(t, c.ByDepth())
+	require.Equal(t, c.Rank(f, 0, 0), c.Rank(f, 0, 500))
 }

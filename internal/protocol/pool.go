@@ -44,8 +44,6 @@ type Features struct {
 type Ranking interface {
 	// Rank is the greater the more a piece is worth whose next victim is at a depth.
 	Rank(features Features, last int64, depth int32) int32
-	// ByDepth tells whether ranks depend on the depth.
-	ByDepth() bool
 	// Now is the policy's clock.
 	Now() int64
 	// Await changes the features of pages that the request is going to use whose wait has

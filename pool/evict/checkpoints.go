@@ -32,7 +32,6 @@ func (c *checkpoints) follow(list []messages.PageID) {
 		return
 	}
 	s.all[s.of[front]].features.GoesOn = true
-	s.changed(s.of[front])
 }
 
 // forget takes the checkpoint of a page out: those behind it follow the one in front.
@@ -63,7 +62,6 @@ func (c *checkpoints) saved(p int32) int32 {
 func (c *checkpoints) resave(p int32) {
 	if n := c.pieces.of[p]; n != noPiece {
 		c.pieces.all[n].features.Saved = c.saved(p)
-		c.pieces.changed(n)
 	}
 }
 
@@ -93,7 +91,6 @@ func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFa
 		q.features = s.model.Used(q.features, q.last)
 		q.last = s.now
 		q.uses++
-		s.changed(n)
 	}
 }
 

@@ -64,7 +64,7 @@
 //
 //	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
-//	of forecast                        O(1): a choice compares a few pieces, see front
+//	of forecast                        O(1): surveys compare some pieces for each that goes
 //	Add, Remove, First of the others   O(log pages)
 //	with quotas                        O(tenants) for each victim
 //

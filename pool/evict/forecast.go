@@ -33,7 +33,6 @@ type pieces struct {
 	all     []piece          // by number, from 1 on
 	unused  []int32          // numbers
 	now     int64            // the clock of the ranking when it was last known
-	round   int              // counts changes of values that no time has passed for
 	peeked  []candidate      // scratch space of Peek
 	waiting bool             // a wait has begun since the last Advance
 	latest  int32            // the piece that a page has joined last without a path
@@ -92,7 +91,6 @@ func (s *pieces) Ranking() protocol.Ranking {
 
 // RankBy lends a ranking. Values have changed since the last one.
 func (s *pieces) RankBy(r protocol.Ranking) {
-	s.round++
 	if s.ranking = r; r != nil {
 		s.now = r.Now()
 	}
@@ -169,7 +167,6 @@ func (s *pieces) removeChild(n int32) {
 	if k := q.queue; k != nil {
 		k.cut(&k.inner, q.spot)
 		k.put(&k.leaves, n)
-		k.offer(n)
 	}
 	s.release(n)
 }
@@ -273,7 +270,6 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 	if listed != from.pages {
 		return
 	}
-	k.front.remove(to)
 	k.cut(k.setOf(from), from.spot)
 	q.head, q.tail, q.queue = from.head, from.tail, k
 	k.put(k.setOf(q), n)
@@ -283,9 +279,6 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 	q.pages += listed
 	from.pages, from.queue = 0, nil
 	s.release(to)
-	if q.children == 0 {
-		k.offer(n)
-	}
 }
 
 // fresh is the features of the piece of a page of which nothing else is known.
@@ -297,16 +290,6 @@ func (s *pieces) fresh(p int32) forecast.Features {
 		return s.checkpoints.fresh(p)
 	default:
 		return s.model.Piece(forecast.Run{Uses: 1})
-	}
-}
-
-// changed follows a change of the features of a piece without a use.
-func (s *pieces) changed(n int32) {
-	if k := s.all[n].queue; k != nil {
-		k.front.remove(n)
-		if s.all[n].children == 0 || len(k.leaves) == 0 {
-			k.offer(n)
-		}
 	}
 }
 
@@ -336,7 +319,6 @@ func (s *pieces) Await(pages []messages.PageID) {
 			s.know(p, f, s.all[n].last)
 		} else if n != before {
 			s.all[n].features = f
-			s.changed(n)
 		}
 		before = n
 	}

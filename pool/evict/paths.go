@@ -191,7 +191,6 @@ func (s *pieces) useRun(pages []messages.PageID, r *forecast.Run, goesOn bool, p
 	}
 	q := &s.all[n]
 	q.features, q.last, q.uses = f, s.now, uses
-	s.changed(n)
 	if parent != noPiece {
 		s.supersedeEnd(parent, n)
 		if r.Last {
@@ -265,5 +264,4 @@ func (s *pieces) supersede(n, front int32) {
 	q := &s.all[n]
 	q.features, q.superseded = s.model.Supersede(q.features, q.watched), true
 	s.all[front].branches--
-	s.changed(n)
 }

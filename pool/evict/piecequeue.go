@@ -10,9 +10,10 @@ import (
 // pieceQueue is the pieces of one tenant and one priority that have pages which may be evicted.
 type pieceQueue struct {
 	pieces        *pieces
-	leaves, inner []int32 // see pieces
-	n             int     // pages
-	front         front
+	leaves, inner []int32     // see pieces
+	n             int         // pages
+	found         []candidate // of least value, the least one last, see choose
+	start         int         // of the last survey
 }
 
 // NewQueue makes a queue.
@@ -37,15 +38,9 @@ func (k *pieceQueue) Add(p int32) {
 	}
 	k.join(q, before, p)
 	k.join(q, p, next)
-	switch {
-	case q.queue == nil:
+	if q.queue == nil {
 		q.queue = k
 		k.put(k.setOf(q), n)
-		if q.children == 0 {
-			k.offer(n)
-		}
-	case before == None && k.pieces.byDepth():
-		k.pieces.changed(n)
 	}
 }
 
@@ -79,7 +74,6 @@ func (k *pieceQueue) Remove(p int32) {
 	if q.head != None {
 		return
 	}
-	k.front.remove(n)
 	k.cut(k.setOf(q), q.spot)
 	q.queue = nil
 }
@@ -196,5 +190,5 @@ func (k *pieceQueue) Check() error {
 	if n != k.n {
 		errs = append(errs, fmt.Errorf("pieces list %d pages, a queue counts %d", n, k.n))
 	}
-	return errors.Join(append(errs, k.front.check(k)...)...)
+	return errors.Join(errs...)
 }
