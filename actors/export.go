@@ -146,8 +146,7 @@ func (s *session) describe(id messages.SequenceID) (*protocol.DescribeSequence, 
 
 // write writes the stream of a sequence.
 //
-// The order is that of the stream (package handover). The shape goes first, so that a
-// receiver of another model refuses before it reads tokens.
+// The order is that of the stream (package handover).
 func (s *session) write(
 	hold messages.SequenceID, w io.Writer, answers io.Reader,
 ) (*Exported, error) {
@@ -160,18 +159,14 @@ func (s *session) write(
 		return nil, err
 	}
 	out, from := handover.NewWriter(w), handover.NewReader(answers)
-	if err := out.Begin(shape.Fingerprint(), answers != nil); err != nil {
-		return nil, err
-	}
-	if err := out.WriteShape(shape); err != nil {
-		return nil, err
-	}
-	if err := out.WriteSequence(&d.State); err != nil {
+	opening := handover.Opening{Answers: answers != nil, Shape: *shape,
+		Sequence: handover.SequenceOf(&d.State)}
+	if err := out.Open(&opening); err != nil {
 		return nil, err
 	}
 	places := s.engine.validate.CarriedPages(d.State.Computed, d.State.Input)
 	if answers != nil {
-		wanted, err := from.ReadWanted(len(places))
+		wanted, err := from.Answer(len(places))
 		if err != nil {
 			return nil, err
 		}
@@ -183,11 +178,8 @@ func (s *session) write(
 	if err := s.writePages(out, hold, places); err != nil {
 		return nil, err
 	}
-	if err := out.End(); err != nil {
-		return nil, err
-	}
 	if answers != nil {
-		if err := from.ReadAcknowledged(); err != nil {
+		if _, err := from.Answer(0); err != nil {
 			return nil, err
 		}
 	}
@@ -264,8 +256,7 @@ func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.T
 func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem) error {
 	for i := range items {
 		it := &items[i]
-		h := handover.Header{Kind: handover.Page, Pool: uint32(it.Pool), Block: uint32(it.Block)}
-		if err := out.Page(h, s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)); err != nil {
+		if err := out.Page(s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)); err != nil {
 			return err
 		}
 	}

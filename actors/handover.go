@@ -12,7 +12,6 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // HandoverConfig bounds the hand-overs of an engine.
@@ -449,10 +448,6 @@ func (s *session) shape() (*handover.Shape, error) {
 		return nil, err
 	}
 	e := s.engine
-	g := stores.Geometry{Model: s.exchange.config.Model, Pools: e.pools}
-	if ranks := e.config.ranks(); ranks > 1 {
-		g.Ranks = ranks
-	}
-	shape := handover.ShapeOf(g, e.validate.MaxSeqLen, m.Scales)
-	return &shape, nil
+	return &handover.Shape{Model: s.exchange.config.Model, MaxSeqLen: e.validate.MaxSeqLen,
+		Pools: e.pools, Ranks: e.config.ranks(), Scales: m.Scales}, nil
 }

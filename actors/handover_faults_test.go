@@ -147,7 +147,7 @@ func TestRefusalsOverAPipe(t *testing.T) {
 			[2]string{"the receiver refused", "needs"}},
 		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 },
 			[2]string{"closed pipe", "checksum"}},
-		{"a damaged length", func(*setup) {}, lastLength, [2]string{"closed pipe",
+		{"a damaged length", func(*setup) {}, func([]byte) int { return lengthAt }, [2]string{"closed pipe",
 			"check of the header"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -180,13 +180,6 @@ func TestRefusalsOverAPipe(t *testing.T) {
 			})
 		})
 	}
-}
-
-// lastLength is where the length of a stream's last frame is: the receiver then has to wait
-// for more bytes than the source writes, if it believes the length.
-func lastLength(stream []byte) int {
-	list := frames(stream)
-	return len(stream) - len(list[len(list)-1].body) - frameBytes + lengthAt
 }
 
 // The pages stay while they are held, also when the sequence is gone and others need

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
-	"github.com/kvactor/kvactor/actors/internal/handover"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -164,11 +163,7 @@ func (t *trial) measure() int {
 	}
 	require.NoError(t, x.Release(context.Background()))
 	require.EqualValues(t, stream.Len(), x.Bytes)
-	const preamble, header, lengthAt = 48, 40, 16 // as package handover documents the format
-	b := stream.Bytes()
-	for t.pages = preamble; handover.Kind(b[t.pages]) < handover.Page; {
-		t.pages += header + int(binary.LittleEndian.Uint64(b[t.pages+lengthAt:]))
-	}
+	t.pages = headerBytes + int(binary.LittleEndian.Uint64(stream.Bytes()[lengthAt:]))
 	return stream.Len()
 }
 

@@ -116,7 +116,7 @@ func (a *arrival) read(w io.Writer) (*Imported, error) {
 	}
 	m, err := a.fill()
 	if err == nil && a.answers != nil {
-		err = a.answers.Acknowledge()
+		err = a.answers.Answer(nil)
 	}
 	if err != nil {
 		err = a.failure(err)
@@ -127,49 +127,31 @@ func (a *arrival) read(w io.Writer) (*Imported, error) {
 	return m, nil
 }
 
-// open reads what comes before the pages, and compares the shapes.
+// open reads the opening, and compares the shapes.
 //
-// All that can be refused is refused here, before a page is taken, and after the last of
-// these frames has been read: the source reads the refusal then. The geometry is compared
-// before the fingerprint, because a difference between two geometries names the field, and
-// one between hashes names nothing.
+// All that can be refused is refused here, before a page is taken. The source has written the
+// opening whole and reads the refusal.
 func (a *arrival) open(w io.Writer) error {
-	fingerprint, answers, err := a.from.Begin()
+	opening, err := a.from.Opening()
 	if err != nil {
 		return err
 	}
-	if answers && w == nil {
+	if opening.Answers && w == nil {
 		return refusals.New(messages.ErrBadRequest,
 			"hand-over: the source waits for answers: a stream of Send is for Receive")
 	}
-	if answers {
-		a.answers = handover.NewWriter(w)
-	}
-	stream, err := a.from.ReadShape()
-	if err != nil {
-		return err
+	if opening.Answers {
+		a.answers, a.awaited = handover.NewWriter(w), true
 	}
 	own, err := a.shape()
 	if err != nil {
 		return err
 	}
-	different := own.Difference(stream)
-	if different != "" && !answers {
-		return refuseShape(different)
+	if different := own.Difference(&opening.Shape); different != "" {
+		return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s",
+			different)
 	}
-	// A source of another model may have longer sequences.
-	a.begun, err = a.from.ReadSequence(min(max(stream.MaxSeqLen, a.engine.validate.MaxSeqLen),
-		maxTokens))
-	if err != nil {
-		return err
-	}
-	a.awaited = answers
-	if different != "" {
-		return refuseShape(different)
-	}
-	if own.Fingerprint() != fingerprint {
-		return fmt.Errorf("%w: the fingerprint is not that of the geometry", handover.ErrCorrupt)
-	}
+	a.begun = opening.Sequence.Import()
 	if err := a.readInput(); err != nil {
 		return err
 	}
@@ -194,32 +176,19 @@ func (a *arrival) readInput() error {
 	return nil
 }
 
-// maxTokens bounds the sequence of a source whose max_seq_len is another, which is read and
-// refused.
-const maxTokens = 1 << 24
-
-func refuseShape(difference string) error {
-	return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s",
-		difference)
-}
-
 // fill reads the pages and makes the sequence one that runs.
 //
-// The commit comes after the digest of the whole stream has been verified: it is what
-// stores the blocks, and other requests could match damaged contents from then on. It names
-// the last copy as the kernel that writes the pages, so the host does not wait for the
-// device here.
+// The commit comes after the whole stream has been verified: it is what stores the blocks, and
+// other requests could match damaged contents from then on. It names the last copy as the kernel
+// that writes the pages, so the host does not wait for the device here.
 func (a *arrival) fill() (*Imported, error) {
 	if a.answers != nil {
 		a.awaited = false
-		if err := a.answers.WriteWanted(a.begun.Missing); err != nil {
+		if err := a.answers.Answer(a.begun.Missing); err != nil {
 			return nil, err
 		}
 	}
 	if err := a.readPages(); err != nil {
-		return nil, err
-	}
-	if err := a.from.End(); err != nil {
 		return nil, err
 	}
 	a.awaited = true
@@ -260,8 +229,7 @@ func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
 // readPages reads the pages that come, in batches: while one is read from the connection,
 // the device copies the one before.
 //
-// Pages come in the order of CarriedPages, which both ends compute: a frame of any other
-// page is an error. A batch of staging memory is filled only when the copies from it have
+// Pages come in the order of CarriedPages, which both ends compute. A batch of staging memory is filled only when the copies from it have
 // passed; while they run, the other batch is filled from the connection.
 func (a *arrival) readPages() error {
 	var batch []protocol.TransferItem
@@ -304,25 +272,11 @@ func (a *arrival) noteWrite(slot messages.PageID) {
 	hostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary, Page: slot})()
 }
 
-// readPage reads the next page, which has to be that of a place.
-//
-// The length is compared before the body is read, so that a stream cannot make the reader
-// write beyond a slot.
+// readPage reads the next page, which is that of a place.
 func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
 	}
-	h, err := a.from.Next()
-	if err != nil {
-		return err
-	}
-	size := a.engine.pools[at.Pool].PageBytes
-	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) ||
-		h.Length != uint64(size)*uint64(a.staging.ranks) {
-		return fmt.Errorf(
-			"%w: %v frame of %d bytes, block %d of pool %d, where block %d of pool %d is due",
-			handover.ErrCorrupt, h.Kind, h.Length, h.Block, h.Pool, at.Block, at.Pool)
-	}
 	a.noteWrite(slot)
-	return a.staging.fill(slot, size, a.from.Body)
+	return a.staging.fill(slot, a.engine.pools[at.Pool].PageBytes, a.from.Page)
 }

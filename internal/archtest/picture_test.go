@@ -82,7 +82,7 @@ var picture = []place{
 	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol",
 		"internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
-	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores},
+	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol"},
 		others: []string{"github.com/zeebo/xxh3"}},
 
 	{dir: "cmd", free: true},

@@ -2,8 +2,8 @@ package runner_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"net"
 	"slices"
@@ -169,16 +169,18 @@ func TestAWrongPageOfAHandoverShows(t *testing.T) {
 				a, from := newReference(t, f, runner.Config{DType: dtype}), source(t, f, dtype)
 				h := prefilled(t, from, runner.Request{Tokens: f.Cases[2].Tokens, Encoder: f.Cases[2].Encoder})
 				good := h.stream(t, from)
-				assert.False(t, h.shows(t, a, target(t, f, dtype), rewrite(good, -1, nil)),
+				pages := pagesOf(t, good, from.Engine.Actors().Shapes())
+				assert.False(t, h.shows(t, a, target(t, f, dtype), rewrite(good, pages, -1, nil)),
 					"nothing is changed")
-				last := lastPages(good)
+				last := lastPages(pages)
 				require.Len(t, last, len(from.Engine.DevicePools()), "each pool has pages in the stream")
-				for pool, at := range last {
-					bad := rewrite(good, at, func(page []byte) { page[from.ByteInUse(pool, len(page))] ^= 0x40 })
+				for pool, i := range last {
+					bad := rewrite(good, pages, i,
+						func(page []byte) { page[from.ByteInUse(pool, len(page))] ^= 0x40 })
 					assert.True(t, h.shows(t, a, target(t, f, dtype), bad), "pool %d, one wrong bit", pool)
-					bad = rewrite(good, at, func(page []byte) { clear(page) })
+					bad = rewrite(good, pages, i, func(page []byte) { clear(page) })
 					assert.True(t, h.shows(t, a, target(t, f, dtype), bad), "pool %d, a page of zeros", pool)
-					refuses(t, target(t, f, dtype), good, at)
+					refuses(t, target(t, f, dtype), good, pages[i])
 				}
 				h.end(t, from)
 			})
@@ -200,67 +202,82 @@ func (h *history) shows(t *testing.T, a *reference, r *runner.Runner, stream []b
 }
 
 // refuses says that a stream with a damaged page, or without it, is refused.
-func refuses(t *testing.T, r *runner.Runner, good []byte, at int) {
+func refuses(t *testing.T, r *runner.Runner, good []byte, page streamPage) {
 	t.Helper()
 	damaged := slices.Clone(good)
-	damaged[at+frameHeader] ^= 1
-	n := frameHeader + int(binary.LittleEndian.Uint64(good[at+16:]))
-	for _, stream := range [][]byte{damaged, slices.Delete(slices.Clone(good), at, at+n)} {
+	damaged[page.at] ^= 1
+	without := slices.Delete(slices.Clone(good), page.at, page.at+page.bytes+sumBytes)
+	for _, stream := range [][]byte{damaged, without} {
 		_, _, err := r.Import(t.Context(), bytes.NewReader(stream))
 		require.ErrorIs(t, err, messages.ErrBadStream)
 	}
 }
 
-// The format of a stream, as package handover of the actors has it: a preamble, then frames
-// of a header and a body.
+// The format of a stream, as package handover of the actors has it: a header and an opening of
+// JSON, then pages, each with a checksum behind it.
 const (
-	preamble    = 48
-	frameHeader = 40
-	pageFrame   = 5
-	endFrame    = 6
+	headerBytes = 32
+	lengthAt    = 8  // of the opening, in the header
+	openingSum  = 16 // its checksum
+	sumBytes    = 8
 )
 
-// frames calls visit with the place of each frame and its body.
-func frames(stream []byte, visit func(at int, body []byte)) {
-	for at := preamble; at < len(stream); {
-		body := stream[at+frameHeader:][:binary.LittleEndian.Uint64(stream[at+16:])]
-		visit(at, body)
-		at += frameHeader + len(body)
+// streamPage is a page of a pool, by its place in the stream.
+type streamPage struct{ pool, at, bytes int }
+
+// pagesOf lists the pages of a stream: those of blocks, block by block, then those of states, then
+// the input of an encoder.
+func pagesOf(t *testing.T, stream []byte, pools []windows.Pool) (list []streamPage) {
+	at := headerBytes + int(binary.LittleEndian.Uint64(stream[lengthAt:]))
+	var opening struct{ Sequence struct{ Computed int } }
+	require.NoError(t, json.Unmarshal(stream[headerBytes:at], &opening))
+	add := func(pool int) {
+		p := streamPage{pool, at, int(pools[pool].PageBytes())}
+		list, at = append(list, p), at+p.bytes+sumBytes
 	}
+	computed := opening.Sequence.Computed
+	for b := range (computed + pools[0].TokensPerBlock - 1) / pools[0].TokensPerBlock {
+		for i, p := range pools {
+			if p.Kind == windows.KindAttention &&
+				(p.Full() || b < p.SinkBlocks() || b >= p.FirstKept(computed)) {
+				add(i)
+			}
+		}
+	}
+	for i, p := range pools {
+		if p.Kind == windows.KindState {
+			add(i)
+		}
+	}
+	for at < len(stream) {
+		add(len(pools) - 1)
+	}
+	return list
 }
 
-// lastPages are the places of the last pages of each pool.
-func lastPages(stream []byte) map[int]int {
+// lastPages are the indices of the last pages of each pool.
+func lastPages(pages []streamPage) map[int]int {
 	last := map[int]int{}
-	frames(stream, func(at int, _ []byte) {
-		if stream[at] == pageFrame {
-			last[int(binary.LittleEndian.Uint32(stream[at+4:]))] = at
-		}
-	})
+	for i, p := range pages {
+		last[p.pool] = i
+	}
 	return last
 }
 
-// rewrite changes the body of one frame, and makes the checksums and the digest right.
-func rewrite(stream []byte, changed int, change func(page []byte)) []byte {
+// rewrite changes a page, and makes the checksums right.
+func rewrite(stream []byte, pages []streamPage, changed int, change func(page []byte)) []byte {
 	stream = slices.Clone(stream)
-	digest := sha256.New()
-	digest.Write(stream[:preamble])
-	frames(stream, func(at int, body []byte) {
-		if at == changed {
+	sum := binary.LittleEndian.Uint64(stream[openingSum:])
+	for i, p := range pages {
+		body := stream[p.at : p.at+p.bytes]
+		if i == changed {
 			change(body)
 		}
-		if stream[at] == endFrame {
-			copy(body, digest.Sum(nil))
-		}
-		header := stream[at : at+frameHeader]
-		sum := uint64(0)
 		for piece := range slices.Chunk(body, 128<<10) {
 			sum = xxh3.HashSeed(piece, sum)
 		}
-		binary.LittleEndian.PutUint64(header[24:], sum)
-		binary.LittleEndian.PutUint64(header[32:], xxh3.Hash(header[:32]))
-		digest.Write(header)
-	})
+		binary.LittleEndian.PutUint64(stream[p.at+p.bytes:], sum)
+	}
 	return stream
 }
 

@@ -1,19 +1,14 @@
 package handover
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // Shape is what the pages of a stream depend on. Two engines with the same shape can hand
-// sequences over, whatever numbers of pages they have.
-// It is a frame of JSON: what differs can be named to people, which a hash cannot do, and a
-// field that an engine does not know is refused.
+// sequences over, whatever numbers of pages they have. What differs is named to people, which a
+// hash could not do.
 type Shape struct {
 	// Model names the weights, by WithHandover. Pages of other weights are wrong and look right.
 	Model     string
@@ -24,38 +19,6 @@ type Shape struct {
 	Ranks int `json:",omitempty"`
 	// Scales are what the elements of 8 bits were divided by.
 	Scales []messages.LayerScale
-}
-
-// ShapeOf is the shape of an engine.
-func ShapeOf(g stores.Geometry, maxSeqLen int, scales []messages.LayerScale) Shape {
-	s := Shape{Model: g.Model, MaxSeqLen: maxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks,
-		Scales: scales}
-	for i := range s.Pools {
-		// A stream names pages by pool and block. How many pages there are matters to neither side.
-		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
-	}
-	return s
-}
-
-// Fingerprint is that of the objects which a store has of the same pages.
-// It is in the preamble, so a stream of other pages is refused before anything is read. The
-// frame behind it says in which field they differ.
-func (s *Shape) Fingerprint() stores.Fingerprint {
-	return stores.Geometry{Model: s.Model, Pools: s.Pools, Ranks: s.Ranks}.Fingerprint()
-}
-
-// shapeLimit bounds the encoded shape. A pool says less than a kilobyte, and a few bytes
-// for each of its layers.
-// It is in bytes; the frame is small, and a stream that claims more is damaged.
-const shapeLimit = 4 << 20
-
-// WriteShape writes the shape of the source.
-func (w *Writer) WriteShape(s *Shape) error { return w.writeJSON(Geometry, s, shapeLimit) }
-
-// ReadShape reads the shape of the source.
-func (r *Reader) ReadShape() (*Shape, error) {
-	s := new(Shape)
-	return s, r.readJSON(Geometry, s, shapeLimit)
 }
 
 // Difference names the first field in which the shape of a stream differs from one's own;
@@ -140,31 +103,4 @@ func poolDifference(here, stream *messages.PoolInfo) string {
 		}
 	}
 	return ""
-}
-
-// writeJSON writes a frame of JSON, which the receiver reads if it is within a limit.
-func (w *Writer) writeJSON(k Kind, v any, limit int) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("%v frame: %w", k, err)
-	}
-	// An error here, at the source, or the receiver would call the stream damaged.
-	if len(body) > limit {
-		return fmt.Errorf("%v frame of %d bytes is over the limit of %d", k, len(body), limit)
-	}
-	return w.Frame(k, body)
-}
-
-func (r *Reader) readJSON(k Kind, v any, limit int) error {
-	body, err := r.Frame(k, limit)
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	// A field of a later version may change what the others mean.
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil || d.More() {
-		return corrupt("%v frame: %v", k, err)
-	}
-	return nil
 }
