@@ -21,18 +21,18 @@ func (c *checker) say(ok bool, format string, args ...any) {
 // Check walks the whole log and joins everything that is wrong with it.
 func (l *Log) Check() error {
 	var c checker
-	c.say(l.events.n <= l.limit, "%d events are kept, the limit is %d", l.events.n, l.limit)
-	c.say(uint64(l.events.n) <= l.next, "%d events are kept of %d", l.events.n, l.next)
+	c.say(len(l.events) <= l.limit, "%d events are kept, the limit is %d", len(l.events), l.limit)
+	c.say(uint64(len(l.events)) <= l.next, "%d events are kept of %d", len(l.events), l.next)
 	first := l.next
-	for i := range l.events.n {
-		id := l.events.at(i).ID
+	for i := range l.events {
+		id := l.events[i].ID
 		c.say(id == l.first()+uint64(i), "event %d is kept as %d", id, l.first()+uint64(i))
 	}
 	for _, r := range l.readers {
 		first = min(first, r.next)
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
 	}
-	c.say(l.events.n == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(),
+	c.say(len(l.events) == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(),
 		first)
 	for id, r := range l.blocks {
 		c.say(r == nil || int(r.id) == id, "block %d is known as another one", id)
@@ -60,9 +60,9 @@ func (l *Log) verify() {
 //	  reader 0 next 5 lost 2
 func (l *Log) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d events, next %d\n", l.events.n, l.limit, l.next)
-	for i := range l.events.n {
-		e := *l.events.at(i)
+	fmt.Fprintf(&b, "%d of %d events, next %d\n", len(l.events), l.limit, l.next)
+	for i := range l.events {
+		e := l.events[i]
 		blocks := len(e.Blocks) + len(e.Hashes)
 		e.Blocks, e.Hashes, e.HasParent = nil, nil, false
 		line := strings.Replace(Draw(&e), " "+short(e.Hash)+" ", " 1 block ", 1)

@@ -336,7 +336,7 @@ func (m *history) nothingStays(t *rapid.T) {
 	for _, r := range m.log.blocks {
 		require.Nil(t, r, "blocks are left over")
 	}
-	require.Zero(t, m.log.events.n)
+	require.Empty(t, m.log.events)
 }
 
 func TestLogAgainstHistory(t *testing.T) { rapid.Check(t, logAgainstHistory) }

@@ -12,12 +12,12 @@ import (
 // Log keeps the latest events for its readers, each of which takes them in turn.
 //
 // Invariants: at most limit events are kept, with the consecutive ids
-// [next−events.n, next); none is kept that every reader has had.
+// [next−len(events), next); none is kept that every reader has had.
 type Log struct {
 	limit   int
 	engine  string
-	events  deque[kvevents.Event] // their tokens, covers and namespaces are those of records
-	next    uint64                // id of the next event that is made
+	events  []kvevents.Event // their tokens, covers and namespaces are those of records
+	next    uint64           // id of the next event that is made
 	readers []reader
 	opened  kvevents.ReaderID // the last reader that was opened
 
@@ -77,30 +77,35 @@ func (l *Log) change(c *protocol.Change) {
 	if !c.Joined {
 		l.push(eventOf(c))
 	}
-	l.extend(l.events.at(l.events.n-1), c)
+	l.extend(&l.events[len(l.events)-1], c)
 }
 
 // push keeps an event and numbers it; the oldest makes way for it if there is
 // no room. The newest event is worth more to a reader than the oldest: a reader that has lost
 // one needs a snapshot in either case, and other readers lose nothing.
 func (l *Log) push(e kvevents.Event) {
-	if l.events.n == l.limit {
-		l.events.pop()
+	if len(l.events) == l.limit {
+		l.drop(1)
 	}
 	e.ID = l.next
 	l.next++
-	*l.events.push() = e
+	l.events = append(l.events, e)
+}
+
+// drop drops the oldest events. The array becomes no longer than twice what is kept: append makes
+// another one when it is full.
+func (l *Log) drop(n int) {
+	clear(l.events[:n])
+	l.events = l.events[n:]
 }
 
 // first returns the id of the oldest event that is kept.
-func (l *Log) first() uint64 { return l.next - uint64(l.events.n) }
+func (l *Log) first() uint64 { return l.next - uint64(len(l.events)) }
 
 // dropAll counts n events that the log cannot make. Without them the kept events are
 // of no use to any reader, so they are dropped as well.
 func (l *Log) dropAll(n int) {
-	for l.events.n > 0 {
-		l.events.pop()
-	}
+	l.events = nil
 	// The ids go on behind the gap, so every reader sees by the ids alone that it has
 	// missed something.
 	l.next += uint64(n)

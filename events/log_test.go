@@ -136,13 +136,13 @@ func TestReadersLoseByThemselves(t *testing.T) {
 		batch := take(t, l, fast)
 		assert.Zero(t, batch.Lost)
 		got = append(got, ids(batch.Events)...)
-		assert.LessOrEqual(t, l.events.n, 3, "the slow reader costs the buffer, no more")
+		assert.LessOrEqual(t, len(l.events), 3, "the slow reader costs the buffer, no more")
 	}
 	assert.Equal(t, []uint64{0, 1, 2, 3, 4, 5, 6}, got)
 	batch := take(t, l, FirstReader)
 	assert.EqualValues(t, 4, batch.Lost)
 	assert.Equal(t, []uint64{4, 5, 6}, ids(batch.Events))
-	assert.Zero(t, l.events.n, "every reader has had everything")
+	assert.Empty(t, l.events, "every reader has had everything")
 
 	late, err := l.OpenReader()
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 	f.one(12)
 	f.log(l)
 	require.True(t, l.blind)
-	assert.Zero(t, l.events.n)
+	assert.Empty(t, l.events)
 	assert.Empty(t, l.blocks)
 	assert.EqualValues(t, 14, l.Next())
 	assert.Equal(t, []uint64{0}, ids(out.Events), "a batch that is out stays")
@@ -244,7 +244,7 @@ func TestALogWithoutReaders(t *testing.T) {
 	require.NoError(t, l.CloseReader(FirstReader))
 	b := f.one(1)
 	f.log(l)
-	assert.Zero(t, l.events.n)
+	assert.Empty(t, l.events)
 	f.leave(b)
 	f.log(l)
 	assert.Equal(t, []*record{nil}, l.blocks, "not even its tokens")
@@ -309,7 +309,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 	for want, harm := range map[string]func(*Log){
 		"2 events are kept, the limit is 1":           func(l *Log) { l.limit = 1 },
 		"2 events are kept of 1":                      func(l *Log) { l.next = 1 },
-		"event 5 is kept as 0":                        func(l *Log) { l.events.at(0).ID = 5 },
+		"event 5 is kept as 0":                        func(l *Log) { l.events[0].ID = 5 },
 		"reader 0 is at event 3 of 2":                 func(l *Log) { l.readers[0].next = 3 },
 		"event 0 is kept, every reader is at 1":       func(l *Log) { l.readers[0].next = 1 },
 		"block 0 is known as another one":             func(l *Log) { l.blocks[0] = l.blocks[1] },
@@ -349,30 +349,6 @@ func TestLogSteadyAppendsAllocateBlocks(t *testing.T) {
 			assert.Equal(t, allocations, testing.AllocsPerRun(100, func() { l.Append(c) }))
 		}
 	}
-}
-
-func TestDeque(t *testing.T) {
-	var d deque[int]
-	var want []int
-	for i := range 200 {
-		*d.push() = i
-		want = append(want, i)
-		if i%3 > 0 {
-			require.Equal(t, want[0], d.pop())
-			want = want[1:]
-		}
-		got := []int{}
-		for k := range d.n {
-			got = append(got, *d.at(k))
-		}
-		require.Equal(t, want, got)
-		require.Equal(t, len(d.ring)-d.n, len(d.ring)-len(want))
-	}
-	for d.n > 0 {
-		d.pop()
-	}
-	require.False(t, slices.ContainsFunc(d.ring, func(x int) bool { return x != 0 }),
-		"free slots are zero")
 }
 
 func BenchmarkLogAppend(b *testing.B) {

@@ -83,7 +83,7 @@ func (l *Log) absent() bool {
 // copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector.
 func (l *Log) forgetUnread() {
-	l.events, l.blocks = deque[kvevents.Event]{}, nil
+	l.events, l.blocks = nil, nil
 	l.blind = true
 }
 
@@ -97,8 +97,8 @@ func (l *Log) trim() {
 	for i := range l.readers {
 		next = min(next, l.readers[i].next)
 	}
-	for l.events.n > 0 && l.first() < next {
-		l.events.pop()
+	if l.first() < next {
+		l.drop(int(next - l.first()))
 	}
 }
 
@@ -117,11 +117,7 @@ func (l *Log) Take(id kvevents.ReaderID) (kvevents.EventBatch, error) {
 	}
 	r := &l.readers[i]
 	from := int(max(r.next, l.first()) - l.first())
-	list := make([]kvevents.Event, 0, l.events.n-from)
-	for k := from; k < l.events.n; k++ {
-		list = append(list, *l.events.at(k))
-	}
-	b := l.batch(r, list)
+	b := l.batch(r, append([]kvevents.Event{}, l.events[from:]...))
 	// A batch that gets lost on its way is a gap in the ids for the mirror.
 	r.next = l.next
 	l.trim()
