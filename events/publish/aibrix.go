@@ -7,33 +7,27 @@ package publish
 // neither salts nor items, and takes the adapter from the label of the pod: the view
 // must be restricted by Config.Only.
 func AppendAIBrix(to []byte, b *Batch) (out []byte, count int) {
-	for i := range b.Changes {
-		switch b.Changes[i].Kind {
-		case Stored, Removed:
-			count += len(b.Changes[i].Blocks)
-		case Cleared:
-			count++
-		case TierChanged, PriorityChanged, Created:
-		}
-	}
-	to = appendBatchHead(to, b, count)
+	var list []byte
 	for i := range b.Changes {
 		c := &b.Changes[i]
 		switch c.Kind {
 		case Stored:
-			to = b.appendStoredArrays(to, c)
+			list = b.appendStoredArrays(list, c)
+			count += len(c.Blocks)
 		case Removed:
 			for j := range c.Blocks {
-				to = appendPackText(appendPackArray(to, 3), "BlockRemoved")
-				to = appendNames(to, c.Blocks[j:j+1])
-				to = appendPackText(to, "GPU")
+				list = appendPackText(appendPackArray(list, 3), "BlockRemoved")
+				list = appendNames(list, c.Blocks[j:j+1])
+				list = appendPackText(list, "GPU")
 			}
+			count += len(c.Blocks)
 		case Cleared:
-			to = appendPackText(appendPackArray(to, 1), "AllBlocksCleared")
+			list = appendPackText(appendPackArray(list, 1), "AllBlocksCleared")
+			count++
 		case TierChanged, PriorityChanged, Created:
 		}
 	}
-	return appendPackInt(to, b.Rank), count
+	return b.append(to, list, count), count
 }
 
 // appendStoredArrays writes an event for each block of a change. The eight elements are

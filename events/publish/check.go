@@ -3,7 +3,6 @@ package publish
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Check walks the whole view and joins everything that is wrong with it.
@@ -38,21 +37,12 @@ func (v *View) Check() error {
 		if b.published {
 			published++
 			problems = append(problems, v.checkPublished(b)...)
-		} else if v.publishable(b) && !slices.Contains(v.waiting[b.name], b) {
-			wrong("block %x is not published, but may be and waits for no name", b.hash[:4])
+		} else if v.publishable(b) && v.collisions == 0 {
+			wrong("block %x is not published, but may be, and no other had its name", b.hash[:4])
 		}
 	}
 	if published != len(v.names) {
 		wrong("%d blocks are published under %d names", published, len(v.names))
-	}
-	// A block that waits although no block has the name would never be published: withdraw
-	// wakes those that wait when the name is given up, and nothing else does.
-	for name, waiting := range v.waiting {
-		for _, w := range waiting {
-			if v.blocks[w.hash] != w || w.published || w.name != name || v.names[name] == nil {
-				wrong("block %x waits for name %d without need", w.hash[:4], name)
-			}
-		}
 	}
 	return errors.Join(problems...)
 }

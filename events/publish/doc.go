@@ -38,7 +38,7 @@
 // On the wire a block is an unsigned integer that is not zero: the last eight bytes of
 // its name in the engine's events, or, with SHA256CBOR, those that vLLM computes with
 // --prefix-caching-hash-algo sha256_cbor. Two blocks of one name are noticed: the
-// second is not published as long as the first is.
+// second is not published as long as the first is, and then when it next changes.
 //
 // # Profiles
 //

@@ -133,6 +133,7 @@ type item struct {
 	// id is the content hash in hexadecimal.
 	id     string
 	offset int // of the item's first token from the block's first; negative: before it
+	first  int // position in the item of its first token in the block
 }
 
 // itemsOf lists the items of a block, in order.
@@ -148,7 +149,7 @@ func itemsOf(covers []messages.Cover) []item {
 			covers[i-1].Position == c.Position-1 {
 			continue
 		}
-		items = append(items, item{hex.EncodeToString(c.Hash[:]), i - c.Position})
+		items = append(items, item{hex.EncodeToString(c.Hash[:]), i - c.Position, c.Position})
 	}
 	return items
 }

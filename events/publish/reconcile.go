@@ -15,10 +15,7 @@ func (v *View) reconcile() []Change {
 		out = append(out, Change{Kind: Created, Pages: v.pages()})
 	}
 	v.findEnds()
-	// The list grows meanwhile: withdrawing a name makes those dirty that wait for it.
-	for next := 0; next < len(v.dirty); {
-		b := v.dirty[next]
-		next++
+	for _, b := range v.dirty {
 		if b.published && !b.reusable() {
 			out = v.withdraw(out, b)
 		}
@@ -35,9 +32,7 @@ func (v *View) reconcile() []Change {
 			out = v.update(out, b)
 		}
 	}
-	for next := 0; next < len(v.dirty); {
-		b := v.dirty[next]
-		next++
+	for _, b := range v.dirty {
 		out = v.publish(out, b)
 	}
 	v.forget()
@@ -64,11 +59,6 @@ func (v *View) withdraw(out []Change, b *block) []Change {
 		out = appendRemoved(out, x)
 		x.published = false
 		delete(v.names, x.name)
-		// Who waits for the name may have it now.
-		for _, w := range v.waiting[x.name] {
-			v.touch(w)
-		}
-		delete(v.waiting, x.name)
 	}
 	return out
 }
@@ -117,20 +107,17 @@ func (v *View) publishable(b *block) bool {
 	return b.reusable() && b.parent != nil && b.parent.published
 }
 
-// claim gives a block its name, or makes it wait if another one has it.
-// A block that waits keeps the name for which it waits, so that unwait finds it.
+// claim gives a block its name; false if another one has it. The block is then published when it
+// next changes and the name is free.
 func (v *View) claim(b *block) bool {
 	if b.parent != v.root {
 		b.namespace = b.parent.namespace
 	}
 	b.name, b.digest = v.namer.name(v.root, b)
-	if other := v.names[b.name]; other != nil {
+	if v.names[b.name] != nil {
 		// Merging the two would tell readers of a prefix that is not there. Not
 		// publishing the second costs a hit.
 		v.collisions++
-		if waiting := v.waiting[b.name]; !slices.Contains(waiting, b) {
-			v.waiting[b.name] = append(waiting, b)
-		}
 		return false
 	}
 	v.names[b.name] = b
@@ -146,7 +133,6 @@ func (v *View) forget() {
 		// its hash may belong to nothing then.
 		for b != nil && b != v.root && b.unheld() && len(b.children) == 0 && v.blocks[b.hash] == b {
 			delete(v.blocks, b.hash)
-			v.unwait(b)
 			parent := b.parent
 			if parent != nil {
 				b.detach()
@@ -156,19 +142,4 @@ func (v *View) forget() {
 	}
 	clear(v.dirty)
 	v.dirty = v.dirty[:0]
-}
-
-// unwait removes a block from those that wait for its name.
-// An empty list is dropped, so that waiting is no larger than what waits.
-func (v *View) unwait(b *block) {
-	waiting, ok := v.waiting[b.name]
-	if !ok {
-		return
-	}
-	waiting = slices.DeleteFunc(waiting, func(w *block) bool { return w == b })
-	if len(waiting) == 0 {
-		delete(v.waiting, b.name)
-		return
-	}
-	v.waiting[b.name] = waiting
 }

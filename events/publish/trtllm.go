@@ -1,10 +1,6 @@
 package publish
 
-import (
-	"encoding/hex"
-
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/messages"
 
 // PolledEvent is an event as TensorRT-LLM's get_kv_cache_events returns it.
 type PolledEvent struct {
@@ -145,14 +141,9 @@ func polledStored(c *Change) PolledStored {
 
 // polledItems lists the items of a block. The offset is that of the item's token at
 // the block's start, as TensorRT-LLM counts it: 0 if the item begins in the block.
-func polledItems(covers []messages.Cover) []PolledItem {
-	var items []PolledItem
-	for i, c := range covers {
-		if !c.Covered || i > 0 && covers[i-1].Covered && covers[i-1].Hash == c.Hash &&
-			covers[i-1].Position == c.Position-1 {
-			continue
-		}
-		items = append(items, PolledItem{"mm_key", hex.EncodeToString(c.Hash[:]), c.Position})
+func polledItems(covers []messages.Cover) (list []PolledItem) {
+	for _, item := range itemsOf(covers) {
+		list = append(list, PolledItem{"mm_key", item.id, item.first})
 	}
-	return items
+	return list
 }

@@ -51,10 +51,8 @@ type View struct {
 	blocks map[kvevents.Hash]*block
 	// root is the parent of all blocks that begin a prompt. It is published, so that
 	// these need no case of their own.
-	root  *block
-	names map[uint64]*block
-	// waiting are blocks that another published block keeps from their name.
-	waiting    map[uint64][]*block
+	root       *block
+	names      map[uint64]*block
 	collisions int
 	// dirty are the blocks whose state has changed in the current batch, in the order of
 	// the events. Changes are told in this order, so equal events give equal bytes.
@@ -84,7 +82,7 @@ func New(c Config) (*View, error) {
 	// All pools of an engine have the same blocks, so the first one's size is that of all.
 	v := &View{
 		size: counted[0].TokensPerBlock, only: c.Only, namer: n,
-		blocks: map[kvevents.Hash]*block{}, names: map[uint64]*block{}, waiting: map[uint64][]*block{},
+		blocks: map[kvevents.Hash]*block{}, names: map[uint64]*block{},
 		root:  &block{known: true, published: true, ok: true, depth: -1, digest: n.root()},
 		sizes: make([]events.PoolPages, len(counted)), counted: len(counted),
 	}

@@ -32,42 +32,35 @@ func medium(t messages.Tier) string {
 // number of events. A block that moves is stored in its new tier, with its tokens, and
 // then removed from the old one: every reader takes this order.
 func AppendVLLM(to []byte, b *Batch) (out []byte, count int) {
-	// The count stands before the events, and its own length depends on it.
-	for i := range b.Changes {
-		switch b.Changes[i].Kind {
-		case Stored, Removed, Cleared:
-			count++
-		case TierChanged:
-			count += 2
-		// vLLM has no event for either.
-		case PriorityChanged, Created:
-		}
-	}
-	to = appendBatchHead(to, b, count)
+	var list []byte
 	for i := range b.Changes {
 		c := &b.Changes[i]
+		count++
 		switch c.Kind {
 		case Stored:
-			to = b.appendStored(to, c)
+			list = b.appendStored(list, c)
 		case Removed:
-			to = b.appendRemoved(to, c.Blocks, c.Tier)
+			list = b.appendRemoved(list, c.Blocks, c.Tier)
 		case TierChanged:
-			to = b.appendStored(to, c)
-			to = b.appendRemoved(to, c.Blocks, c.OldTier)
+			list = b.appendStored(list, c)
+			list = b.appendRemoved(list, c.Blocks, c.OldTier)
+			count++
 		case Cleared:
-			to = appendPackText(appendPackMap(to, 1), "type")
-			to = appendPackText(to, "AllBlocksCleared")
-		case PriorityChanged, Created:
+			list = appendPackText(appendPackMap(list, 1), "type")
+			list = appendPackText(list, "AllBlocksCleared")
+		case PriorityChanged, Created: // vLLM has no event for either.
+			count--
 		}
 	}
-	return appendPackInt(to, b.Rank), count
+	return b.append(to, list, count), count
 }
 
-// appendBatchHead writes a batch up to its first event. The batch is an array of three
-// elements always: a reader of vLLM's loses one of two, AIBrix one whose rank is nil.
-func appendBatchHead(to []byte, b *Batch, count int) []byte {
+// append writes a batch of so many events. The batch is an array of three elements always: a
+// reader of vLLM's loses one of two, AIBrix one whose rank is nil.
+func (b *Batch) append(to, list []byte, count int) []byte {
 	to = appendPackFloat(appendPackArray(to, 3), b.Time)
-	return appendPackArray(to, count)
+	to = append(appendPackArray(to, count), list...)
+	return appendPackInt(to, b.Rank)
 }
 
 // appendStored writes a map with the keys in the order in which vLLM has them. lora_id is
