@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -159,42 +157,22 @@ func syncAll(ctx context.Context, device gpu.Device, tickets []messages.Ticket) 
 	return errors.Join(problems...)
 }
 
-// resize is one change of the pools' sizes, on its own task: it shares nothing with
-// the actor but the device, which serves any goroutine, and the handles, which do not
-// change while the actor runs.
-type resize struct {
-	device gpu.Device
-	pools  []gpu.Pool
-	waits  []messages.Ticket
-	from   []int // pages now; the task changes them as far as it comes
-	to     []int
-}
-
-// resizeTo prepares a resize.
-func (s *copyStreams) resizeTo(m *protocol.ResizeDevice) *resize {
-	return &resize{device: s.device, pools: s.pools, waits: slices.Clone(m.Waits),
-		from: slices.Clone(s.pages), to: slices.Clone(m.Pages)}
-}
-
-// do gives the pools other page counts when all tickets have passed: first those
-// that shrink, so that there is memory for those that grow. When the device refuses,
-// from says how far it came; the coordinator then makes the pools that grew smaller
-// again.
-func (r *resize) do(ctx context.Context) error {
-	for _, t := range r.waits {
-		if err := r.device.Sync(ctx, t); err != nil {
-			return err
-		}
-	}
+// resize gives pools other page counts: first those that shrink, so that there is memory for
+// those that grow. When the device refuses, from says how far it came; the coordinator then makes
+// the pools that grew smaller again.
+//
+// It runs on a task of its own, and shares nothing with the actor but the device, which serves any
+// goroutine, and the handles, which do not change while the actor runs.
+func resize(device gpu.Device, pools []gpu.Pool, from, to []int) error {
 	for _, shrink := range []bool{true, false} {
-		for p, n := range r.to {
-			if n == r.from[p] || n < r.from[p] != shrink {
+		for p, n := range to {
+			if n == from[p] || n < from[p] != shrink {
 				continue
 			}
-			if err := r.device.Resize(r.pools[p], n); err != nil {
+			if err := device.Resize(pools[p], n); err != nil {
 				return fmt.Errorf("pool %d: %w", p, err)
 			}
-			r.from[p] = n
+			from[p] = n
 		}
 	}
 	return nil
@@ -213,7 +191,12 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 			Zero: c.Zero,
 		})
 	}
-	ticket, err := s.device.Submit(s.streams[x.Lane], b)
+	return s.submitTo(s.streams[x.Lane], b)
+}
+
+// submitTo is submit for a batch of the device.
+func (s *copyStreams) submitTo(stream gpu.Stream, b *gpu.Batch) (ticket messages.Ticket, failed int) {
+	ticket, err := s.device.Submit(stream, b)
 	s.note(ticket)
 	if err == nil {
 		return ticket, -1

@@ -56,12 +56,8 @@ func (s *copyStreams) transfer(
 		}
 		b.Copies = append(b.Copies, gpu.Copy{Src: page, Dst: staged, Bytes: s.pageBytes[c.Pool]})
 	}
-	ticket, err := s.device.Submit(s.handovers[way], &b)
-	s.note(ticket)
-	if err != nil {
-		s.countRefused(err)
-	}
-	return ticket, err != nil
+	ticket, refused := s.submitTo(s.handovers[way], &b)
+	return ticket, refused >= 0
 }
 
 // stagingPages bounds the pages that a hand-over has under way: two batches of so many

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -30,15 +31,13 @@ type offloaderActor struct {
 }
 
 // wait is a message whose answer waits for the device: on a task of its own, never
-// in the actor. One wait is served after the other.
-//
-// Of resize, load and tickets one says what the task waits for; the task has the wait, and
-// with it its record, until it posts it back.
+// in the actor. One wait is served after the other. The task has the wait, and with it its
+// record, until it posts it back.
 type wait struct {
 	message any
-	resize  *resize           // nil: only tickets
-	load    *load             // nil: nothing is written to host memory
 	tickets []messages.Ticket // that must have passed
+	then    func() error      // what the task does then; nil: nothing
+	pages   []int             // device pages as the resize leaves them; nil: it is none
 	err     error             // of the device, when the wait is over
 }
 
@@ -75,51 +74,48 @@ func (a *offloaderActor) receive(message any) {
 		return
 	}
 	switch m := message.(type) {
-	case *protocol.Move:
-		a.moving = true
-		a.move(m)
-		a.moving = false
-	case *protocol.OffloadAhead:
-		a.moving = true
-		a.ahead(m)
-		a.moving = false
-	case *protocol.Audit:
-		m.Problem = a.core.Check()
-	case *protocol.SampleHost:
-		a.core.Sample(m)
-	case *protocol.SavePages:
-		a.moving = true
-		a.savePages(m)
-		a.moving = false
-	case *protocol.HostRoom:
-		a.core.Room(m)
-	// The answer comes when the bytes are in host memory.
-	case *protocol.LoadPages:
-		a.loadPages(m)
-		return
-	case *protocol.CopyPages:
-		a.moving = true
-		a.copyPages(m)
-		a.moving = false
-	case *protocol.RebuildHost:
-		a.rebuild(m)
-	case *protocol.ResizeDevice:
-		a.wait(&wait{message: m})
-		return
-	case *protocol.Quiesce:
+	case *protocol.ResizeDevice, *protocol.Quiesce:
 		a.wait(&wait{message: m})
 		return
 	case *wait:
-		if m.load != nil && m.err != nil {
+		_, load := m.message.(*protocol.LoadPages)
+		if load && m.err != nil {
 			a.loadFailed(m.err)
 			return
 		}
 		a.waited(m)
 		a.coordinator.PostUserMessage(m.message)
 		return
+	}
+	// Every other message counts as a change, also those that only read: to tell them apart
+	// would spare a rebuild after a bug, no more.
+	a.moving = true
+	switch m := message.(type) {
+	case *protocol.Move:
+		a.move(m)
+	case *protocol.OffloadAhead:
+		a.ahead(m)
+	case *protocol.Audit:
+		m.Problem = a.core.Check()
+	case *protocol.SampleHost:
+		a.core.Sample(m)
+	case *protocol.SavePages:
+		a.savePages(m)
+	case *protocol.HostRoom:
+		a.core.Room(m)
+	case *protocol.LoadPages:
+		// The actor is in the middle of a change, and the answer comes, when the bytes are there.
+		a.loadPages(m)
+		return
+	case *protocol.CopyPages:
+		a.copyPages(m)
+	case *protocol.RebuildHost:
+		a.rebuild(m)
 	default:
+		a.moving = false
 		return
 	}
+	a.moving = false
 	a.coordinator.PostUserMessage(message)
 }
 
@@ -147,7 +143,9 @@ func (a *offloaderActor) move(m *protocol.Move) {
 	a.core.Begin(m)
 	a.saveEvicted(a.core.Evicted())
 	last := a.submitPlanned()
-	a.saveCopied(a.core.Saves(), last)
+	if a.saver != nil {
+		a.saver.send(a.core.Saves(), last)
+	}
 }
 
 // panicWithin decides a round, submits a part of it and panics.
@@ -213,22 +211,18 @@ func (a *offloaderActor) wait(w *wait) {
 // A device may take milliseconds to resize, and a kernel of the host as long as it likes:
 // in the actor that would hold up every request.
 func (a *offloaderActor) startWait() {
-	w := a.waits[0]
+	w, device := a.waits[0], a.streams.device
 	switch m := w.message.(type) {
 	case *protocol.ResizeDevice:
-		w.resize = a.streams.resizeTo(m)
+		pools, to := a.streams.pools, slices.Clone(m.Pages)
+		w.tickets, w.pages = slices.Clone(m.Waits), slices.Clone(a.streams.pages)
+		w.then = func() error { return resize(device, pools, w.pages, to) }
 	case *protocol.Quiesce:
 		w.tickets = a.streams.tickets()
 	}
-	device := a.streams.device
 	a.background.run(func(ctx context.Context) {
-		if w.resize != nil {
-			w.err = w.resize.do(ctx)
-		} else {
-			w.err = syncAll(ctx, device, w.tickets)
-		}
-		if w.load != nil && w.err == nil {
-			w.load.write()
+		if w.err = syncAll(ctx, device, w.tickets); w.err == nil && w.then != nil {
+			w.err = w.then()
 		}
 		a.self.PostUserMessage(w)
 	})
@@ -242,8 +236,8 @@ func (a *offloaderActor) startWait() {
 func (a *offloaderActor) endWait(w *wait) {
 	a.waits = a.waits[1:]
 	a.streams.check(w.err)
-	if w.resize != nil {
-		a.streams.pages = w.resize.from
+	if w.pages != nil {
+		a.streams.pages = w.pages
 	}
 	if len(a.waits) > 0 {
 		a.startWait()
@@ -275,7 +269,6 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	if a.saver != nil {
 		a.saver.reclaim()
 	}
-	a.moving = false // a recovery that starts again would ask for a rebuild again
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {
 		id := messages.PoolID(p)

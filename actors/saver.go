@@ -3,7 +3,6 @@ package actors
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
@@ -32,8 +31,9 @@ type saver struct {
 	config  *StoreConfig
 	client  *storeClient
 	unused  [][]messages.PageID // save pages, by PoolID
-	taken   []savedPage         // save pages of the change under way that were not sent
-	dropped int64               // pages for which there was no save page
+	taken   []savedPage         // save pages of the change under way
+	copied  []savedPage         // those of them that have the bytes of host pages
+	dropped int                 // pages for which there was no save page
 }
 
 // savedPages are pages on their way to the store, whose save pages can be read when the
@@ -101,7 +101,7 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 // reclaim takes back what a change had taken that has failed since. No copy is under way.
 func (s *saver) reclaim() {
 	taken := s.taken
-	s.taken = nil
+	s.taken, s.copied = nil, nil
 	s.release(taken)
 }
 
@@ -118,29 +118,27 @@ func (s *saver) release(items []savedPage) {
 	}
 }
 
-// send gives pages to the store's actor.
+// send ends a change: it gives the store's actor what was copied from host pages, and what the
+// copies of the list bring when the ticket has passed.
 //
 // The number of pages that were dropped goes along, so that one place counts them all for
 // the host's statistics.
-func (s *saver) send(m *savedPages) {
-	m.dropped, s.dropped = int(s.dropped), 0
-	s.removeTaken(m.items)
-	if len(m.items)+m.dropped > 0 {
-		s.store.PostUserMessage(m)
-	}
-}
-
-// removeTaken removes save pages from those that the change under way has taken.
-func (s *saver) removeTaken(items []savedPage) {
-	if len(items) == len(s.taken) { // all, as mostly
-		s.taken = s.taken[:0]
+func (s *saver) send(list []offloader.Save, after messages.Ticket) {
+	if len(list)+len(s.copied)+s.dropped == 0 {
 		return
 	}
-	s.taken = slices.DeleteFunc(s.taken, func(t savedPage) bool {
-		return slices.ContainsFunc(items, func(it savedPage) bool {
-			return it.pool == t.pool && it.page == t.page
-		})
-	})
+	m := &savedPages{items: s.copied, ticket: after, dropped: s.dropped}
+	s.taken, s.copied, s.dropped = s.taken[:0], nil, 0
+	for i := range list {
+		it := savedPage{pool: list[i].Pool, block: list[i].Block, page: list[i].To}
+		if list[i].Failed {
+			s.release([]savedPage{it})
+			m.dropped++
+			continue
+		}
+		m.items = append(m.items, it)
+	}
+	s.store.PostUserMessage(m)
 }
 
 // savePages orders the copies of device pages to save pages and reads host pages.
@@ -149,7 +147,6 @@ func (s *saver) removeTaken(items []savedPage) {
 // read device memory. Lost says which pages the coordinator must not take for saved.
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
-	host := &savedPages{}
 	m.Lost = m.Lost[:0]
 	if a.saver.client.refuses() {
 		// The store would not be asked: the bytes need not be read.
@@ -161,7 +158,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 		it := &m.Items[i]
 		page, tier, _ := it.From.Page()
 		if tier == messages.Secondary {
-			if !a.copyHost(host, it.Pool, it.Block, page) {
+			if !a.copyHost(it.Pool, it.Block, page) {
 				m.Lost = append(m.Lost, *it)
 			}
 			continue
@@ -180,32 +177,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 			m.Lost = append(m.Lost, protocol.SaveItem{Pool: s.Pool, Block: s.Block})
 		}
 	}
-	a.savedTo(host, list, last)
-}
-
-// saveCopied gives the store what a Move has copied to save pages.
-func (a *offloaderActor) saveCopied(list []offloader.Save, last messages.Ticket) {
-	if len(list) > 0 {
-		a.savedTo(&savedPages{}, list, last)
-	}
-}
-
-// savedTo adds what was copied to save pages, and sends all.
-func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last messages.Ticket) {
-	m.ticket = last
-	for i := range list {
-		s := &list[i]
-		it := savedPage{pool: s.Pool, block: s.Block, page: s.To}
-		if s.Failed {
-			failed := []savedPage{it}
-			a.saver.removeTaken(failed)
-			a.saver.release(failed)
-			a.saver.dropped++
-			continue
-		}
-		m.items = append(m.items, it)
-	}
-	a.saver.send(m)
+	a.saver.send(list, last)
 }
 
 // saveEvicted copies what is being displaced from host memory, before anything is written
@@ -216,7 +188,6 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 	if len(list) == 0 {
 		return
 	}
-	m := &savedPages{}
 	refuses := a.saver.client.refuses()
 	for _, d := range list {
 		switch {
@@ -224,17 +195,16 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 		case refuses:
 			a.saver.dropped++
 		default:
-			a.copyHost(m, d.Pool, d.Block, d.Page)
+			a.copyHost(d.Pool, d.Block, d.Page)
 		}
 	}
-	a.saver.send(m)
 }
 
 // copyHost copies a host page to a save page, and tells whether it did. A page that is
 // still being written to is not waited for unless the configuration says so: the actor would
 // hold up every request.
 func (a *offloaderActor) copyHost(
-	m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID,
+	pool messages.PoolID, block protocol.BlockID, page messages.PageID,
 ) bool {
 	device := a.streams.device
 	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
@@ -253,7 +223,7 @@ func (a *offloaderActor) copyHost(
 	for r := range gpu.Ranks(device) {
 		copy(gpu.HostShare(device, r, from.Pool, to), gpu.HostShare(device, r, from.Pool, page))
 	}
-	m.items = append(m.items, savedPage{pool: pool, block: block, page: to})
+	a.saver.copied = append(a.saver.copied, savedPage{pool: pool, block: block, page: to})
 	return true
 }
 
@@ -284,21 +254,24 @@ func hostWrite(device gpu.Device, s gpu.Slot) (end func()) {
 // loadPages takes host pages for contents from a store and writes them on a task, at the
 // end of which the answer is sent.
 func (a *offloaderActor) loadPages(m *protocol.LoadPages) {
-	a.moving = true
 	displaced := a.core.Load(m)
 	if a.saver != nil && a.saver.config.Save == SaveHostEvict {
 		a.saveEvicted(displaced)
+		a.saver.send(nil, messages.Ticket{})
 	}
-	l := &load{device: a.streams.device}
+	device := a.streams.device
+	var pages []loadedPage
 	var tickets []messages.Ticket
 	for p := range m.Pages {
 		for i, page := range m.Pages[p] {
 			tickets = a.core.Accesses(tickets, messages.PoolID(p), page)
-			l.pages = append(l.pages, loadedPage{a.streams.pools[p], page, m.Bytes[p][i]})
+			pages = append(pages, loadedPage{a.streams.pools[p], page, m.Bytes[p][i]})
 		}
 	}
-	// The actor is in the middle of a change until the bytes are there.
-	a.wait(&wait{message: m, load: l, tickets: tickets})
+	a.wait(&wait{message: m, tickets: tickets, then: func() error {
+		load(device, pages)
+		return nil
+	}})
 }
 
 // loadFailed ends the actor: host pages were taken and not written, so what the core
@@ -309,30 +282,24 @@ func (a *offloaderActor) loadFailed(err error) {
 	}
 }
 
-// load is contents that a task writes to host pages.
-//
-// The actor makes it, and the task alone reads it. The pages are no block's until the
-// answer, so no other copy uses them.
-type load struct {
-	device gpu.Device
-	pages  []loadedPage
-}
-
+// loadedPage is the contents of a host page. The page is no block's until the answer, so no other
+// copy uses it.
 type loadedPage struct {
 	pool  gpu.Pool
 	page  messages.PageID
 	bytes []byte
 }
 
-func (l *load) write() {
+// load writes contents to host pages.
+func load(device gpu.Device, pages []loadedPage) {
 	var size int64
-	for i := range l.pages {
-		size += int64(len(l.pages[i].bytes))
+	for i := range pages {
+		size += int64(len(pages[i].bytes))
 	}
-	inParts(len(l.pages), size, func(from, to int) {
-		for _, p := range l.pages[from:to] {
-			end := hostWrite(l.device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
-			gpu.WriteHostPage(l.device, p.pool, p.page, p.bytes)
+	inParts(len(pages), size, func(from, to int) {
+		for _, p := range pages[from:to] {
+			end := hostWrite(device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
+			gpu.WriteHostPage(device, p.pool, p.page, p.bytes)
 			end()
 		}
 	})

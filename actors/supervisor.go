@@ -90,8 +90,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p.point = &c.point
 	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published,
 		publishedRecords)}
-	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams,
-		background: &e.background}
+	o := &offloaderActor{renew: e.newOffloader, streams: e.streams, background: &e.background}
+	e.takeSavePage = func(p messages.PoolID) messages.PageID { return o.saver.take(p) }
+	o.core = e.newOffloader()
 	// No page can be read any more, so nothing that the engine could still answer would be of
 	// use. A call under way is answered as if its copies had been refused.
 	e.streams.lost = func(
@@ -144,10 +145,6 @@ func (s *supervisor) start(ctx actor.Context) error {
 }
 
 // store spawns the store's actor and ties it to the tree and the offloader.
-//
-// The offloader's core is made once more at the end, because its configuration refers to
-// the saver, which needs the numbers of the save pages from a core. It is empty, so nothing
-// is lost.
 func (s *supervisor) store(
 	ctx actor.Context, t *treeActor, o *offloaderActor,
 ) (*mailbox.Mailbox, error) {
@@ -166,8 +163,6 @@ func (s *supervisor) store(
 	}
 	o.saver = newSaver(e.store, e.coordinator, o.core, e.hostPages)
 	o.saver.store = box
-	e.takeSavePage = o.saver.take
-	o.core = e.newOffloader()
 	if !e.store.inline {
 		e.background.run(e.store.probe)
 	}
