@@ -1,6 +1,10 @@
 package events
 
-import "github.com/kvactor/kvactor/internal/protocol"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+)
 
 // Append makes events of changes and keeps them; the oldest that do not fit are
 // lost. Nothing in the record is needed afterwards. While no reader comes back, the changes are
@@ -28,16 +32,16 @@ func (l *Log) Append(c *protocol.Changes) {
 
 // apply makes the events of changes, and keeps account of the blocks.
 func (l *Log) apply(c *protocol.Changes) {
-	rest := *c
+	rest := kept(c)
 	for i := range c.List {
 		change := &c.List[i]
 		// A record is read in order: a block that has left may have its id given to
 		// another one later in the same record.
 		switch change.Kind {
 		case protocol.BlocksEntered:
-			l.enter(change, bring(&rest, change))
+			l.enter(&rest, change)
 		case protocol.BlocksLeft:
-			l.leave(change)
+			l.blocks.Leave(change)
 		case protocol.EverythingForgot:
 			l.push(eventOf(change))
 		default:
@@ -46,15 +50,9 @@ func (l *Log) apply(c *protocol.Changes) {
 	}
 }
 
-// bring cuts what a change of kind BlocksEntered brings off the rest of a record.
-func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
-	m.blocks, rest.Blocks = rest.Blocks[:c.Count], rest.Blocks[c.Count:]
-	m.tokens, rest.Tokens = rest.Tokens[:c.Tokens], rest.Tokens[c.Tokens:]
-	if c.Covered {
-		m.covers, rest.Covers = rest.Covers[:c.Tokens], rest.Covers[c.Tokens:]
-	}
-	if c.Parent == protocol.NoBlock {
-		m.namespace, rest.Namespaces = &rest.Namespaces[0], rest.Namespaces[1:]
-	}
-	return m
+// kept is a record whose tokens and covers are the log's: events share them.
+func kept(c *protocol.Changes) protocol.Changes {
+	k := *c
+	k.Tokens, k.Covers = slices.Clone(c.Tokens), slices.Clone(c.Covers)
+	return k
 }

@@ -34,9 +34,9 @@ func (l *Log) Check() error {
 	}
 	c.say(len(l.events) == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(),
 		first)
-	for id, r := range l.blocks {
-		c.say(r == nil || int(r.id) == id, "block %d is known as another one", id)
-		c.say(r == nil || r.parent == nil || l.blocks[r.parent.id] == r.parent,
+	for id, r := range l.blocks.All() {
+		c.say(r == nil || int(r.ID) == id, "block %d is known as another one", id)
+		c.say(r == nil || r.Parent == nil || l.blocks.Of(r.Parent.ID) == r.Parent,
 			"block %d follows one that is not in the tree", id)
 	}
 	return errors.Join(c.problems...)

@@ -37,31 +37,32 @@ func eventOf(c *protocol.Change) kvevents.Event {
 // change.
 func (l *Log) extend(e *kvevents.Event, c *protocol.Change) {
 	if e.Type == kvevents.EventUpdated {
-		e.Hash = l.blocks[c.Last].hash
+		e.Hash = l.blocks.Of(c.Last).Extra.hash
 		return
 	}
 	l.run = slices.Grow(l.run[:0], int(c.Count))[:c.Count]
-	r := l.blocks[c.Last]
+	r := l.blocks.Of(c.Last)
 	for i := range slices.Backward(l.run) {
 		l.run[i] = r
-		r = r.parent
+		r = r.Parent
 	}
 	if e.Type == kvevents.EventRemoved {
 		e.Hashes = slices.Grow(e.Hashes, len(l.run))
 		for _, r := range l.run {
-			e.Hashes = append(e.Hashes, r.hash)
+			e.Hashes = append(e.Hashes, r.Extra.hash)
 		}
 		return
 	}
-	if first := l.run[0]; len(e.Blocks) == 0 && first.parent != nil {
-		e.Parent, e.HasParent = first.parent.hash, true
+	if first := l.run[0]; len(e.Blocks) == 0 && first.Parent != nil {
+		e.Parent, e.HasParent = first.Parent.Extra.hash, true
 	} else if len(e.Blocks) == 0 {
-		e.Namespace = first.namespace
+		e.Namespace = first.Namespace
 	}
 	e.Blocks = slices.Grow(e.Blocks, len(l.run))
 	for _, r := range l.run {
 		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
-			Hash: r.hash, Tokens: r.tokens, Tier: c.Tier, Priority: c.Priority, Covers: r.covers,
+			Hash: r.Extra.hash, Tokens: r.Tokens[:r.Extra.shown], Tier: c.Tier, Priority: c.Priority,
+			Covers: r.Covers[:min(len(r.Covers), r.Extra.shown)],
 		})
 	}
 }

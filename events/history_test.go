@@ -333,7 +333,7 @@ func (m *history) nothingStays(t *rapid.T) {
 		take(t, m.log, id)
 	}
 	m.check(t)
-	for _, r := range m.log.blocks {
+	for _, r := range m.log.blocks.All() {
 		require.Nil(t, r, "blocks are left over")
 	}
 	require.Empty(t, m.log.events)

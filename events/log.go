@@ -21,8 +21,8 @@ type Log struct {
 	readers []reader
 	opened  kvevents.ReaderID // the last reader that was opened
 
-	blocks []*record // by id, those in the tree
-	run    []*record // scratch space of extend
+	blocks protocol.Following[named] // those in the tree
+	run    []*record                 // scratch space of extend
 	hasher hasher
 	// blind is set while the log does not know the blocks of the tree: after a failure, or
 	// when every reader is absent. It gives ids and counts losses until a snapshot brings
@@ -118,7 +118,7 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 		return
 	}
 	l.dropAll(n)
-	l.blocks = nil
+	l.blocks = protocol.Following[named]{}
 	l.verify()
 }
 

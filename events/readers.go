@@ -83,7 +83,7 @@ func (l *Log) absent() bool {
 // copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector.
 func (l *Log) forgetUnread() {
-	l.events, l.blocks = nil, nil
+	l.events, l.blocks = nil, protocol.Following[named]{}
 	l.blind = true
 }
 
@@ -175,11 +175,11 @@ func (l *Log) learn(c *protocol.Changes) {
 	if !l.blind {
 		return
 	}
-	rest := *c
+	rest := kept(c)
 	for i := range c.List {
 		switch change := &c.List[i]; change.Kind {
 		case protocol.BlocksEntered:
-			l.enter(change, bring(&rest, change))
+			l.enter(&rest, change)
 		case protocol.BlocksStored:
 		default:
 			panic(fmt.Sprintf("events: a snapshot with a change of kind %d", change.Kind))

@@ -18,24 +18,16 @@ type Index struct {
 	// fingerprint is of the pages, and the beginning of every key.
 	fingerprint    stores.Fingerprint
 	tokensPerBlock int
-	// entries grows with the largest id; the tree gives ids of blocks that have left out again.
-	entries []entry // by BlockID
+	blocks         protocol.Following[key]
 	// spaces has what the keys of a namespace begin with, which costs a hash or an HMAC.
 	spaces map[messages.Namespace]*stores.Space
 }
 
-// entry is one block, if it is known.
-// tokens and covers are parts of the slices of the change that brought the block, so that
-// a block costs no memory of its own for them.
-type entry struct {
-	known     bool
-	parent    protocol.BlockID
-	namespace messages.Namespace
-	tokens    []messages.Token
-	covers    []messages.Cover
-	// key is valid if hasKey: most blocks are never saved, and their keys are not computed.
-	key    stores.BlockKey
-	hasKey bool
+// key is a block's key, if it is known: most blocks are never saved, and their keys are not
+// computed.
+type key struct {
+	stores.BlockKey
+	known bool
 }
 
 // Described is a block that is to be saved. Its tokens and covers are the index's own slices:
@@ -71,84 +63,22 @@ func Copy(c *protocol.Changes) *protocol.Changes {
 }
 
 // Apply follows changes of the tree. The index keeps the slices.
-// The lists of a change lie one behind the other: each entry of List takes its part from
-// the front of them.
 func (x *Index) Apply(c *protocol.Changes) {
-	blocks, tokens, covers, namespaces := c.Blocks, c.Tokens, c.Covers, c.Namespaces
+	rest := *c
 	for i := range c.List {
-		e := &c.List[i]
-		switch e.Kind {
+		switch e := &c.List[i]; e.Kind {
 		case protocol.BlocksEntered:
-			// The capacity of each part ends with it: no append to the tokens of one run can reach
-			// those of the next. The arrays of a change are freed when the last of its blocks has
-			// left.
-			n, t := int(e.Count), int(e.Tokens)
-			// Covers are there only for runs in which an item covers a token.
-			var covered []messages.Cover
-			if e.Covered {
-				covered, covers = covers[:t:t], covers[t:]
-			}
-			var namespace messages.Namespace
-			switch {
-			// Only the first block of a prefix says its namespace; the others have their parent's.
-			case e.Parent == protocol.NoBlock:
-				namespace, namespaces = namespaces[0], namespaces[1:]
-			case int(e.Parent) < len(x.entries):
-				namespace = x.entries[e.Parent].namespace
-			}
-			x.enter(blocks[:n], tokens[:t:t], covered, e.Parent, namespace)
-			blocks, tokens = blocks[n:], tokens[t:]
+			x.blocks.Enter(&rest, e)
 		case protocol.BlocksLeft:
-			x.leave(e.Last, int(e.Count))
+			x.blocks.Leave(e)
 		}
 	}
-}
-
-// enter adds a run of blocks, each the parent of the next; the last may be stored in part.
-func (x *Index) enter(
-	blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover,
-	parent protocol.BlockID, n messages.Namespace,
-) {
-	for i, b := range blocks {
-		from, to := i*x.tokensPerBlock, min((i+1)*x.tokensPerBlock, len(tokens))
-		e := entry{known: true, parent: parent, namespace: n, tokens: tokens[from:to:to]}
-		// A block without a covered token has no covers, whatever its run has.
-		if covers != nil && slices.ContainsFunc(covers[from:to],
-			func(c messages.Cover) bool { return c.Covered }) {
-			e.covers = covers[from:to:to]
-		}
-		for int(b) >= len(x.entries) {
-			x.entries = append(x.entries, entry{})
-		}
-		// An id may have had another block before. Its key goes with the old entry: a key that
-		// outlived its block would name the bytes of this one by other tokens.
-		x.entries[b] = e
-		parent = b
-	}
-}
-
-// leave removes consecutive blocks of a prefix.
-func (x *Index) leave(last protocol.BlockID, n int) {
-	// Those before a block that is not known are not known either, for they entered before.
-	for b := last; n > 0 && x.knows(b); n-- {
-		parent := x.entries[b].parent
-		x.entries[b] = entry{}
-		b = parent
-	}
-}
-
-// knows tells whether a block has entered and not left since the index began.
-func (x *Index) knows(b protocol.BlockID) bool {
-	return b >= 0 && int(b) < len(x.entries) && x.entries[b].known
 }
 
 // Partial tells whether a block is stored in part.
 func (x *Index) Partial(b protocol.BlockID) bool {
-	n := 0
-	if x.knows(b) {
-		n = len(x.entries[b].tokens)
-	}
-	return 0 < n && n < x.tokensPerBlock
+	r := x.blocks.Of(b)
+	return r != nil && len(r.Tokens) < x.tokensPerBlock
 }
 
 // Describe returns what an object says of a block. ok is false for a block that is
@@ -156,37 +86,33 @@ func (x *Index) Partial(b protocol.BlockID) bool {
 // The cost is one hash for each block of the prefix that has no key yet, so all saves of a
 // prefix together hash each of its blocks once.
 func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
-	if int(b) >= len(x.entries) || len(x.entries[b].tokens) < x.tokensPerBlock {
+	r := x.blocks.Of(b)
+	if r == nil || x.Partial(b) {
 		return d, false
 	}
-	var path []protocol.BlockID // from b up to the first that has a key
-	at := b
-	for ; at != protocol.NoBlock && !(x.knows(at) && x.entries[at].hasKey); at = x.entries[at].parent {
-		if !x.knows(at) {
-			return d, false // an index that began later than the tree
-		}
+	if r.Namespace != nil {
+		d.Namespace = *r.Namespace
+	}
+	space := x.space(d.Namespace)
+	var path []*protocol.Followed[key] // from b up to the first that has a key
+	for at := r; at != nil && !at.Extra.known; at = at.Parent {
 		path = append(path, at)
 	}
-	// All blocks of a prefix are in one namespace.
-	space := x.space(x.entries[b].namespace)
 	// From the block nearest to the root on, since each key needs the one before.
-	for _, n := range slices.Backward(path) {
-		e := &x.entries[n]
-		e.key, e.hasKey = space.Next(x.keyBefore(e, space), e.tokens, e.covers), true
+	for _, at := range slices.Backward(path) {
+		at.Extra = key{space.Next(before(at, space), at.Tokens, at.Covers), true}
 	}
-	e := &x.entries[b]
-	return Described{
-		Namespace: e.namespace, Key: e.key,
-		Block: stores.Block{Parent: x.keyBefore(e, space), Tokens: e.tokens, Covers: e.covers},
-	}, true
+	d.Key = r.Extra.BlockKey
+	d.Block = stores.Block{Parent: before(r, space), Tokens: r.Tokens, Covers: r.Covers}
+	return d, true
 }
 
-// keyBefore is the key of the block before one whose own key is there or about to be.
-func (x *Index) keyBefore(e *entry, space *stores.Space) stores.BlockKey {
-	if e.parent == protocol.NoBlock {
+// before is the key of the block before one whose own key is there or about to be.
+func before(r *protocol.Followed[key], space *stores.Space) stores.BlockKey {
+	if r.Parent == nil {
 		return space.Root()
 	}
-	return x.entries[e.parent].key
+	return r.Parent.Extra.BlockKey
 }
 
 // maxSpaces bounds the namespaces whose keys are kept at hand.

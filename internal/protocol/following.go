@@ -1,0 +1,83 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Followed is a block of the tree, as its changes tell of it, with what the follower keeps of it
+// besides. But for that it does not change. It lives as long as the tree has the block, or another
+// one refers to it.
+type Followed[T any] struct {
+	ID        BlockID             // the tree may have given it to another block since
+	Parent    *Followed[T]        // the block before; nil: the prefix begins here
+	Namespace *messages.Namespace // nil: the zero one
+	Tokens    []messages.Token    // padding included
+	Covers    []messages.Cover    // of the tokens; nil if no item covers any
+	Extra     T
+}
+
+// Following knows the blocks that are in the tree, as its changes tell. One that begins later than
+// the tree does not know the blocks before, nor those behind them.
+type Following[T any] struct{ blocks []*Followed[T] } // by BlockID
+
+// Of returns a block; nil: it is not known.
+func (f *Following[T]) Of(b BlockID) *Followed[T] {
+	if b < 0 || int(b) >= len(f.blocks) {
+		return nil
+	}
+	return f.blocks[b]
+}
+
+// Enter follows a change of kind BlocksEntered, whose slices are the first of rest, and cuts them
+// off. The blocks keep parts of these, so no append to the tokens of one reaches those of the next;
+// the arrays of a record are freed when the last of its blocks has left.
+func (f *Following[T]) Enter(rest *Changes, c *Change) []Followed[T] {
+	tokens, blocks := rest.Tokens[:c.Tokens], rest.Blocks[:c.Count]
+	rest.Tokens, rest.Blocks = rest.Tokens[c.Tokens:], rest.Blocks[c.Count:]
+	var covers []messages.Cover
+	if c.Covered {
+		covers, rest.Covers = rest.Covers[:c.Tokens], rest.Covers[c.Tokens:]
+	}
+	parent := f.Of(c.Parent)
+	var namespace *messages.Namespace
+	switch {
+	case parent != nil:
+		namespace = parent.Namespace
+	case c.Parent != NoBlock:
+		return nil
+	default:
+		if rest.Namespaces[0] != (messages.Namespace{}) {
+			n := rest.Namespaces[0]
+			namespace = &n
+		}
+		rest.Namespaces = rest.Namespaces[1:]
+	}
+	size, list := len(tokens)/int(c.Count), make([]Followed[T], c.Count)
+	for i, id := range blocks {
+		from, to, r := i*size, (i+1)*size, &list[i]
+		*r = Followed[T]{ID: id, Parent: parent, Namespace: namespace, Tokens: tokens[from:to:to]}
+		if covers != nil && slices.ContainsFunc(covers[from:to],
+			func(c messages.Cover) bool { return c.Covered }) {
+			r.Covers = covers[from:to:to]
+		}
+		for int(id) >= len(f.blocks) {
+			f.blocks = append(f.blocks, nil)
+		}
+		f.blocks[id], parent = r, r
+	}
+	return list
+}
+
+// Leave follows a change of kind BlocksLeft.
+func (f *Following[T]) Leave(c *Change) {
+	r := f.Of(c.Last)
+	for n := c.Count; n > 0 && r != nil; n-- {
+		f.blocks[r.ID] = nil
+		r = r.Parent
+	}
+}
+
+// All are the blocks by BlockID; nil: the tree has none of the id.
+func (f *Following[T]) All() []*Followed[T] { return f.blocks }
