@@ -19,7 +19,7 @@ import (
 //	           caller's context ended, and nothing has been changed
 //
 // A caller whose context ends while its request is served is leaving: it waits
-// for the answer, or to hear that the request would have to wait, for pages or for a store.
+// for the answer, or to hear that the request would have to wait.
 type call struct {
 	request any
 	engine  *Engine
@@ -80,8 +80,8 @@ func (c *call) begin() bool {
 	return c.stage.Load() != callCancelled
 }
 
-// park tells the caller that its request waits, for pages or for a store; false if the caller
-// is leaving, which it is told then.
+// park tells the caller that its request waits for pages; false if the caller is leaving, which it
+// is told then.
 func (c *call) park() bool {
 	if c.stage.CompareAndSwap(callBegun, callParked) {
 		return true

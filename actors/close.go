@@ -117,7 +117,7 @@ func finishSaves(ctx context.Context, e *Engine) {
 	if e.store == nil || !e.serves() {
 		return
 	}
-	_, _ = flush(0, func(m *protocol.Flush) error { return serveOwn(ctx, e, m) })
+	_, _ = flush(ctx, 0, func(m *protocol.Flush) error { return serveOwn(ctx, e, m) })
 }
 
 // serves tells whether the actors are there to serve anything.

@@ -37,32 +37,46 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 	if s.engine.store == nil {
 		return 0, errNoStore()
 	}
-	return flush(id, func(m *protocol.Flush) error { return first(s.engine.Do(ctx, m), &m.Err) })
+	return flush(ctx, id, func(m *protocol.Flush) error { return first(s.engine.Do(ctx, m), &m.Err) })
 }
 
-// flush sends a Flush until all that waited for room at the first one has been saved. Between
-// two of them save pages may be on their way back with no job at the store, for a moment.
-func flush(id messages.SequenceID, do func(*protocol.Flush) error) (saved int, err error) {
+// flush sends a Flush until all has been saved that was on its way, or waited for room, at the
+// first one. Between two of them save pages may be on their way back with no job at the store, for
+// a moment.
+func flush(
+	ctx context.Context, id messages.SequenceID, do func(*protocol.Flush) error,
+) (saved int, err error) {
 	m := &protocol.Flush{Sequence: id}
-	for left, patience := math.MaxInt, 0; patience < flushPatience; patience++ {
+	pause, left := time.Millisecond, math.MaxInt
+	for patience := 0; patience < flushPatience; patience++ {
 		err = do(m)
 		saved += m.Saved
-		if err != nil || m.Waiting == 0 {
+		if err != nil || m.Waiting+m.Open == 0 {
 			return saved, err
 		}
-		if m.Waiting < left {
+		if m.Open > 0 || m.Waiting < left {
 			left, patience = m.Waiting, 0
-		} else {
-			time.Sleep(time.Millisecond)
+		}
+		if m.Waiting > 0 {
+			m.Jobs = 0 // those of the pages that wait are still to come
+		}
+		select {
+		case <-ctx.Done():
+			return saved, ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, flushPause)
 		}
 		m.Sequence = 0 // it may have ended since
 	}
 	return saved, nil
 }
 
-// flushPatience is how often a Flush is sent in vain before it gives up: save pages are lost where
-// copies to them never end.
-const flushPatience = 1000
+// flushPause is the longest time between two Flushes, and flushPatience how many are sent in vain
+// before a flush gives up: save pages are lost where copies to them never end.
+const (
+	flushPause    = 16 * time.Millisecond
+	flushPatience = 64
+)
 
 // Fetch brings what the store has of a prefix, whole blocks, into host memory. With an
 // encoder–decoder model a prefix without tokens names the input of the encoder, which comes whole

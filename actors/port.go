@@ -222,41 +222,17 @@ func (e *Engine) returnRequest(to *actor.PID, request any, cause error) {
 	}
 }
 
-// forward is a request that the events actor or the store's answers itself.
-//
-// It is the receiver's until that has answered. aborted keeps a failed actor from
-// answering twice: Abort has answered already.
+// forward is a request that the events actor or the store's answers itself. It is the receiver's
+// until that has answered.
 type forward struct {
 	request, sender any
 	keys            []*protocol.Changes // of the tree, for a snapshot
 	port            *port
-	number          uint64 // of a flush: the last job that it waits for
-	aborted         bool   // while it waited: the actor failed over it
-	parked          bool   // a flush waits, and its caller may give up
-}
-
-// park allows the caller of a flush to give up; false if it has. An actor cannot.
-func (f *forward) park() bool {
-	c, ok := f.sender.(*call)
-	f.parked = ok && c.park()
-	return !ok || f.parked
-}
-
-// resume tells whether the caller waits for the answer, which must follow then. After a false
-// the record is the caller's.
-func (f *forward) resume() bool {
-	c, ok := f.sender.(*call)
-	if !ok || !f.parked {
-		return true
-	}
-	f.parked = false
-	return c.begin()
 }
 
 // Abort answers the caller when the events actor is gone or has panicked: the
 // coordinator has given the request away, so no recovery sees to it.
 func (f *forward) Abort(err error) {
-	f.aborted = true
 	switch to := f.sender.(type) {
 	case *call:
 		to.abandon(err)

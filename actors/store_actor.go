@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -45,7 +44,6 @@ type storeActor struct {
 	last    uint64
 	open    map[uint64]*saveJob // jobs that are not over, by number
 	saved   int                 // objects since the last flush
-	flushes []*forward
 
 	// current is the message that is received, for a restart after a panic over it.
 	current any
@@ -91,11 +89,6 @@ func (a *storeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Restarting:
 		a.restart()
-	case *actor.Stopping:
-		for _, f := range a.flushes {
-			f.Abort(mailbox.ErrStopped)
-		}
-		a.flushes = nil
 	default:
 		if !library(m) {
 			a.current = m
@@ -140,7 +133,6 @@ func (a *storeActor) restart() {
 	// recovery has the tree tell all again.
 	a.index = a.emptyIndex()
 	a.next()
-	a.answerFlushes()
 }
 
 // emptyIndex makes the index of an empty tree, or of one of which nothing was told.
@@ -272,7 +264,6 @@ func (a *storeActor) finished(job *saveJob) {
 	}
 	a.tell(lost)
 	a.next()
-	a.answerFlushes()
 }
 
 // end counts a job as over, once.
@@ -284,49 +275,19 @@ func (a *storeActor) end(job *saveJob) {
 	delete(a.open, job.number)
 }
 
-// answerFlushes answers the flushes whose jobs are over.
-func (a *storeActor) answerFlushes() {
-	for i := 0; i < len(a.flushes); {
-		f := a.flushes[i]
-		if a.waits(f) {
-			i++
-			continue
-		}
-		a.flushes = slices.Delete(a.flushes, i, i+1)
-		a.answer(f)
-	}
-}
-
-// flush answers when all jobs that were there before are over. Until then its caller may give
-// up: a store takes as long as it likes.
+// flush says how many jobs are open of those that were there before, or at the first Flush. Later
+// jobs do not count, so that a busy engine still answers.
 func (a *storeActor) flush(f *forward) {
-	f.number = a.last
-	if !a.waits(f) {
-		a.answer(f)
-		return
+	r := f.request.(*protocol.Flush)
+	if r.Jobs == 0 {
+		r.Jobs = a.last
 	}
-	if f.park() {
-		a.flushes = append(a.flushes, f)
-	}
-}
-
-// waits tells whether a job up to the number of a flush is open. Later jobs do not count, so
-// that a busy engine still answers.
-func (a *storeActor) waits(f *forward) bool {
+	r.Open = 0
 	for number := range a.open {
-		if number <= f.number {
-			return true
+		if number <= r.Jobs {
+			r.Open++
 		}
 	}
-	return false
-}
-
-// answer answers a flush whose caller still waits.
-func (a *storeActor) answer(f *forward) {
-	if f.aborted || !f.resume() {
-		return
-	}
-	r := f.request.(*protocol.Flush)
 	r.Saved, a.saved = a.saved, 0
-	f.port.answer(f.request, f.sender)
+	f.port.answer(r, f.sender)
 }

@@ -85,15 +85,17 @@ type Fetch struct {
 	Err     error
 }
 
-// Flush asks the store's actor to answer when everything that was to be saved before
-// has been.
+// Flush asks how much of what was to be saved before has not been yet, of which another Flush with
+// the same record asks again.
 type Flush struct {
 	messages.Request
 	Sequence messages.SequenceID // 0: none
 	Saved    int                 // objects saved since the last Flush
-	// Waiting are the pages that have no room yet, of those up to Until; 0: of all. Another Flush
-	// waits for them.
+	// Waiting are the pages that have no room yet, of those up to Until; 0: of all.
 	Until   int64
 	Waiting int
-	Err     error
+	// Open are the jobs at the store that are not over, of those up to Jobs; 0: of all.
+	Jobs uint64
+	Open int
+	Err  error
 }
