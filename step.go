@@ -196,56 +196,40 @@ func (e *Engine) do(
 	return err
 }
 
-// fields is a set of fields of Step.
-type fields int
-
-const (
-	fieldTokens fields = 1 << iota
-	fieldBeams
-	fieldComputed
-	fieldRewind
-	fieldForks
-	fieldDiscard
-	fieldAfter
-	fieldAnswer
-	fieldDraftStates
-)
-
 // call is a method that takes steps, with the fields that it takes.
 type call struct {
-	name  string
-	takes fields
+	name                                             string
+	tokens, computed, rewind, forks, after, releases bool
 }
 
 var (
-	callAppend = call{"Append",
-		fieldTokens | fieldBeams | fieldComputed | fieldAfter | fieldDraftStates}
-	callCommit  = call{"Commit", fieldComputed | fieldAfter}
-	callRewind  = call{"Rewind", fieldRewind}
-	callFork    = call{"Fork", fieldForks}
-	callRelease = call{"Release", fieldComputed | fieldDiscard | fieldAfter | fieldAnswer}
+	callAppend  = call{name: "Append", tokens: true, computed: true, after: true}
+	callCommit  = call{name: "Commit", computed: true, after: true}
+	callRewind  = call{name: "Rewind", rewind: true}
+	callFork    = call{name: "Fork", forks: true}
+	callRelease = call{name: "Release", computed: true, after: true, releases: true}
 )
 
 // foreign is the name of a field that is set and that the call does not take; "": there is none.
-func (st *Step) foreign(takes fields) string {
+func (st *Step) foreign(by call) string {
 	switch {
-	case len(st.Tokens) > 0 && takes&fieldTokens == 0:
+	case len(st.Tokens) > 0 && !by.tokens:
 		return "Tokens"
-	case len(st.Beams) > 0 && takes&fieldBeams == 0:
+	case len(st.Beams) > 0 && !by.tokens:
 		return "Beams"
-	case st.Computed != 0 && takes&fieldComputed == 0:
+	case st.Computed != 0 && !by.computed:
 		return "Computed"
-	case st.Rewind != 0 && takes&fieldRewind == 0:
+	case st.Rewind != 0 && !by.rewind:
 		return "Rewind"
-	case st.Forks != 0 && takes&fieldForks == 0:
+	case st.Forks != 0 && !by.forks:
 		return "Forks"
-	case st.Discard && takes&fieldDiscard == 0:
+	case st.Discard && !by.releases:
 		return "Discard"
-	case !st.After.IsZero() && takes&fieldAfter == 0:
+	case !st.After.IsZero() && !by.after:
 		return "After"
-	case st.AnswerTokens != 0 && takes&fieldAnswer == 0:
+	case st.AnswerTokens != 0 && !by.releases:
 		return "AnswerTokens"
-	case st.DraftStates != 0 && takes&fieldDraftStates == 0:
+	case st.DraftStates != 0 && !by.tokens:
 		return "DraftStates"
 	default:
 		return ""
@@ -263,7 +247,7 @@ func (e *Engine) check(steps []Step, by call) error {
 		}
 	}
 	for i := range steps {
-		if name := steps[i].foreign(by.takes); name != "" {
+		if name := steps[i].foreign(by); name != "" {
 			return refusals.New(ErrBadRequest, "steps[%d].%s is set, which %s does not take", i, name,
 				by.name)
 		}
