@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -252,9 +253,7 @@ func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 // Events takes the events since the last call of the zero reader. Lost counts those that
 // the buffer had no room for; a snapshot brings a mirror up to date then.
 func (e *Engine) Events(ctx context.Context) (kvevents.EventBatch, error) {
-	m := &kvevents.ReadEvents{}
-	err := first(e.Do(ctx, m), &m.Err)
-	return m.Batch, err
+	return e.EventsOf(ctx, events.FirstReader)
 }
 
 // OpenReader adds a reader of events, who takes them from now on with EventsOf and
@@ -293,9 +292,7 @@ func (e *Engine) SnapshotOf(
 // there. The cost is linear in the stored tokens: they are hashed on a goroutine of the
 // engine's own.
 func (e *Engine) Snapshot(ctx context.Context) (kvevents.EventBatch, error) {
-	m := &kvevents.ReadSnapshot{}
-	err := first(e.Do(ctx, m), &m.Err)
-	return m.Batch, err
+	return e.SnapshotOf(ctx, events.FirstReader)
 }
 
 // Content is one stored block, as Contents lists it, and where each pool keeps it.

@@ -41,8 +41,7 @@ func OpenLater(open func(context.Context) (Store, error)) *Later {
 
 // Open opens the store unless it is open. After an error the next call tries again.
 func (l *Later) Open(ctx context.Context) error {
-	_, err := l.opened(ctx)
-	return err
+	return l.with(ctx, func(Store) error { return nil })
 }
 
 // opened returns the store, and waits for an attempt to open it.
@@ -86,42 +85,35 @@ func (l *Later) try(attempt chan struct{}) {
 	close(attempt)
 }
 
-// Put implements Store.
-func (l *Later) Put(ctx context.Context, objects []Object) error {
+// with makes one call of the store.
+func (l *Later) with(ctx context.Context, call func(Store) error) error {
 	s, err := l.opened(ctx)
 	if err != nil {
 		return err
 	}
-	return s.Put(ctx, objects)
+	return call(s)
+}
+
+// Put implements Store.
+func (l *Later) Put(ctx context.Context, objects []Object) error {
+	return l.with(ctx, func(s Store) error { return s.Put(ctx, objects) })
 }
 
 // Get implements Store.
 func (l *Later) Get(ctx context.Context, keys []Key, bodies [][]byte) error {
 	clear(bodies)
-	s, err := l.opened(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Get(ctx, keys, bodies)
+	return l.with(ctx, func(s Store) error { return s.Get(ctx, keys, bodies) })
 }
 
 // Has implements Store.
 func (l *Later) Has(ctx context.Context, keys []Key, found []bool) error {
 	clear(found)
-	s, err := l.opened(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Has(ctx, keys, found)
+	return l.with(ctx, func(s Store) error { return s.Has(ctx, keys, found) })
 }
 
 // Delete implements Store.
 func (l *Later) Delete(ctx context.Context, keys []Key) error {
-	s, err := l.opened(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Delete(ctx, keys)
+	return l.with(ctx, func(s Store) error { return s.Delete(ctx, keys) })
 }
 
 // Close implements Store. A store that an attempt opens afterwards is closed at once.
