@@ -51,16 +51,20 @@ type storeActor struct {
 
 // saveJob is what one call of the store saves: a round, or a part of one.
 //
-// The actor makes it, lends it to a task, and gets it back when the task is over. items, named
-// and keys are parallel.
+// The actor makes it, lends it to a task, and gets it back when the task is over.
 type saveJob struct {
 	number uint64
-	items  []savedPage
-	ticket messages.Ticket       // when it has passed, the save pages can be read
-	named  []blockkeys.Described // of the pages
-	keys   []stores.Key          // of the pages
-	saved  int
-	lost   map[stores.Key]bool // what the store has not taken
+	items  []*jobItem
+	ticket messages.Ticket // when it has passed, the save pages can be read
+}
+
+// jobItem is a page of a job. Two may have one key, if a block has left the tree and its tokens
+// were stored again: the page is written twice.
+type jobItem struct {
+	savedPage
+	named       blockkeys.Described
+	key         stores.Key
+	saved, lost bool // neither: the store had it
 }
 
 // Abort does nothing: no caller waits for it.
@@ -166,7 +170,7 @@ func (a *storeActor) accept(m *savedPages) {
 			job, size = a.newJob(m.ticket), 0
 		}
 		size += bytes
-		job.items, job.named = append(job.items, it), append(job.named, d)
+		job.items = append(job.items, &jobItem{savedPage: it, named: d})
 	}
 	a.next()
 }
@@ -257,9 +261,9 @@ func (a *storeActor) finished(job *saveJob) {
 	a.end(job)
 	a.point.Step("store")
 	var lost []savedPage
-	for i, key := range job.keys {
-		if job.lost[key] {
-			lost = append(lost, job.items[i])
+	for _, it := range job.items {
+		if it.lost {
+			lost = append(lost, it.savedPage)
 		}
 	}
 	a.tell(lost)
@@ -268,11 +272,16 @@ func (a *storeActor) finished(job *saveJob) {
 
 // end counts a job as over, once.
 func (a *storeActor) end(job *saveJob) {
-	if a.open[job.number] != nil {
-		a.running--
-		a.saved += job.saved
+	if a.open[job.number] == nil {
+		return
 	}
 	delete(a.open, job.number)
+	a.running--
+	for _, it := range job.items {
+		if it.saved {
+			a.saved++
+		}
+	}
 }
 
 // flush says how many jobs are open of those that were there before, or at the first Flush. Later

@@ -24,73 +24,52 @@ type jobWriter struct {
 	device    gpu.Device
 	pools     []gpu.Pool
 	offloader *mailbox.Mailbox
-
-	objects []stores.Object // to be written, each key once
-	pages   []int           // of the objects, by their places in the job
 }
 
 // write writes the pages of the job, and notes in it what was saved and what was lost.
 func (w *jobWriter) write(ctx context.Context) {
-	w.job.lost = map[stores.Key]bool{}
-	w.name()
 	if w.device.Sync(ctx, w.job.ticket) != nil {
-		w.countDropped()
+		w.lose(w.job.items)
 		return // the save pages may still be written to: they are not used again
 	}
-	w.keepMissing(ctx)
-	if len(w.objects) == 0 {
+	missing, others := w.missing(ctx)
+	w.free(others)
+	if len(missing) == 0 {
 		return
 	}
-	encoded := w.encode(ctx)
+	objects := w.encode(ctx, missing)
 	// Before the store is called: the objects have their own bytes, and save pages are few.
-	w.free(true)
-	if encoded {
-		w.put(ctx)
+	w.free(missing)
+	if objects != nil {
+		w.put(ctx, missing, objects)
 	}
 }
 
-// name names the objects of the job.
-//
-// Two blocks of a job can have one key, if one has left the tree and its tokens were
-// stored again. The object of such a key has the first of their pages.
-func (w *jobWriter) name() {
-	seen := make(map[stores.Key]bool, len(w.job.named))
-	for i := range w.job.named {
-		d := &w.job.named[i]
-		key := d.Key.Key(d.Block.Pool)
-		w.job.keys = append(w.job.keys, key)
-		if !seen[key] {
-			seen[key] = true
-			w.objects, w.pages = append(w.objects, stores.Object{Key: key}), append(w.pages, i)
-		}
-	}
-}
-
-// keepMissing asks which of the objects the store lacks, keeps these, and frees the save
-// pages of the others. A key names a whole prefix, so what the store has under it is the
-// same page: to ask first is a small call, and saves the bytes of all that another engine
-// has written.
-func (w *jobWriter) keepMissing(ctx context.Context) {
-	keys := make([]stores.Key, len(w.objects))
-	for i := range w.objects {
-		keys[i] = w.objects[i].Key
+// missing asks which of the pages the store lacks. A key names a whole prefix, so what the store
+// has under it is the same page: to ask first is a small call, and saves the bytes of all that
+// another engine has written.
+func (w *jobWriter) missing(ctx context.Context) (missing, others []*jobItem) {
+	keys := make([]stores.Key, len(w.job.items))
+	for i, it := range w.job.items {
+		it.key = it.named.Key.Key(it.pool)
+		keys[i] = it.key
 	}
 	found, err := w.has(ctx, keys)
 	if err != nil {
-		w.countDropped()
+		w.lose(w.job.items)
+		return nil, w.job.items
 	}
 	if w.config.WriteOnly {
 		w.readFound(ctx, found)
 	}
-	n := 0
-	for i := range w.objects {
-		if err == nil && !found[i] {
-			w.objects[n], w.pages[n] = w.objects[i], w.pages[i]
-			n++
+	for i, it := range w.job.items {
+		if found[i] {
+			others = append(others, it)
+		} else {
+			missing = append(missing, it)
 		}
 	}
-	w.objects, w.pages = w.objects[:n], w.pages[:n]
-	w.free(false)
+	return missing, others
 }
 
 // readFound reads the objects that the store has already, and takes those for missing that cannot
@@ -99,9 +78,9 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 func (w *jobWriter) readFound(ctx context.Context, found []bool) {
 	var keys []stores.Key
 	var at []int
-	for i := range found {
-		if found[i] && !w.isUsable(w.objects[i].Key) {
-			keys, at = append(keys, w.objects[i].Key), append(at, i)
+	for i, it := range w.job.items {
+		if found[i] && !w.isUsable(it.key) {
+			keys, at = append(keys, it.key), append(at, i)
 		}
 	}
 	if len(keys) == 0 {
@@ -109,13 +88,13 @@ func (w *jobWriter) readFound(ctx context.Context, found []bool) {
 	}
 	bodies, err := w.get(ctx, keys)
 	for k, i := range at {
-		switch d := &w.job.named[w.pages[i]]; {
+		switch {
 		case stores.Failed(err, k) != nil || k >= len(bodies): // it is read the next time
 		case bodies[k] == nil:
 			w.avoid(keys[k]) // the store has said that it has the object
 			found[i] = false
 		default:
-			found[i] = w.check(d, keys[k], bodies[k])
+			found[i] = w.check(&w.job.items[i].named, keys[k], bodies[k])
 		}
 	}
 }
@@ -132,76 +111,66 @@ func (w *jobWriter) check(d *blockkeys.Described, key stores.Key, body []byte) b
 	return true
 }
 
-// countDropped notes that the objects are not in the store.
-func (w *jobWriter) countDropped() {
-	w.Dropped(len(w.objects))
-	for i := range w.objects {
-		w.job.lost[w.objects[i].Key] = true
+// lose notes that pages are not in the store.
+func (w *jobWriter) lose(items []*jobItem) {
+	w.Dropped(len(items))
+	for _, it := range items {
+		it.lost = true
 	}
 }
 
-// free gives the save pages of the objects back, or all others of the job.
-func (w *jobWriter) free(ofObjects bool) {
-	var items []savedPage
-	next := 0
-	for i := range w.job.items {
-		is := next < len(w.pages) && w.pages[next] == i
-		if is {
-			next++
-		}
-		if is == ofObjects {
-			items = append(items, w.job.items[i])
-		}
+// free gives save pages back.
+func (w *jobWriter) free(items []*jobItem) {
+	if len(items) == 0 {
+		return
 	}
-	if len(items) > 0 {
-		w.offloader.PostUserMessage(&savePagesFree{items})
+	m := &savePagesFree{}
+	for _, it := range items {
+		m.items = append(m.items, it.savedPage)
 	}
+	w.offloader.PostUserMessage(m)
 }
 
-// encode makes the bodies of the objects; false if the engine ends or the breaker has
-// opened, so that they would not be written.
+// encode makes the objects of pages; nil if the engine ends or the breaker has opened, so that they
+// would not be written.
 //
 // It yields after each page: to encode takes about as long as some rounds of the actors, and
 // nothing waits for it.
-func (w *jobWriter) encode(ctx context.Context) bool {
+func (w *jobWriter) encode(ctx context.Context, items []*jobItem) []stores.Object {
 	select {
 	case w.encoders <- struct{}{}:
+		defer func() { <-w.encoders }()
 	case <-ctx.Done():
-		w.countDropped()
-		return false
 	}
-	defer func() { <-w.encoders }()
-	if w.refuses() {
-		w.countDropped()
-		return false
+	if ctx.Err() != nil || w.refuses() {
+		w.lose(items)
+		return nil
 	}
-	for o := range w.objects {
-		it, d := &w.job.items[w.pages[o]], &w.job.named[w.pages[o]]
-		space, done := w.space(d.Namespace)
+	objects := make([]stores.Object, len(items))
+	for i, it := range items {
+		space, done := w.space(it.named.Namespace)
 		page := gpu.HostPage(w.device, w.pools[it.pool], it.page)
-		buffer := make([]byte, 0, space.BodyBytes(d.Block, len(page)))
-		w.objects[o].Body = space.Encode(buffer, d.Block, page)
+		buffer := make([]byte, 0, space.BodyBytes(it.named.Block, len(page)))
+		objects[i] = stores.Object{Key: it.key, Body: space.Encode(buffer, it.named.Block, page)}
 		done()
 		if !w.inline {
 			runtime.Gosched()
 		}
 	}
-	return true
+	return objects
 }
 
-// put writes the objects.
-func (w *jobWriter) put(ctx context.Context) {
-	objects := w.objects
+// put writes the objects of pages.
+func (w *jobWriter) put(ctx context.Context, items []*jobItem, objects []stores.Object) {
 	_, err := ask(ctx, w.storeClient, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.config.Store.Put(ctx, objects)
 	})
-	for i := range objects {
+	for i, it := range items {
 		if stores.Failed(err, i) != nil {
-			w.Dropped(1)
-			w.job.lost[objects[i].Key] = true
+			w.lose(items[i : i+1])
 			continue
 		}
-		w.job.saved++
+		it.saved = true
 		w.saved(&objects[i])
 	}
 }
