@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,10 @@ func (c *HandoverConfig) resolve(store *StoreConfig) error {
 		return refusals.New(messages.ErrConfigInvalid, "WithHandover: a bound is below 0")
 	}
 	if store != nil {
-		orElse(&c.Model, store.Model)
+		c.Model = cmp.Or(c.Model, store.Model)
 	}
-	orElse(&c.StagingBytes, DefaultStagingBytes)
-	orElse(&c.Concurrent, DefaultConcurrentHandovers)
+	c.StagingBytes = cmp.Or(c.StagingBytes, DefaultStagingBytes)
+	c.Concurrent = cmp.Or(c.Concurrent, DefaultConcurrentHandovers)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kvactor/kvactor/actors/internal/settings"
@@ -125,18 +126,11 @@ func (c *StoreConfig) resolve(
 				pools[i].Name, engine.Pages[i].Secondary)
 		}
 	}
-	orElse(&c.SaveBytes, DefaultSaveBytes)
-	orElse(&c.FetchBytes, DefaultFetchBytes)
-	orElse(&c.Concurrency, 2)
-	orElse(&c.Timeout, DefaultStoreTimeout)
-	orElse(&c.BreakerFailures, 3)
-	orElse(&c.BreakerPause, time.Second)
+	c.SaveBytes = cmp.Or(c.SaveBytes, DefaultSaveBytes)
+	c.FetchBytes = cmp.Or(c.FetchBytes, DefaultFetchBytes)
+	c.Concurrency = cmp.Or(c.Concurrency, 2)
+	c.Timeout = cmp.Or(c.Timeout, DefaultStoreTimeout)
+	c.BreakerFailures = cmp.Or(c.BreakerFailures, 3)
+	c.BreakerPause = cmp.Or(c.BreakerPause, time.Second)
 	return nil
-}
-
-func orElse[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }

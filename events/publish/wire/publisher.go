@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -132,27 +133,13 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 
 // setDefaults fills in the zero values.
 func (o *Options) setDefaults() {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Interval == 0 {
-		o.Interval = 20 * time.Millisecond
-	}
-	if o.Linger == 0 {
-		o.Linger = 10 * time.Second
-	}
-	if o.MaxReaders == 0 {
-		o.MaxReaders = 64
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
-	if o.ReplayBytes == 0 {
-		o.ReplayBytes = 64 << 20
-	}
-	if o.Config.BufferSteps == 0 {
-		o.Config.BufferSteps = Default().BufferSteps
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Interval = cmp.Or(o.Interval, 20*time.Millisecond)
+	o.Linger = cmp.Or(o.Linger, 10*time.Second)
+	o.MaxReaders = cmp.Or(o.MaxReaders, 64)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	o.ReplayBytes = cmp.Or(o.ReplayBytes, 64<<20)
+	o.Config.BufferSteps = cmp.Or(o.Config.BufferSteps, Default().BufferSteps)
 }
 
 // begin publishes batch 0.
