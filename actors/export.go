@@ -57,7 +57,7 @@ func (h Handovers) Export(
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.close()
 	return s.export(id, w, nil)
 }
 
@@ -77,7 +77,7 @@ func (h Handovers) Send(
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.close()
 	x, err := s.export(id, connection, connection)
 	if err != nil {
 		return nil, err

@@ -93,19 +93,21 @@ type exchange struct {
 	config *HandoverConfig
 	turns  chan struct{} // one entry for each hand-over that moves pages
 
+	ending context.Context // ends when no hand-over may go on: with Close, or with the engine
+	end    context.CancelFunc
+	open   sync.WaitGroup // hand-overs that can be interrupted
+
 	mu     sync.Mutex
-	closed bool
-	open   map[*session]struct{} // hand-overs that can be interrupted
-	quiet  chan struct{}         // closed when open is empty and closed is set
-	unused [2][]*staging         // by direction: the checker knows each by one stream
+	unused [2][]*staging // by direction: the checker knows each by one stream
 	// doubtful is staging memory of hand-overs that failed while the engine may have
 	// been submitting copies: it is given back when the engine's streams have ended.
 	doubtful []*staging
 }
 
 func newExchange(e *Engine, c *HandoverConfig) *exchange {
-	return &exchange{engine: e, config: c, turns: make(chan struct{}, c.Concurrent),
-		open: map[*session]struct{}{}, quiet: make(chan struct{})}
+	x := &exchange{engine: e, config: c, turns: make(chan struct{}, c.Concurrent)}
+	x.ending, x.end = context.WithCancel(e.background.ctx)
+	return x
 }
 
 // session is one hand-over, on its caller's goroutine.
@@ -119,6 +121,7 @@ type session struct {
 	ctx      context.Context // ends with the caller's, and with the engine
 	cancel   context.CancelCauseFunc
 	calm     func() // ends the watch over the connection
+	over     func() // tells a close of the engine, which waits for it
 	in       bool
 
 	staging *staging
@@ -165,8 +168,8 @@ func noStream(method, stream string) error {
 // begin starts a session.
 //
 // What refuses every hand-over is checked here, before a byte goes over the connection.
-// The session is registered under the same lock under which close sets closed: either begin
-// sees that the engine is closed, or close sees the session and interrupts it.
+// The session is counted under the lock that close takes when ending has ended: either begin sees
+// that the engine is closed, or close waits for the session.
 func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*session, error) {
 	e := x.engine
 	if err := ctx.Err(); err != nil {
@@ -175,22 +178,21 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 	if err := e.refusal(); err != nil {
 		return nil, err
 	}
-	s := &session{exchange: x, engine: e, in: in}
+	s := &session{exchange: x, engine: e, in: in, over: func() {}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed {
+	closed := refusals.New(messages.ErrClosed, "the engine is closed")
+	if x.ending.Err() != nil {
 		s.cancel(nil)
-		return nil, refusals.New(messages.ErrClosed, "the engine is closed")
+		return nil, closed
 	}
-	// An engine that fails, or loses its parent, ends its tasks.
-	unwatch := context.AfterFunc(e.background.ctx,
-		func() { s.cancel(refusals.New(messages.ErrClosed, "the engine has ended")) })
+	unwatch := context.AfterFunc(x.ending, func() { s.cancel(closed) })
 	s.calm = func() { unwatch() }
 	if interrupt == nil {
 		return s, nil
 	}
-	x.open[s] = struct{}{}
+	x.open.Add(1)
 	// A deadline in the past makes a Read or Write that waits return at once (see net.Conn).
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
@@ -207,29 +209,20 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 			_ = interrupt(time.Time{})
 		}
 	}
+	s.over = x.open.Done
 	return s, nil
 }
 
-// end gives back what the session has.
+// close gives back what the session has.
 //
-// The watch ends first: after end has returned nothing of the engine touches the
-// connection. Memory and turn come before the session leaves open, so that a close which
-// waits for quiet finds them given back.
-func (s *session) end() {
+// The watch ends first: after close has returned nothing of the engine touches the
+// connection. Memory and turn come before the session is over, so that a close of the exchange
+// finds them given back.
+func (s *session) close() {
 	s.calm()
 	s.cancel(nil)
 	s.giveBack()
-	x := s.exchange
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.open, s)
-	if x.closed && len(x.open) == 0 {
-		select {
-		case <-x.quiet:
-		default:
-			close(x.quiet)
-		}
-	}
+	s.over()
 }
 
 // close interrupts the hand-overs and waits for those that can be interrupted.
@@ -238,20 +231,19 @@ func (s *session) end() {
 // or its sequence by a request. Those over connections without deadlines are not waited for,
 // because nothing can end their Read.
 func (x *exchange) close(ctx context.Context) {
+	x.end()
 	x.mu.Lock()
-	x.closed = true
-	for s := range x.open {
-		s.cancel(refusals.New(messages.ErrClosed, "the engine is closed"))
-	}
-	unused, open := append(x.unused[0], x.unused[1]...), len(x.open)
+	unused := append(x.unused[0], x.unused[1]...)
 	x.unused = [2][]*staging{}
 	x.mu.Unlock()
 	x.keep(freeAll(unused))
-	if open == 0 {
-		return
-	}
+	quiet := make(chan struct{})
+	go func() {
+		x.open.Wait()
+		close(quiet)
+	}()
 	select {
-	case <-x.quiet:
+	case <-quiet:
 	case <-ctx.Done():
 	}
 }
@@ -261,9 +253,10 @@ func (x *exchange) close(ctx context.Context) {
 // The caller has waited for the engine's streams, the two of hand-overs included, so
 // doubtful memory is no longer written to.
 func (x *exchange) over() {
+	x.end()
 	x.mu.Lock()
 	left := append(append(x.doubtful, x.unused[0]...), x.unused[1]...)
-	x.doubtful, x.unused, x.closed = nil, [2][]*staging{}, true
+	x.doubtful, x.unused = nil, [2][]*staging{}
 	x.mu.Unlock()
 	x.keep(freeAll(left))
 }
@@ -336,7 +329,7 @@ func (s *session) giveBack() {
 			doubtful = doubtful || !t.IsZero() && !s.staging.device.Done(t)
 		}
 		x.mu.Lock()
-		closed, free := x.closed, (*staging)(nil)
+		closed, free := x.ending.Err() != nil, (*staging)(nil)
 		switch {
 		case doubtful:
 			x.doubtful = append(x.doubtful, s.staging)

@@ -52,7 +52,7 @@ func (h Handovers) Import(ctx context.Context, r io.Reader) (*Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.close()
 	return s.receive(r, nil)
 }
 
@@ -66,7 +66,7 @@ func (h Handovers) Receive(ctx context.Context, connection io.ReadWriter) (*Impo
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.close()
 	return s.receive(connection, connection)
 }
 
