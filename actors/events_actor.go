@@ -56,7 +56,6 @@ func (a *eventsActor) log(m *published) {
 	a.point.Hit("events")
 	if m.lost > 0 {
 		a.core.TreeLost(0, m.lost)
-		a.before = a.core.Next()
 	}
 	if m.changes != nil {
 		a.point.Change("events", func() { a.core.Append(m.changes) })
@@ -80,14 +79,11 @@ func (a *eventsActor) replaceBroken() {
 		return
 	}
 	a.news = nil
-	lost, rest := m.lost > 0 && a.core.Next() == a.before, 0
+	all := m.lost
 	if m.changes != nil {
-		rest = max(0, m.changes.Events()-int(a.core.Next()-a.before))
+		all += m.changes.Events()
 	}
-	a.core = events.Resume(a.core, rest)
-	if lost {
-		a.core.TreeLost(0, m.lost)
-	}
+	a.core = events.Resume(a.core, max(0, all-int(a.core.Next()-a.before)))
 }
 
 // serve answers a reader.

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -38,12 +39,10 @@ type storeActor struct {
 	pools       []gpu.Pool
 	point       failpoint.Point
 
-	index   *blockkeys.Index
-	queue   []*saveJob // that wait for their turn
-	running int        // jobs that a jobWriter has, which gives the save pages back
-	last    uint64
-	open    map[uint64]*saveJob // jobs that are not over, by number
-	saved   int                 // objects since the last flush
+	index *blockkeys.Index
+	jobs  []*saveJob // that are not over; a jobWriter has each of the first Concurrency
+	last  uint64     // number of the last job
+	saved int        // objects since the last flush
 
 	// current is the message that is received, for a restart after a panic over it.
 	current any
@@ -53,9 +52,10 @@ type storeActor struct {
 //
 // The actor makes it, lends it to a task, and gets it back when the task is over.
 type saveJob struct {
-	number uint64
-	items  []*jobItem
-	ticket messages.Ticket // when it has passed, the save pages can be read
+	number  uint64
+	items   []*jobItem
+	ticket  messages.Ticket // when it has passed, the save pages can be read
+	started bool            // a jobWriter has it, which gives the save pages back
 }
 
 // jobItem is a page of a job. Two may have one key, if a block has left the tree and its tokens
@@ -189,8 +189,7 @@ func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
 func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 	a.last++
 	job := &saveJob{number: a.last, ticket: ticket}
-	a.open[job.number] = job
-	a.queue = append(a.queue, job)
+	a.jobs = append(a.jobs, job)
 	return job
 }
 
@@ -231,18 +230,18 @@ func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
 
 // next starts jobs as long as there may be more.
 func (a *storeActor) next() {
-	for a.running < a.client.config.Concurrency && len(a.queue) > 0 {
-		job := a.queue[0]
-		a.queue = append(a.queue[:0], a.queue[1:]...)
-		a.running++
-		a.start(job)
+	for _, job := range a.jobs[:min(len(a.jobs), a.client.config.Concurrency)] {
+		if !job.started {
+			job.started = true
+			a.start(job)
+		}
 	}
 }
 
 // start writes the pages of a job on a task.
 //
 // The task uses copies of the actor's fields, so a restart of the actor disturbs no job.
-// It always posts the job, also after an error, for running counts it until then.
+// It always posts the job, also after an error, for it takes a place until then.
 func (a *storeActor) start(job *saveJob) {
 	w := &jobWriter{storeClient: a.client, job: job, device: a.device, pools: a.pools,
 		offloader: a.offloader}
@@ -272,11 +271,11 @@ func (a *storeActor) finished(job *saveJob) {
 
 // end counts a job as over, once.
 func (a *storeActor) end(job *saveJob) {
-	if a.open[job.number] == nil {
+	i := slices.Index(a.jobs, job)
+	if i < 0 {
 		return
 	}
-	delete(a.open, job.number)
-	a.running--
+	a.jobs = slices.Delete(a.jobs, i, i+1)
 	for _, it := range job.items {
 		if it.saved {
 			a.saved++
@@ -292,8 +291,8 @@ func (a *storeActor) flush(f *forward) {
 		r.Jobs = a.last
 	}
 	r.Open = 0
-	for number := range a.open {
-		if number <= r.Jobs {
+	for _, job := range a.jobs {
+		if job.number <= r.Jobs {
 			r.Open++
 		}
 	}

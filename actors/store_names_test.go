@@ -48,18 +48,18 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	a := &storeActor{
 		client: newStoreClient(&StoreConfig{},
 			stores.Geometry{Pools: []messages.PoolInfo{{TokensPerBlock: 2, PageBytes: 8}}}),
-		open: map[uint64]*saveJob{}, coordinator: mailbox.Of(system, coordinator),
-		background: &background{schedule: func(func()) { given++ }},
+		coordinator: mailbox.Of(system, coordinator),
+		background:  &background{schedule: func(func()) { given++ }},
 	}
 	a.client.log = slog.New(slog.DiscardHandler)
 	a.index = a.emptyIndex()
 	save := func(blocks ...protocol.BlockID) (named []blockkeys.Described) {
-		m, before := &savedPages{}, len(a.queue)
+		m, before := &savedPages{}, len(a.jobs)
 		for _, b := range blocks {
 			m.items = append(m.items, savedPage{block: b, page: messages.PageID(b)})
 		}
 		a.receive(m)
-		for _, job := range a.queue[before:] {
+		for _, job := range a.jobs[before:] {
 			for _, it := range job.items {
 				named = append(named, it.named)
 			}

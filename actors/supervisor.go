@@ -151,7 +151,7 @@ func (s *supervisor) store(
 	e := s.engine
 	a := &storeActor{
 		client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools,
-		open: map[uint64]*saveJob{}, coordinator: e.coordinator,
+		coordinator: e.coordinator,
 	}
 	a.index = a.emptyIndex()
 	s.keeper = a

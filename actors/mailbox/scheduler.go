@@ -18,7 +18,6 @@ type Scheduler struct {
 	mu       sync.Mutex
 	runnable []func()
 	choose   func(n int) int
-	steps    int
 }
 
 var _ actor.Dispatcher = (*Scheduler)(nil)
@@ -51,13 +50,6 @@ func (s *Scheduler) Runnable() int {
 	return len(s.runnable)
 }
 
-// Steps counts the messages that were received so far.
-func (s *Scheduler) Steps() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.steps
-}
-
 // Step has one actor receive one message. It is false when none has one.
 func (s *Scheduler) Step() bool {
 	s.mu.Lock()
@@ -71,7 +63,6 @@ func (s *Scheduler) Step() bool {
 	s.runnable[i] = s.runnable[n-1]
 	s.runnable[n-1] = nil
 	s.runnable = s.runnable[:n-1]
-	s.steps++
 	s.mu.Unlock()
 	turn()
 	return true
