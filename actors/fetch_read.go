@@ -59,7 +59,7 @@ func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key
 		n := f.batch(objects)
 		bodies, err := f.client.get(ctx, keys[:n])
 		wait() // no more than one batch is read ahead of the decoding
-		wait = f.decode(objects[:n], read{bodies, err})
+		wait = f.decode(objects[:n], bodies, err)
 		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
 			return err // of a BatchError those that failed are misses
 		}
@@ -86,23 +86,9 @@ func (f *fetch) batch(objects []object) int {
 	return len(objects)
 }
 
-// read is what a call of get has answered.
-type read struct {
-	bodies [][]byte // empty if nothing was read
-	err    error
-}
-
-// of is the answer for one key. Without a body and an error the store has no object.
-func (r *read) of(i int) ([]byte, error) {
-	if err := stores.Failed(r.err, i); err != nil || len(r.bodies) == 0 {
-		return nil, err
-	}
-	return r.bodies[i], nil
-}
-
-// decode verifies the bodies of objects and keeps their pages, beside its caller; wait returns
-// when it is over.
-func (f *fetch) decode(objects []object, answer read) (wait func()) {
+// decode verifies what a get has answered and keeps the pages, beside its caller; wait returns when
+// it is over.
+func (f *fetch) decode(objects []object, bodies [][]byte, err error) (wait func()) {
 	var size int64
 	for _, o := range objects {
 		size += f.client.pageBytes(o.pool)
@@ -112,8 +98,11 @@ func (f *fetch) decode(objects []object, answer read) (wait func()) {
 			space, done := f.client.space(f.namespace) // a Space is of one goroutine
 			defer done()
 			for i := from; i < to; i++ {
-				body, err := answer.of(i)
-				f.decodeOne(space, objects[i], body, err)
+				var body []byte
+				if bodies != nil {
+					body = bodies[i]
+				}
+				f.decodeOne(space, objects[i], body, stores.Failed(err, i))
 			}
 		})
 	}

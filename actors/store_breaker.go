@@ -28,63 +28,52 @@ const maxStuck = 16
 // errStuck is the error of calls while so many are out.
 var errStuck = errors.New("store: calls do not end with their time, not asked")
 
-// ask makes one call of the store, unless the breaker is open, and returns what it answers.
-func ask[T any](
-	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
-) (T, error) {
+// ask makes one call of the store, unless the breaker is open.
+func (c *storeClient) ask(ctx context.Context, do func(context.Context) error) error {
 	if c.refuses() {
-		var none T
-		return none, errBreaker
+		return errBreaker
 	}
-	answer, err := callStore(ctx, c, do)
+	err := c.call(ctx, do)
 	c.note(err)
-	return answer, err
+	return err
 }
 
-// callStore makes one call of the store, within its time. A call that does not end with its time is
-// left behind on its goroutine, which alone may touch what it was given.
-func callStore[T any](
-	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
-) (answer T, err error) {
+// call makes one call of the store, within its time. A call that does not end with its time is
+// left behind on its goroutine: the error is that of the context then, and nothing else may touch
+// what the call was given.
+func (c *storeClient) call(ctx context.Context, do func(context.Context) error) (err error) {
 	if c.stuck.Load() >= maxStuck {
-		return answer, errStuck
+		return errStuck
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	start := time.Now()
 	// A simulation decides itself when a call ends, so it needs no goroutine and no clock.
 	if c.inline {
-		answer, err = do(ctx)
+		err = do(ctx)
 	} else {
-		answer, err = leaveBehind(ctx, c, do)
+		err = c.leaveBehind(ctx, do)
 	}
 	c.took(time.Since(start), err)
-	return answer, err
+	return err
 }
 
 // leaveBehind waits for a call no longer than its time. A call that goes on is counted as stuck
 // until it ends.
-func leaveBehind[T any](
-	ctx context.Context, c *storeClient, do func(context.Context) (T, error),
-) (answer T, err error) {
-	done := make(chan struct{})
-	var late T
-	var failed error
-	go func() {
-		defer close(done)
-		late, failed = do(ctx)
-	}()
+func (c *storeClient) leaveBehind(ctx context.Context, do func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
 	select {
-	case <-done:
-		return late, failed
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 	}
 	c.stuck.Add(1)
 	go func() {
-		<-done
+		_ = <-done // its caller was told of its time
 		c.stuck.Add(-1)
 	}()
-	return answer, ctx.Err()
+	return ctx.Err()
 }
 
 // took counts a call and its time.
@@ -176,10 +165,9 @@ func (c *storeClient) probe(ctx context.Context) {
 				return
 			case <-time.After(pause):
 			}
-			_, err := callStore(ctx, c, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, c.config.Store.Has(ctx, []stores.Key{{}}, []bool{false})
-			})
-			c.note(err)
+			c.note(c.call(ctx, func(ctx context.Context) error {
+				return c.config.Store.Has(ctx, []stores.Key{{}}, []bool{false})
+			}))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/bits"
 	"sync"
@@ -92,32 +93,30 @@ func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done fun
 }
 
 // has asks which objects the store has that can be used.
-//
-// The result is made inside the call: after a call that was left behind, no other
-// goroutine has the slice. get does the same.
 func (c *storeClient) has(ctx context.Context, keys []stores.Key) ([]bool, error) {
-	found, err := ask(ctx, c, func(ctx context.Context) ([]bool, error) {
-		found := make([]bool, len(keys))
-		return found, c.config.Store.Has(ctx, keys, found)
-	})
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i, k := range keys {
-			if _, unusable := c.unusable[k]; unusable {
-				found[i] = false
-			}
+	found := make([]bool, len(keys))
+	err := c.ask(ctx, func(ctx context.Context) error { return c.config.Store.Has(ctx, keys, found) })
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, k := range keys {
+		if _, unusable := c.unusable[k]; unusable {
+			found[i] = false
 		}
 	}
-	return found, err
+	return found, nil
 }
 
-// get reads objects; bodies is empty if nothing was read.
-func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, error) {
-	return ask(ctx, c, func(ctx context.Context) ([][]byte, error) {
-		bodies := make([][]byte, len(keys))
-		return bodies, c.config.Store.Get(ctx, keys, bodies)
-	})
+// get reads objects; bodies is empty if nothing was read, and has nil for what was not.
+func (c *storeClient) get(ctx context.Context, keys []stores.Key) (bodies [][]byte, err error) {
+	bodies = make([][]byte, len(keys))
+	err = c.ask(ctx, func(ctx context.Context) error { return c.config.Store.Get(ctx, keys, bodies) })
+	if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
+		return nil, err // a call that was left behind may still write to bodies
+	}
+	return bodies, err
 }
 
 // Room implements coordinator.SaveGate: there is room for as many pages as there are save pages

@@ -162,9 +162,7 @@ func (w *jobWriter) encode(ctx context.Context, items []*jobItem) []stores.Objec
 
 // put writes the objects of pages.
 func (w *jobWriter) put(ctx context.Context, items []*jobItem, objects []stores.Object) {
-	_, err := ask(ctx, w.storeClient, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.config.Store.Put(ctx, objects)
-	})
+	err := w.ask(ctx, func(ctx context.Context) error { return w.config.Store.Put(ctx, objects) })
 	for i, it := range items {
 		if stores.Failed(err, i) != nil {
 			w.lose(items[i : i+1])
