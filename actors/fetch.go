@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -293,11 +294,9 @@ func (f *fetch) name(missing [][]bool, weights string) {
 	for b := range n {
 		block := &f.blocks[b]
 		block.Parent, block.Tokens = key, f.tokens[b*tpb:(b+1)*tpb]
-		for _, c := range covers[b*tpb : (b+1)*tpb] {
-			if c.Covered {
-				block.Covers = covers[b*tpb : (b+1)*tpb]
-				break
-			}
+		if of := covers[b*tpb : (b+1)*tpb]; slices.ContainsFunc(of,
+			func(c messages.Cover) bool { return c.Covered }) {
+			block.Covers = of
 		}
 		key = space.Next(key, block.Tokens, block.Covers)
 		f.keys[b] = key
