@@ -23,7 +23,7 @@ func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 		&protocol.Match{}, &protocol.Apply{}, &protocol.Move{}, &protocol.PoolWork{},
 		&protocol.OffloadAhead{}, &protocol.Audit{},
 		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{},
-		&protocol.TopNodes{}, &protocol.SampleHost{}, &protocol.ListLocations{}, &protocol.Quiesce{},
+		&protocol.TopNodes{}, &protocol.SampleHost{}, &protocol.ListLocations{},
 		&protocol.ResizeDevice{}, &protocol.ResizePool{}, &protocol.RebuildPool{},
 		&protocol.RebuildHost{}, (*protocol.Match)(nil),
 	} {

@@ -74,7 +74,7 @@ func (a *offloaderActor) receive(message any) {
 		return
 	}
 	switch m := message.(type) {
-	case *protocol.ResizeDevice, *protocol.Quiesce:
+	case *protocol.ResizeDevice:
 		a.wait(&wait{message: m})
 		return
 	case *wait:
@@ -123,7 +123,7 @@ func (a *offloaderActor) receive(message any) {
 // a round: what a recovery asks for.
 func servesRecovery(message any) bool {
 	switch message.(type) {
-	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait:
+	case *protocol.RebuildHost, *protocol.ResizeDevice, *wait:
 		return true
 	}
 	return false
@@ -212,13 +212,13 @@ func (a *offloaderActor) wait(w *wait) {
 // in the actor that would hold up every request.
 func (a *offloaderActor) startWait() {
 	w, device := a.waits[0], a.streams.device
-	switch m := w.message.(type) {
-	case *protocol.ResizeDevice:
+	if m, ok := w.message.(*protocol.ResizeDevice); ok {
 		pools, to := a.streams.pools, slices.Clone(m.Pages)
 		w.tickets, w.pages = slices.Clone(m.Waits), slices.Clone(a.streams.pages)
+		if m.Quiesce {
+			w.tickets = append(w.tickets, a.streams.tickets()...)
+		}
 		w.then = func() error { return resize(device, pools, w.pages, to) }
-	case *protocol.Quiesce:
-		w.tickets = a.streams.tickets()
 	}
 	a.background.run(func(ctx context.Context) {
 		if w.err = syncAll(ctx, device, w.tickets); w.err == nil && w.then != nil {
@@ -248,21 +248,19 @@ func (a *offloaderActor) endWait(w *wait) {
 func (a *offloaderActor) waited(w *wait) {
 	switch m := w.message.(type) {
 	case *protocol.ResizeDevice:
-		m.Err = w.err
+		m.Err, m.Dirty = w.err, a.moving
 		if !a.moving { // else the core is broken, and the next one is told of the pages
 			for p, n := range m.Pages {
 				a.core.SetDevicePages(messages.PoolID(p), n)
 			}
 		}
-	case *protocol.Quiesce:
-		m.Err, m.Dirty = w.err, a.moving
 	case *protocol.LoadPages:
 		a.moving = false
 	}
 }
 
 // rebuild makes a new core from what the tree knows of host memory. All transfers are
-// over: a Quiesce came before.
+// over: the device was quiesced before.
 func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	old := a.core
 	a.core = a.renew()

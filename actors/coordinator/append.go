@@ -284,7 +284,6 @@ func (e *extension) moved() {
 		e.committing.begin()
 		return
 	}
-	e.out.unackedMoves = e.out.change.Moves // the tree is told of them after this
 	e.wait(e, "append: taking back", (*extension).tookBack)
 	e.out.followUp()
 }

@@ -260,20 +260,6 @@ func (m *moveBatch) received() {
 	copy(m.counts.host, m.record.Counts)
 }
 
-// written are the device pages that the copies of the batch are written to.
-func (m *moveBatch) written() (pages []writtenPage) {
-	for p := range m.record.Pools {
-		q := &m.record.Pools[p]
-		for i := range q.Copies {
-			pages = append(pages, writtenPage{messages.PoolID(p), q.Copies[i].To})
-		}
-		for i := range q.Onboards {
-			pages = append(pages, writtenPage{messages.PoolID(p), q.Onboards[i].To})
-		}
-	}
-	return pages
-}
-
 // moves tells whether the batch moves contents: only then is it in doubt what a
 // failure leaves.
 func (m *moveBatch) moves() bool {

@@ -256,10 +256,9 @@ func (f *fetch) releaseSymbols() {
 // undo says what the tree must be told of: contents that were dropped for pages that
 // the tree has not attached.
 func (f *fetch) undo() {
-	// From attach on the moves are kept by outgoing.
+	// From attach on they are in the change.
 	if f.load != nil {
 		f.out.resetChange()
 		f.addDisplaced()
-		f.out.unackedMoves = f.out.change.Moves
 	}
 }

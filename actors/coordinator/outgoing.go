@@ -25,13 +25,12 @@ import (
 // offloader from followUp until theirs. Nothing is added to a record that is lent.
 type outgoing struct {
 	*shared
-	pools  poolBatches
-	move   moveBatch
-	change protocol.Apply // for the tree
-	saves  *saves         // what is to be saved to a store
-	// unackedMoves are the moves of blocks that have happened and of which the tree
-	// has not said that it knows them.
-	unackedMoves []protocol.BlockMove
+	pools poolBatches
+	move  moveBatch
+	// change is for the tree. Its Moves have happened: they stay there until the tree has said
+	// that it knows them.
+	change protocol.Apply
+	saves  *saves // what is to be saved to a store
 	// symbols are those of prompts that have ended: the tree forgets them behind the round.
 	symbols [][]messages.Token
 	// nextExpiry comes with each Apply, so no message is needed to ask for it. It may be too
@@ -63,9 +62,6 @@ func (o *outgoing) end(s *sequence.Sequence) {
 
 // apply sends the change to the tree.
 func (o *outgoing) apply() {
-	// Noted before the message is sent: the moves have happened on the device already, and
-	// should the tree fail over the message, a recovery has to tell it.
-	o.unackedMoves = o.change.Moves
 	o.saves.noteMoves(o.change.Moves)
 	o.kernel.toTree(&o.change)
 }
@@ -73,7 +69,7 @@ func (o *outgoing) apply() {
 // applied makes work for pools and offloader of the effects of the change.
 func (o *outgoing) applied() {
 	o.nextExpiry = o.change.NextExpiry
-	o.unackedMoves = nil
+	o.change.Moves = o.change.Moves[:0]
 	o.saves.lose(o.change.Unsaved)
 	// Blocks that were stored may be what a waiting batch needs.
 	o.waiting.noteStored(o.change.Stores)

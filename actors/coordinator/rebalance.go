@@ -145,7 +145,6 @@ func (r *rebalance) moved() {
 	for p := range r.resize {
 		if slices.ContainsFunc(r.out.move.pool(p).Copies,
 			func(c protocol.PageCopy) bool { return c.Failed }) {
-			r.out.unackedMoves = r.out.change.Moves // of the victims
 			r.fail(errors.New("a page could not be copied"))
 			return
 		}

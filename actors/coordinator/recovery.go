@@ -24,14 +24,13 @@ func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
 // the owners of their pages know: sequences and pins, which are the coordinator's
 // own, and the tree.
 //
-//	begin ─▶ quiescing ─▶ listing ─▶ telling ─▶ listing ─▶ forgetting ─▶ listing ─▶ rebuilding ─▶ end
-//	undo     the device   the tree   moves that the        what cannot              pools and     abort
-//	the      comes to     lists its  tree may not          be trusted               host memory   the
-//	round    rest         blocks     have applied          leaves the tree                        round
+//	begin ─▶ quiescing ─▶ listing ─▶ forgetting ─▶ listing ─▶ rebuilding ─▶ end
+//	undo     the device   the tree   what cannot              pools and     abort
+//	the      comes to     lists its  be trusted               host memory   the
+//	round    rest         blocks     leaves the tree                        round
 //
-// Telling and forgetting are left out when there is nothing to tell or to forget;
-// after each of them the tree lists its blocks once more, since an Apply ends
-// retention, too.
+// Forgetting is left out when there is nothing to forget. After it the tree lists its
+// blocks once more, since an Apply ends retention, too.
 //
 // Messages are new ones each time, since the device may take long over those before. A failure
 // in the middle of a recovery starts it from quiescing.
@@ -42,23 +41,25 @@ type recovery struct {
 	cause    error             // of the end of the round; nil: its request has the error
 	waits    []messages.Ticket // that must pass before pages are relied on or memory shrinks
 
-	quiesce *protocol.Quiesce
-	list    *protocol.ListLocations
-	change  *protocol.Apply
-	pools   []protocol.RebuildPool
-	host    *protocol.RebuildHost
+	device *protocol.ResizeDevice
+	list   *protocol.ListLocations
+	change *protocol.Apply
+	pools  []protocol.RebuildPool
+	host   *protocol.RebuildHost
 
-	unacked []protocol.BlockMove // moves of which the tree has not said that it knows them
-	written []writtenPage        // what copies of failed rounds may have been written to
+	// moved are the blocks that failed rounds have moved, or whose pages they have given away, and
+	// whether they were counted as dropped. The tree may not know of it, and the pages may hold
+	// other bytes.
+	moved map[poolBlock]bool
 	// moveUnanswered: a Move that copies something was sent, and its answer never came:
 	// the offloader may have submitted all of its copies, or none.
 	moveUnanswered bool
 }
 
-// writtenPage is a device page that a copy may have been written to.
-type writtenPage struct {
-	pool messages.PoolID
-	page messages.PageID
+// poolBlock is what one pool keeps of a block.
+type poolBlock struct {
+	pool  messages.PoolID
+	block protocol.BlockID
 }
 
 // begin notes a failure, undoes the round and waits until the device is at rest. Answers
@@ -118,12 +119,22 @@ func (r *recovery) undoRound(f Failure) {
 // noteDoubts remembers what the records of the failed round say before they are
 // left to those who may still answer them.
 func (r *recovery) noteDoubts() {
-	// A new array each time: the old one is lent to the tree.
-	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
-	r.moveUnanswered = r.moveUnanswered || r.out.move.sent && r.out.move.moves()
-	r.written = append(r.written, r.out.move.written()...)
+	if r.moved == nil {
+		r.moved = map[poolBlock]bool{}
+	}
+	for _, m := range r.out.change.Moves {
+		r.moved[poolBlock{m.Pool, m.Block}] = m.To == protocol.Nowhere
+	}
+	if r.out.move.sent {
+		for p := range r.out.move.record.Pools {
+			for _, v := range r.out.move.pool(p).Victims {
+				r.moved[poolBlock{messages.PoolID(p), v.Block}] = false
+			}
+		}
+		r.moveUnanswered = r.moveUnanswered || r.out.move.moves()
+	}
 	// The tree forgets symbols that no sequence holds when it lists its blocks.
-	r.out.unackedMoves, r.out.move.sent, r.out.symbols = nil, false, nil
+	r.out.change.Moves, r.out.move.sent, r.out.symbols = nil, false, nil
 	r.out.reset()
 }
 
@@ -131,22 +142,17 @@ func (r *recovery) noteDoubts() {
 // kernels of the round write may be in the tree already, and the offloader may not have
 // been told of those kernels: they must have passed, too.
 func (r *recovery) quiesceDevice() {
-	header := protocol.Header{Epoch: r.kernel.epoch}
 	r.wait(r, "recovery: quiescing", (*recovery).quiesced)
-	// The offloader may have been told of these kernels, or its failure may have come first.
 	// A resize to the same counts does nothing but wait. The device has other counts only after
 	// a rebalance that broke off.
-	r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(),
-		Waits: slices.Clone(r.waits)})
-	r.quiesce = &protocol.Quiesce{Header: header}
-	r.kernel.toOffloader(r.quiesce)
+	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Quiesce: true,
+		Pages: r.pressure.totals(), Waits: slices.Clone(r.waits)}
+	r.kernel.toOffloader(r.device)
 }
 
 // quiesced asks the tree what it has.
 func (r *recovery) quiesced() {
-	// The tree starts empty, so what only it knew is forgotten here as well. Moves that it has
-	// missed need not be told: where no block is, none is on another page than the coordinator
-	// thinks.
+	// The tree starts empty, so what only it knew is forgotten here as well.
 	// Here and not in begin: should another actor fail while the device comes to rest, the tree
 	// is emptied all the same, once the next recovery asks it.
 	if r.treeBroken() {
@@ -156,18 +162,23 @@ func (r *recovery) quiesced() {
 	r.listBlocks()
 }
 
-// listed goes on with what the tree must be told, if there is anything.
+// listed goes on with what the tree must forget, if there is anything.
 func (r *recovery) listed() {
 	r.sequences.ForgetSymbols(r.list.Held)
-	// Moves are told first: what is doubtful is looked for in the tree's list, which must be
-	// complete then.
-	if !r.tell() && !r.forgetDoubtful() {
-		r.rebuild()
+	if moves := r.doubtful(); len(moves) > 0 {
+		r.change = &protocol.Apply{
+			Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves,
+			SavePriority: r.out.saves.priority(),
+		}
+		r.wait(r, "recovery: forgetting", (*recovery).forgotten)
+		r.kernel.toTree(r.change)
+		return
 	}
+	r.rebuild()
 }
 
-// told asks the tree once more.
-func (r *recovery) told() {
+// forgotten asks the tree once more.
+func (r *recovery) forgotten() {
 	r.out.saves.lose(r.change.Unsaved)
 	r.listBlocks()
 }
@@ -188,108 +199,40 @@ func (r *recovery) listBlocks() {
 	r.kernel.toTree(r.list)
 }
 
-// tell resends moves that the tree may have missed. It returns false if the tree has
-// already applied them, or there are none.
-func (r *recovery) tell() bool {
-	// They are kept until the tree shows that it has done them: it may fail over the telling.
-	if len(r.unacked) == 0 || r.knows(r.unacked) {
-		r.unacked = nil
-		return false
+// doubtful is what the tree lists and cannot be trusted: what failed rounds have moved, all host
+// memory if the offloader may have written to it, and in any case the working pages of sequences
+// that run. The tree knows one of these only from a release that broke off after the tree had
+// heard of it. The sequence is still there, and should the release be given up its kernels write
+// the page.
+func (r *recovery) doubtful() (moves []protocol.BlockMove) {
+	host := r.transfersDoubtful()
+	working := make([][]int32, len(r.config.Pools)) // references, by page
+	for p := r.states.first; p < r.states.end; p++ {
+		working[p] = r.sequences.References(p, r.counts.device[p].Total)
 	}
-	r.sendMoves("recovery: telling", r.unacked)
-	return true
-}
-
-// sendMoves tells the tree of moves of blocks.
-func (r *recovery) sendMoves(stage string, moves []protocol.BlockMove) {
-	r.change = &protocol.Apply{
-		Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves,
-		SavePriority: r.out.saves.priority(),
-	}
-	r.wait(r, stage, (*recovery).told)
-	r.kernel.toTree(r.change)
-}
-
-// knows tells whether the tree has done moves: they were one message, so one that
-// shows is enough.
-func (r *recovery) knows(moves []protocol.BlockMove) bool {
-	type blockInPool struct {
-		pool  messages.PoolID
-		block protocol.BlockID
-	}
-	last, at := map[blockInPool]protocol.Location{}, map[blockInPool]protocol.Location{}
-	// A block may have moved more than once; its last place counts.
-	for _, m := range moves {
-		last[blockInPool{m.Pool, m.Block}] = m.To
-	}
-	for _, b := range r.list.Blocks {
-		at[blockInPool{b.Pool, b.Block}] = b.At
-	}
-	for k, to := range last {
-		if now, held := at[k]; !held || now == to {
-			return true
-		}
-	}
-	return false
-}
-
-// forgetDoubtful makes the tree forget what cannot be trusted: after an offloader
-// that broke off, all host memory and all pages that it may have written to, and in any
-// case the working pages of sequences that run.
-func (r *recovery) forgetDoubtful() bool {
-	doubtful, working := r.transfersDoubtful(), r.workingPages()
-	if !doubtful && len(working) == 0 {
-		return false
-	}
-	var moves []protocol.BlockMove
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
 		page, tier, _ := b.At.Page()
-		if !(doubtful && r.doubtful(b)) && !(tier == messages.Primary &&
-			working[writtenPage{b.Pool, page}]) {
-			continue
+		counted, moved := r.moved[poolBlock{b.Pool, b.Block}]
+		if moved || host && tier == messages.Secondary ||
+			r.states.has(int(b.Pool)) && tier == messages.Primary && working[b.Pool][page] > 0 {
+			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere,
+				Unsaved: r.out.saves.evicts()})
+			r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
+			if !counted {
+				r.stats.pool(int(b.Pool)).Dropped++
+			}
 		}
-		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere,
-			Unsaved: r.out.saves.evicts()})
-		r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
-		r.stats.pool(int(b.Pool)).Dropped++
 	}
-	if len(moves) == 0 {
-		return false
-	}
-	r.sendMoves("recovery: forgetting", moves)
-	return true
+	return moves
 }
 
-// transfersDoubtful tells whether host memory and the pages of the last transfers
-// may hold something else than the tree has recorded: the offloader broke off, or it
-// served a Move whose answer was lost because another actor failed. An offloader that
-// failed before it began has done nothing.
+// transfersDoubtful tells whether host memory may hold something else than the tree has
+// recorded: the offloader broke off, or it served a Move whose answer was lost because another
+// actor failed. An offloader that failed before it began has done nothing.
 func (r *recovery) transfersDoubtful() bool {
 	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
-	return r.quiesce.Dirty || r.moveUnanswered && !only
-}
-
-// doubtful tells whether a broken offloader may have overwritten a block.
-func (r *recovery) doubtful(b *protocol.BlockLocation) bool {
-	page, tier, _ := b.At.Page()
-	return tier == messages.Secondary || slices.Contains(r.written, writtenPage{b.Pool, page})
-}
-
-// workingPages are the working pages of all sequences. The tree knows one only from a
-// release that broke off after the tree had heard of it. The sequence is still there, and
-// should the release be given up its kernels write the page.
-func (r *recovery) workingPages() map[writtenPage]bool {
-	if r.states.empty() {
-		return nil
-	}
-	working := map[writtenPage]bool{}
-	for p := r.states.first; p < r.states.end; p++ {
-		r.sequences.EachPage(p, func(_ *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
-			working[writtenPage{messages.PoolID(p), page}] = true
-		})
-	}
-	return working
+	return r.device.Dirty || r.moveUnanswered && !only
 }
 
 // rebuild makes pools and host memory from the owners of their pages.
@@ -391,8 +334,8 @@ func (r *recovery) end() {
 			KeptPages: len(r.list.Blocks)})
 	}
 	cause := r.cause
-	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
-	r.written, r.waits, r.moveUnanswered, r.stage, r.cause = r.written[:0], nil, false, "", nil
+	r.failures, r.list, r.device, r.change = nil, nil, nil, nil
+	r.moved, r.waits, r.moveUnanswered, r.stage, r.cause = nil, nil, false, "", nil
 	switch r.kernel.active = nil; {
 	case r.kernel.round.request == nil:
 	case cause == nil: // a rebalance that has failed has its error

@@ -46,13 +46,14 @@ func (t *trace) record(to string, message any) {
 			fmt.Fprintf(t, "%s %d of stream %d", []string{" after", ","}[min(i, 1)], ticket.Seq,
 				ticket.Stream)
 		}
+		if m.Quiesce {
+			fmt.Fprintf(t, ", quiesce, dirty %v", m.Dirty)
+		}
 		if m.Err != nil {
 			fmt.Fprintf(t, ": %v", m.Err)
 		}
 	case *protocol.OffloadAhead:
 		fmt.Fprintf(t, "copy ahead: %v copied", m.Copied)
-	case *protocol.Quiesce:
-		fmt.Fprintf(t, "quiesce, dirty %v", m.Dirty)
 	case *protocol.ListLocations:
 		fmt.Fprintf(t, "list locations: %d, emptied %v", len(m.Blocks), m.EmptyTree)
 	case *protocol.RebuildPool:

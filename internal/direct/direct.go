@@ -219,6 +219,7 @@ func (e *Engine) Offloader(message any) {
 	o := e.Cores.Offloader
 	switch m := message.(type) {
 	case *protocol.ResizeDevice:
+		m.Dirty = e.broken
 		for p, n := range m.Pages {
 			o.SetDevicePages(messages.PoolID(p), n)
 		}
@@ -234,8 +235,6 @@ func (e *Engine) Offloader(message any) {
 			}
 			m.Copied = append(m.Copied, copied)
 		}
-	case *protocol.Quiesce:
-		m.Dirty = e.broken
 	case *protocol.SampleHost:
 		o.Sample(m)
 	case *protocol.HostRoom:

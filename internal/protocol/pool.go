@@ -204,6 +204,11 @@ type ResizeDevice struct {
 	Header
 	Pages []int // by PoolID
 	Waits []messages.Ticket
+	// Quiesce waits for every transfer, too, and for every kernel that the offloader was told of.
+	// The answer is Dirty then if the offloader failed in the middle of a change: its record of
+	// host memory cannot be trusted.
+	Quiesce bool
 
-	Err error
+	Dirty bool
+	Err   error
 }

@@ -43,16 +43,6 @@ type BlockLocation struct {
 	Front messages.PageID
 }
 
-// Quiesce asks the offloader to answer when every transfer, and every kernel that it
-// has been told of, is complete. The answer is Dirty if the offloader failed in the
-// middle of a change: then its record of host memory cannot be trusted.
-type Quiesce struct {
-	Header
-
-	Dirty bool
-	Err   error
-}
-
 // KeptPage is a page that sequences, pins or the tree still use, and what they know
 // of it.
 type KeptPage struct {
