@@ -9,7 +9,7 @@ import (
 )
 
 // admission serves Admit: a batch of prompts becomes running sequences. It also serves
-// Prefetch, Lookup and BeginImport, see prefetch.go, lookup.go and import.go.
+// Prefetch, Lookup, PinPrefix and BeginImport, see prefetch.go, lookup.go, pin.go and import.go.
 //
 //	            ┌────────────────────────────────────────────────────────┐
 //	            ▼                                                        │ retry
@@ -64,11 +64,14 @@ type admission struct {
 	stages[admission]
 	batch  *promptBatch
 	taking promptTaking // of the batch
-	// prefetch or lookup is the request if it is none of an admission.
+	// prefetch, lookup or pin is the request if it is none of an admission.
 	prefetch *messages.Prefetch
 	lookup   *messages.Lookup
-	counted  bool // Found of the lookup has what is stored
-	next     int  // the prompt to be decided about
+	pin      *messages.PinPrefix
+	held     []int                // by pool, the pages that were held before a pin
+	pinned   [][]protocol.BlockID // by pool, what it holds
+	counted  bool                 // Found of the lookup has what is stored
+	next     int                  // the prompt to be decided about
 	// retrying: transfers have failed and their prompts are being admitted once more.
 	retrying bool
 	lost     []protocol.Effect // host contents that failed transfers have lost
@@ -79,12 +82,14 @@ type admission struct {
 // start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start(request any) {
 	a.lost, a.retrying, a.parked = a.lost[:0], false, false
-	a.prefetch, a.lookup = nil, nil
+	a.prefetch, a.lookup, a.pin = nil, nil, nil
 	switch r := request.(type) {
 	case *messages.Prefetch:
 		a.startPrefetch(r)
 	case *messages.Lookup:
 		a.startLookup(r)
+	case *messages.PinPrefix:
+		a.startPin(r)
 	case *protocol.BeginImport:
 		a.startImport(r)
 	case *messages.Admit:
@@ -109,9 +114,12 @@ func (a *admission) match() {
 // claimed goes on when the batch is matched and claimed, which it is in stages of its own.
 func (a *admission) claimed() {
 	a.kernel.active = a
-	if a.lookup != nil {
+	switch {
+	case a.lookup != nil:
 		a.decideLookup()
-	} else {
+	case a.pin != nil:
+		a.decidePin()
+	default:
 		a.decide()
 	}
 }
@@ -456,6 +464,8 @@ func (a *admission) String() string {
 		name = "prefetch"
 	case a.lookup != nil:
 		name = "lookup"
+	case a.pin != nil:
+		name = "pin"
 	case a.batch.imported != nil:
 		name = "import"
 	}

@@ -75,7 +75,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.ReadTables]():  &readTables{parts},
 		reflect.TypeFor[*messages.Lookup]():      admitting,
 		reflect.TypeFor[*messages.Prefetch]():    admitting,
-		reflect.TypeFor[*messages.PinPrefix]():   &pin{shared: parts, batch: prompts},
+		reflect.TypeFor[*messages.PinPrefix]():   admitting,
 		reflect.TypeFor[*messages.UnpinPrefix](): &unpin{shared: parts},
 		reflect.TypeFor[*messages.Invalidate]():  forgetting,
 		reflect.TypeFor[*messages.Reset]():       forgetting,

@@ -6,117 +6,64 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// pin serves PinPrefix: the stored blocks of a prefix are protected from eviction.
+// A PinPrefix protects the stored blocks of a prefix from eviction. It is matched and claimed like
+// a prompt of an admission, and pins replace the claims:
 //
-//	start ─▶ matching ─▶ inspecting ─ enough pages ─▶ pinning ─▶ answer
-//	                        └─ too few ─▶ answer
+//	start ─▶ (see batch.go) ─▶ decide ─▶ pinning ─▶ answer
 //
-// Only the reserve of a prompt in chunks can stand against a pin: pools with one are asked first
-// how many of the pages are held. The pin is opened with the answer, so a failure that rebuilds
-// the pools ends it.
-type pin struct {
-	*shared
-	stages[pin]
-	batch   *promptBatch // for its sequence and its match
-	request *messages.PinPrefix
-	blocks  [][]protocol.BlockID // by pool, what is pinned
-}
+// Only the reserve of a prompt in chunks can stand against a pin. A page that only such a prompt
+// holds is covered by its reserve and counts once. When a pin holds it, too, it counts beside the
+// reserve, and a later chunk could find no page. The pin is opened with the answer, so a failure
+// that rebuilds the pools ends it.
 
-// start matches the prefix.
-func (n *pin) start(request any) {
-	n.request = request.(*messages.PinPrefix)
-	r := n.request
+// startPin matches the prefix. A pin holds what an admission of exactly this prefix would claim
+// whole, to its last token: nothing is computed behind it.
+func (a *admission) startPin(r *messages.PinPrefix) {
+	a.pin = r
 	r.Err, r.Pinned = nil, messages.Pinned{}
-	// A pin holds what an admission of exactly this prefix would claim whole, to its last
-	// token: nothing is computed behind it.
-	// storedOnly: a pin holds whole blocks, so no partial source is looked for.
-	n.batch.reset(true)
-	if _, err := n.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
+	a.held = a.held[:0]
+	for _, n := range a.counts.device {
+		a.held = append(a.held, n.Held)
+	}
+	a.batch.reset(true)
+	if _, err := a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
 		r.Err = err
-		n.kernel.reply()
+		a.kernel.reply()
 		return
 	}
-	n.wait(n, "pin: matching", (*pin).matched)
-	n.batch.ask()
+	a.match()
 }
 
-// matched asks about the pages where prompts in chunks have reserved some.
-func (n *pin) matched() {
-	dropPartialInputs(&n.batch.match)
-	n.out.pools.reset()
-	for p := n.pools().first; p < n.pools().end; p++ {
-		// A page that only a prompt in chunks holds is covered by its reserve and counts once.
-		// When a pin holds it, too, it counts beside the reserve, and a later chunk could find
-		// no page.
-		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
-			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pages})
+// decidePin pins what was claimed, unless a pool has too few pages: the first such pool, by id,
+// is named. The claims end behind the pins, and leave no use.
+func (a *admission) decidePin() {
+	it := &a.batch.items[0]
+	a.pinned = nil
+	for p := it.pools.first; p < it.pools.end && a.pin.Err == nil; p++ {
+		need := a.counts.device[p].Held - a.held[p]
+		if refusal := a.pressure.lack(p, need, a.counts.available(p)+need, need); refusal != nil {
+			a.pin.Err = refusal
 		}
 	}
-	n.wait(n, "pin: inspecting", (*pin).inspected)
-	n.out.pools.send()
+	a.out.reset()
+	if a.pin.Err == nil {
+		a.addPins(it)
+	}
+	a.batch.unclaim(it, it.pools)
+	a.wait(a, "pinning", (*admission).openPin)
+	a.out.followUp()
 }
 
-// found is the number of whole blocks of the prefix that are stored.
-func (n *pin) found() int { return n.batch.matchOf(0).Blocks }
-
-// pools are those that the prefix is about.
-func (n *pin) pools() poolRange { return n.batch.items[0].pools }
-
-// onDevice lists the device pages that an admission of the prefix would claim. In a state pool
-// that is the page of the checkpoint at the end of the prefix.
-func (n *pin) onDevice(p int) []messages.PageID {
-	if n.found() == 0 {
-		return nil
-	}
-	var pages []messages.PageID
-	_, locations := n.batch.found(0, p)
-	for _, at := range locations {
-		if page, tier, ok := at.Page(); ok && tier == messages.Primary {
-			pages = append(pages, page)
+// addPins adds a pin to each page, and to what is in host memory. Of a state pool that is the
+// checkpoint where the prefix ends. Blocks that are in neither tier of a pool, because they have
+// left its window, have no pin there.
+func (a *admission) addPins(it *prompt) {
+	a.pinned = make([][]protocol.BlockID, len(a.config.Pools))
+	for p := it.pools.first; p < it.pools.end; p++ {
+		if it.plans[p].claimed > 0 {
+			a.out.pools.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: it.sequence.Table(p), N: 1})
 		}
-	}
-	return pages
-}
-
-// inspected decides whether the pages may be pinned. A refusal names the first pool, by id, that
-// has too few pages.
-func (n *pin) inspected() {
-	n.out.pools.received()
-	for p := range n.config.Pools {
-		need := 0
-		for i := range n.out.pools.ops(p) {
-			for _, share := range n.out.pools.op(p, i).Shares {
-				if !share.Held {
-					need++
-				}
-			}
-		}
-		if refusal := n.pressure.lack(p, need, n.counts.available(p), need); refusal != nil {
-			n.request.Err = refusal
-			// The sequence has only carried the tokens.
-			n.batch.end()
-			n.kernel.reply()
-			return
-		}
-	}
-	n.out.pools.reset()
-	n.addPins()
-}
-
-// addPins adds a pin to each page, and to what is in host memory. Blocks that are in neither
-// tier of a pool, because they have left its window, have no pin there.
-func (n *pin) addPins() {
-	n.out.move.reset()
-	n.blocks = make([][]protocol.BlockID, len(n.config.Pools))
-	for p := n.pools().first; p < n.pools().end; p++ {
-		if pages := n.onDevice(p); len(pages) > 0 {
-			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: pages, N: 1})
-		}
-		if n.found() == 0 {
-			continue
-		}
-		// Of a state pool that is the checkpoint where the prefix ends.
-		found, locations := n.batch.found(0, p)
+		found, locations := a.batch.found(0, p)
 		for b, at := range locations {
 			// A pin is of blocks: it holds what is in host memory there, and follows the block when
 			// it comes to the device.
@@ -124,28 +71,28 @@ func (n *pin) addPins() {
 			if !ok {
 				continue
 			}
-			n.blocks[p] = append(n.blocks[p], found[b])
+			a.pinned[p] = append(a.pinned[p], found[b])
 			if tier == messages.Secondary {
-				q := n.out.move.pool(p)
+				q := a.out.move.pool(p)
 				q.Pins = append(q.Pins, found[b])
 			}
 		}
 	}
-	n.wait(n, "pin: pinning", (*pin).openPin)
-	n.out.followUp()
 }
 
 // openPin opens the pin and answers.
-func (n *pin) openPin() {
-	n.out.followed()
-	tokens := n.found() * n.config.TokensPerBlock
-	// The last block of an encoder's input may end with padding, which is no token of the host.
-	if s := n.batch.items[0].sequence; s.Input.Given() {
-		tokens = min(tokens, int(s.Input.Length()))
+func (a *admission) openPin() {
+	a.out.followed()
+	if a.pin.Err == nil {
+		tokens := a.batch.matchOf(0).Blocks * a.config.TokensPerBlock
+		// The last block of an encoder's input may end with padding, which is no token of the host.
+		if s := a.batch.items[0].sequence; s.Input.Given() {
+			tokens = min(tokens, int(s.Input.Length()))
+		}
+		a.pin.Pinned = messages.Pinned{Pin: a.pins.open(a.pinned), Tokens: tokens}
 	}
-	n.request.Pinned = messages.Pinned{Pin: n.pins.open(n.blocks), Tokens: tokens}
-	n.batch.end()
-	n.kernel.reply()
+	a.batch.end()
+	a.kernel.reply()
 }
 
 // unpin serves UnpinPrefix: a pin ends. Where its blocks are now the tree says.
