@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -44,7 +43,7 @@ func (o *Offloader) PlanAhead(
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
-		if i >= seen.Evictable && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
+		if i >= seen.Evictable && !o.ledger.done(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // a kernel is writing to it
 		}
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
@@ -77,67 +76,23 @@ func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 		// last write in the ledger, as for any other page.
 		h.setBlock(p, v.Block)
 		h.setState(p, ahead)
-		pg := &h.pages[p]
-		pg.stamp, pg.near, pg.depth = stamp, stamp, v.Depth
-		h.enqueue(p)
+		h.pages[p].near, h.pages[p].at = stamp, h.ahead.PushBack(p)
 	}
 }
 
-// noteCandidates notes which ahead copies belong to pages that are still near
-// eviction. The order of the copies is not updated here but in stalest: a look names
-// hundreds of candidates and seldom needs to replace a copy.
+// noteCandidates moves the ahead copies of pages that are still near eviction behind all others.
 func (h *hostPool) noteCandidates(candidates []protocol.Victim, stamp uint64) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
 			h.pages[p].near = stamp
+			h.ahead.MoveToBack(h.pages[p].at)
 		}
 	}
 }
-
-// stalest is the ahead copy that was a candidate the longest time ago, or NoPage.
-//
-// It repairs the order lazily: stamp ≤ near for every ahead copy, so the first page whose
-// stamp is up to date precedes all others. Each page that was out of date moves at most once
-// for each look that named it, in O(log pages).
-func (h *hostPool) stalest() messages.PageID {
-	for {
-		if len(h.ahead) == 0 {
-			return messages.NoPage
-		}
-		p := h.ahead[0]
-		if h.pages[p].near == h.pages[p].stamp {
-			return p
-		}
-		h.pages[p].stamp = h.pages[p].near
-		heap.Fix(h.ahead, aheadOrder{h.pages}, 0)
-	}
-}
-
-// aheadOrder orders ahead copies: the stalest first, of those of one request the deepest. The
-// page number decides last, and only between pages of equal blocks.
-type aheadOrder struct{ pages []hostPage }
-
-// Before tells whether the copy on page a is replaced before that on page b.
-func (o aheadOrder) Before(a, b messages.PageID) bool {
-	x, y := &o.pages[a], &o.pages[b]
-	switch {
-	case x.stamp != y.stamp:
-		return x.stamp < y.stamp
-	case x.depth != y.depth:
-		return x.depth > y.depth
-	case x.block != y.block:
-		return x.block < y.block
-	default:
-		return a < b
-	}
-}
-
-// Moved notes the index of a page.
-func (o aheadOrder) Moved(p messages.PageID, i int) { o.pages[p].at = int32(i) }
 
 // stale tells whether there is an ahead copy of a page that is no longer near
 // eviction, so that its host page may be used for another copy.
 func (h *hostPool) stale(stamp uint64) bool {
-	p := h.stalest()
-	return p != messages.NoPage && h.pages[p].stamp < stamp
+	first := h.ahead.Front()
+	return first != nil && h.pages[first.Value.(messages.PageID)].near < stamp
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -16,7 +15,7 @@ import (
 //  1. byBlock and the blocks of the pages are inverse, and a free page has no block.
 //  2. Every free page is in the ring once.
 //  3. Every sole or clean page that is neither pinned nor protected is in the order, and every
-//     ahead page in the heap of these, at its index.
+//     ahead page in the list of these.
 //  4. Only sole pages have pins.
 //  5. The counts equal a recount, and sole and clean pages are within the limit.
 //  6. What the order says of itself, see evict.Core.Check.
@@ -27,10 +26,9 @@ func (o *Offloader) Check() error {
 	for i := range o.hosts {
 		errs = append(errs, o.hosts[i].check(o.phase != idle)...)
 	}
-	if o.phase == idle && (o.cursor < len(o.items) || len(o.guarded) > 0 || len(o.deferred) > 0) {
-		errs = append(errs,
-			fmt.Errorf("idle with %d of %d items submitted, %d pages guarded, %d copies put off",
-				o.cursor, len(o.items), len(o.guarded), len(o.deferred)))
+	if o.phase == idle && (o.cursor < len(o.items) || len(o.guarded) > 0) {
+		errs = append(errs, fmt.Errorf("idle with %d of %d items submitted, %d pages guarded",
+			o.cursor, len(o.items), len(o.guarded)))
 	}
 	return errors.Join(append(errs, o.ledger.check()...)...)
 }
@@ -77,8 +75,8 @@ func (h *hostPool) check(busy bool) []error {
 	if err := h.order.Check(); err != nil {
 		e.errs = append(e.errs, fmt.Errorf("pool %s: %w", h.name, err))
 	}
-	if i := heap.Misplaced(h.ahead, aheadOrder{h.pages}); i >= 0 {
-		e.add("host page %d is replaced before %d above it", h.ahead[i], h.ahead[(i-1)/2])
+	if h.ahead.Len() != counts[ahead] {
+		e.add("%d ahead copies in the list, %d pages", h.ahead.Len(), counts[ahead])
 	}
 	return e.errs
 }
@@ -101,8 +99,8 @@ func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 		e.add("host page %d is %s with %d pins, and may be displaced: %v",
 			p, stateNames[pg.state], pg.pins, h.order.Waits(int32(p)))
 	}
-	if in := pg.state == ahead && free; in != (pg.at != heap.Removed) || in && h.ahead[pg.at] != p {
-		e.add("host page %d is %s at index %d of the ahead copies", p, stateNames[pg.state], pg.at)
+	if in := pg.state == ahead; in != (pg.at != nil) || in && pg.at.Value != p {
+		e.add("host page %d is %s, among the ahead copies: %t", p, stateNames[pg.state], pg.at != nil)
 	}
 }
 

@@ -165,12 +165,6 @@ func (o *Offloader) unguard() {
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = slices.Grow(pm.Outcomes[:0], len(pm.Victims))
-	if len(h.pages) == 0 {
-		for range pm.Victims {
-			pm.Outcomes = append(pm.Outcomes, dropped)
-		}
-		return
-	}
 	h.order.Policy().RankBy(pm.Ranking)
 	defer h.order.Policy().RankBy(nil)
 	evicted := pm.Pieces
@@ -187,7 +181,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		// The contents are in host memory for decisions, but a reader has to wait while a copy
 		// is under way: this one, or the copy ahead that was made before.
 		out.Waits = out.Copied ||
-			out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
+			out.Dirty && !o.ledger.done(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
 				kind: offloading, lane: Offload, pool: pool, index: int32(i),
@@ -201,7 +195,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
+// decideOutcome decides where the contents of a victim go on, if they do.
 // The victim is of the first of the pieces, if there are any.
 func (h *hostPool) decideOutcome(
 	v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority,

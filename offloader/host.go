@@ -1,10 +1,10 @@
 package offloader
 
 import (
+	"container/list"
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -42,17 +42,16 @@ type hostPage struct {
 	state     pageState
 	protected bool // the Move under way reads it
 
-	// Of an ahead page: the stamp of the request that made the copy, or of a later look that it
-	// has been compared by since; that of the last look that named its device page; the depth
-	// of its block; its index in hostPool.ahead.
-	stamp, near uint64
-	depth, at   int32
+	// Of an ahead page: the stamp of the last look that named its device page; its place in
+	// hostPool.ahead.
+	near uint64
+	at   *list.Element
 }
 
 // hostPool is the host memory of one pool.
 //
 // Sole pages without pins and clean copies are in an order of eviction, in which copies come
-// first; ahead copies have a heap of their own. Pages that the current Move reads are in
+// first; ahead copies have a list of their own. Pages that the current Move reads are in
 // neither.
 //
 // The counts of all states add up to len(pages), and counts[sole] + counts[clean] +
@@ -64,7 +63,7 @@ type hostPool struct {
 	byBlock []messages.PageID // by BlockID, grown on demand
 	// of the contents of sole and clean pages, on their tenants' accounts with loading ones
 	order  *evict.Core
-	ahead  []messages.PageID // a heap of ahead pages, the stalest first
+	ahead  list.List // of the ahead pages, as messages.PageID, that named the longest time ago first
 	counts [states]int
 	pinned int // sole pages with pins
 	// displaced is the sole page that makeRoom has freed last.
@@ -95,7 +94,7 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.counts[free] = n
 	h.size = n
 	for i := range h.pages {
-		h.pages[i] = hostPage{block: protocol.NoBlock, at: heap.Removed}
+		h.pages[i] = hostPage{block: protocol.NoBlock}
 		h.idle[i] = messages.PageID(i)
 	}
 }
@@ -147,8 +146,9 @@ func (h *hostPool) dequeue(p messages.PageID) {
 	if h.order.Waits(int32(p)) {
 		h.order.Remove(int32(p))
 	}
-	if i := h.pages[p].at; i != heap.Removed {
-		heap.Remove(&h.ahead, aheadOrder{h.pages}, int(i))
+	if at := h.pages[p].at; at != nil {
+		h.ahead.Remove(at)
+		h.pages[p].at = nil
 	}
 }
 
@@ -159,11 +159,7 @@ func (h *hostPool) dequeue(p messages.PageID) {
 // and not by each caller.
 func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
-	switch {
-	case pg.protected || pg.pins > 0:
-	case pg.state == ahead:
-		heap.Push(&h.ahead, aheadOrder{h.pages}, p)
-	case pg.state == sole || pg.state == clean:
+	if !pg.protected && pg.pins == 0 && (pg.state == sole || pg.state == clean) {
 		h.order.Add(int32(p))
 	}
 }
@@ -225,14 +221,14 @@ func (h *hostPool) freePage(p messages.PageID) {
 }
 
 // takeFree takes the page that has been free for the longest time, or else the page of
-// the stalest ahead copy.
+// the ahead copy whose device page was named the longest time ago.
 //
 // The page keeps the state free until the caller gives it contents. There is one whenever
 // sole + clean is below the number of pages, which makeRoom and PlanAhead make sure of.
 func (h *hostPool) takeFree() messages.PageID {
 	// Copies ahead are the only pages that can be given up without a decision.
 	if h.size == 0 {
-		h.freePage(h.stalest())
+		h.freePage(h.ahead.Front().Value.(messages.PageID))
 	}
 	p := h.idle[h.head]
 	h.head = (h.head + 1) % len(h.idle)

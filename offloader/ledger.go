@@ -77,19 +77,6 @@ func (l *ledger) mustHold(s Slot) {
 	}
 }
 
-// mustHoldPages panics on a device page that does not exist. NoPage entries are passed over.
-//
-// The id is shifted by one as an unsigned number, so that NoPage becomes 0 and every other
-// wrong id is above n: one comparison for each page.
-func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
-	n := uint32(l.pools[pool].pages[messages.Primary])
-	for _, id := range pages {
-		if uint32(id+1) > n {
-			l.mustHold(Slot{pool, messages.Primary, id})
-		}
-	}
-}
-
 // read records a read of a slot that is done at ticket.
 //
 // A read does not replace the last write: the next reader still waits for that write.
@@ -127,15 +114,6 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 }
 
 // withoutPassed removes the tickets that have passed from a set.
-func withoutPassed(set []messages.Ticket, passed func(messages.Ticket) bool) []messages.Ticket {
-	if passed == nil {
-		return set
-	}
-	kept := set[:0]
-	for _, t := range set {
-		if !passed(t) {
-			kept = append(kept, t)
-		}
-	}
-	return kept
+func (l *ledger) withoutPassed(set []messages.Ticket) []messages.Ticket {
+	return slices.DeleteFunc(set, l.done)
 }

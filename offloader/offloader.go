@@ -80,19 +80,18 @@ type Offloader struct {
 	// It tells the records of this work from others, see record.failed.
 	number uint64 // of the current work
 
-	items    []item // the plan, in the order of submission
-	cursor   int    // first item that is not submitted
-	deferred []item // host-to-device copies, while planning
-	saves    []Save // of the current work
-	evicted  []Displaced
+	items   []item // the plan, in the order of submission
+	cursor  int    // first item that is not submitted
+	saves   []Save // of the current work
+	evicted []Displaced
 	// guarded lists the pages with hostPage.protected; it is empty outside a Move.
 	guarded   []guard
 	hostPages []messages.PageID // destinations of copies ahead, while planning
 
-	// len(batch) = len(first). Items before cursor are submitted, those in batch are in sub,
-	// and the next batch begins at resume.
+	// Items before cursor are submitted, those in batch are in sub, and the next batch begins at
+	// resume.
 	batch   []int32 // items in sub
-	first   []int32 // of each, its first copy in sub
+	owners  []int32 // of each copy in sub, the place in batch of its item, or of the first of its run
 	batchNo uint64  // of sub, for overlaps
 	resume  int     // cursor when sub is queued whole
 	sub     Submission

@@ -257,8 +257,9 @@ func TestCheckSeesDamage(t *testing.T) {
 			"host page 1 is sole and has -1 pins"},
 		"order": {func(o *Offloader) { o.hosts[0].order.Remove(2) },
 			"host page 2 is sole with 0 pins, and may be displaced: false"},
-		"ahead": {func(o *Offloader) { o.hosts[0].pages[2].at = 0 },
-			"host page 2 is sole at index 0"},
+		"ahead": {func(o *Offloader) {
+			o.hosts[0].pages[2].at = o.hosts[0].ahead.PushBack(messages.PageID(2))
+		}, "host page 2 is sole, among the ahead copies: true"},
 		"counts": {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
 		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true },
 			"host page 0 is protected outside a Move"},

@@ -3,7 +3,6 @@ package offloader
 import (
 	"fmt"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -31,18 +30,15 @@ type item struct {
 	src, dst Slot
 }
 
-// plan orders the transfers that follow the offloads: copies, then onboards.
-//
-// Within one direction the order of the list is the order of the stream. Copies on the device
-// are before the copies from host memory because they belong to another lane, and each
-// change of lane ends a submission.
+// plan orders the transfers that follow the offloads: copies in the order of the Move, then
+// onboards.
 func (o *Offloader) plan() {
 	in := o.inbound()
 	for i := range o.move.Pools {
-		o.planCopies(messages.PoolID(i), o.move.Pools[i].Copies, in)
+		for j := range o.move.Pools[i].Copies {
+			o.planCopy(messages.PoolID(i), j, in)
+		}
 	}
-	o.items = append(o.items, o.deferred...)
-	o.deferred = o.deferred[:0]
 	for i := range o.move.Pools {
 		for j := range o.move.Pools[i].Onboards {
 			on, pool := &o.move.Pools[i].Onboards[j], messages.PoolID(i)
@@ -75,48 +71,24 @@ func (o *Offloader) inbound() Lane {
 	return Onboard
 }
 
-// planCopies plans the copies of a pool in their order, except that copies from host
-// memory are deferred until after the copies on the device, so that they share a
-// submission with the onboards. A copy whose pages a later copy touches is not
-// deferred beyond that one.
-//
-// batchNo marks the destinations of deferred copies here, not batches: collect counts on with
-// it before the first batch, so the two uses never meet.
-func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy, in Lane) {
-	o.batchNo++
-	for i := range copies {
-		c := &copies[i]
-		if c.Zero {
-			to := Slot{pool, messages.Primary, c.To}
-			o.items = append(o.items, item{kind: copying, lane: Duplicate, pool: pool, index: int32(i),
-				zero: true, src: to, dst: to})
-			continue
-		}
+// planCopy plans a copy. One from host memory is on the lane of the onboards, so that both can be
+// in one submission.
+func (o *Offloader) planCopy(pool messages.PoolID, index int, in Lane) {
+	c := &o.move.Pools[pool].Copies[index]
+	it := item{kind: copying, lane: Duplicate, pool: pool, index: int32(index), zero: c.Zero,
+		dst: Slot{pool, messages.Primary, c.To}}
+	if c.Zero {
+		it.src = it.dst
+	} else {
 		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {
 			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d",
 				o.hosts[pool].name, c.Tokens, c.To))
 		}
 		page, tier, _ := c.From.Page()
-		it := item{
-			kind: copying, lane: Duplicate, pool: pool, index: int32(i), tokens: int32(c.Tokens),
-			src: Slot{pool, tier, page}, dst: Slot{pool, messages.Primary, c.To},
-		}
-		o.ledger.mustHold(it.src)
-		o.ledger.mustHold(it.dst)
-		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
-		// The lane of the onboards, so that both can be in one submission.
+		it.src, it.tokens = Slot{pool, tier, page}, int32(c.Tokens)
 		if tier == messages.Secondary {
-			it.lane, dst.writeBatch = in, o.batchNo
-			o.deferred = append(o.deferred, it)
-			continue
+			it.lane = in
 		}
-		// This copy reads or writes what a deferred copy writes, so the deferred copies go
-		// first, in the order that the Move gives.
-		if src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo {
-			o.items = append(o.items, o.deferred...)
-			o.deferred = o.deferred[:0]
-			o.batchNo++
-		}
-		o.items = append(o.items, it)
 	}
+	o.items = append(o.items, it)
 }

@@ -79,7 +79,7 @@ func (o *Offloader) Next() *Submission {
 	for o.cursor < len(o.items) {
 		o.collect()
 		if len(o.sub.Copies) > 0 {
-			o.sub.Waits = withoutPassed(o.sub.Waits, o.cfg.Passed)
+			o.sub.Waits = o.ledger.withoutPassed(o.sub.Waits)
 			o.phase = submitted
 			return &o.sub
 		}
@@ -108,51 +108,36 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 		o.streams[o.sub.Lane] = ticket.Stream
 	}
 	o.cursor = o.resume
-	if failed < 0 {
-		failed = len(o.sub.Copies)
+	queued := len(o.batch)
+	if failed >= 0 {
+		queued = int(o.owners[failed])
+		o.refused(failed, ticket)
 	}
-	for i, index := range o.batch {
-		it, first, end := &o.items[index], int(o.first[i]), o.endOf(i)
-		if first < failed {
-			o.record(it, ticket) // if not to the end, some pieces of a partial copy are queued
-		}
-		if end <= failed {
-			continue
-		}
-		o.cursor = int(index)
-		if o.sub.Copies[failed].Pages > 1 {
-			o.splitRun(i, ticket)
-			break
-		}
-		it.failed = true
-		o.ledger.slot(it.dst).failed = o.number
-		o.cursor++
-		break
+	for _, index := range o.batch[:queued] {
+		o.record(&o.items[index], ticket)
 	}
 	o.mustCheck()
 }
 
-// endOf is the index behind the last copy of item i of the batch. A whole page has one
-// copy or shares a run; a part of a page has several.
-func (o *Offloader) endOf(i int) int {
-	it := &o.items[o.batch[i]]
-	switch {
-	case o.shapes[it.pool].whole(it.tokens):
-		return int(o.first[i]) + 1
-	case i+1 < len(o.first):
-		return int(o.first[i+1])
-	default:
-		return len(o.sub.Copies)
+// refused makes the work go on behind a copy that the device has refused, or, if that is a run,
+// with its pages, one by one. The ticket is recorded for every page that the device may have
+// queued: waiting for a page that was not copied is harmless, not waiting for one that was is not.
+func (o *Offloader) refused(failed int, ticket messages.Ticket) {
+	first := int(o.owners[failed])
+	it := &o.items[o.batch[first]]
+	o.cursor = int(o.batch[first])
+	pages := int(o.sub.Copies[failed].Pages)
+	if pages <= 1 {
+		it.failed = true
+		o.cursor++
+		if failed > 0 && int(o.owners[failed-1]) == first { // pieces before it are queued
+			o.record(it, ticket)
+		}
+		o.ledger.slot(it.dst).failed = o.number
+		return
 	}
-}
-
-// splitRun marks the items of the run that begins with item i to be copied alone.
-//
-// The ticket is recorded for every page, although not all may be queued: waiting for a page
-// that was not copied is harmless, not waiting for one that was is not.
-func (o *Offloader) splitRun(i int, ticket messages.Ticket) {
-	for run := o.first[i]; i < len(o.batch) && o.first[i] == run; i++ {
-		it := &o.items[o.batch[i]]
+	for _, index := range o.batch[first : first+pages] {
+		it := &o.items[index]
 		it.alone = true
 		if !ticket.IsZero() {
 			o.record(it, ticket)
@@ -181,7 +166,7 @@ func (o *Offloader) collect() {
 	lane := o.items[o.cursor].lane
 	o.sub.Lane, o.sub.Label = lane, laneNames[lane]
 	o.sub.Waits, o.sub.Copies = o.sub.Waits[:0], o.sub.Copies[:0]
-	o.batch, o.first = o.batch[:0], o.first[:0]
+	o.batch, o.owners = o.batch[:0], o.owners[:0]
 	var bytes int64
 	o.resume = o.cursor
 	for ; o.resume < len(o.items); o.resume++ {
@@ -207,11 +192,12 @@ func (o *Offloader) collect() {
 		o.wait(it, src, dst)
 		o.batch = append(o.batch, int32(o.resume))
 		if o.extendRun(it, size) {
-			o.first = append(o.first, int32(len(o.sub.Copies))-1)
 			continue
 		}
-		o.first = append(o.first, int32(len(o.sub.Copies)))
 		o.sub.Copies = o.shapes[it.pool].cut(o.sub.Copies, it)
+		for len(o.owners) < len(o.sub.Copies) {
+			o.owners = append(o.owners, int32(len(o.batch))-1)
+		}
 	}
 }
 

@@ -91,11 +91,6 @@ func (o *Offloader) afterReads(
 	return set
 }
 
-// passed tells whether a ticket is known to have passed.
-func (o *Offloader) passed(t messages.Ticket) bool {
-	return t.IsZero() || o.cfg.Passed != nil && o.cfg.Passed(t)
-}
-
 // mark records the pages that a kernel of the host reads or writes.
 //
 // The record of a copy assumes that it waited for what was before; a kernel's write cannot
@@ -103,7 +98,11 @@ func (o *Offloader) passed(t messages.Ticket) bool {
 // wait for. That is the usual case of a release, since a host that knows the last token of a
 // sequence has waited for the kernel that computed it.
 func (o *Offloader) mark(m *protocol.Mark) {
-	o.ledger.mustHoldPages(m.Pool, m.Pages)
+	for _, p := range m.Pages {
+		if n := o.ledger.pools[m.Pool].pages[messages.Primary]; int(p) >= n {
+			o.ledger.mustHold(Slot{m.Pool, messages.Primary, p})
+		}
+	}
 	if o.ledger.done(m.Ticket) {
 		return
 	}
@@ -145,7 +144,7 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 		}
 	}
 	// Filtered once at the end: the set is small and each question may ask the device.
-	r.Tickets = withoutPassed(set, o.cfg.Passed)
+	r.Tickets = o.ledger.withoutPassed(set)
 }
 
 // Transfer makes the two Moves between which the caller submits the copies of a hand-over
