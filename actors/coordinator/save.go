@@ -12,7 +12,7 @@ import (
 type StoreConfig struct {
 	Policy      SavePolicy
 	MinPriority messages.Priority // pages below it are not saved
-	Gate        SaveGate          // nil: there is always room
+	Gate        SaveGate
 }
 
 // SaveGate tells what there is room for on the way to the store.
@@ -63,7 +63,6 @@ type saves struct {
 	// waiting lists the pages to be saved, by pool, the oldest first. An entry whose mark does not
 	// wait under its number is of a page that was lost since.
 	waiting [][]waitingPage
-	count   []int // of marks that wait, by pool
 	offered int64 // pages that were made to wait
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
@@ -75,29 +74,28 @@ type waitingPage struct {
 	number int64
 }
 
-// maxWaiting is how many pages of a pool wait for room at most.
+// maxWaiting is how many pages of a pool wait for room at most, with those that were lost since
+// behind one that waits.
 const maxWaiting = 1 << 16
 
 func newSaves(c *Config) *saves {
 	n := len(c.Pools)
 	return &saves{
-		config: c.Store, waiting: make([][]waitingPage, n), count: make([]int, n),
-		marks: make([][]saveMark, n), room: make([]int, n),
+		config: c.Store, waiting: make([][]waitingPage, n), marks: make([][]saveMark, n),
+		room: make([]int, n),
 	}
 }
 
 // ready tells whether there is something to do for pages that wait: there is room, or the store
 // takes none of a pool, whose pages then wait no longer.
 func (s *saves) ready() bool {
-	if slices.Max(s.count) == 0 {
+	some := func(list []waitingPage) bool { return len(list) > 0 }
+	if !slices.ContainsFunc(s.waiting, some) {
 		return false
-	}
-	if s.config.Gate == nil {
-		return true
 	}
 	s.config.Gate.Room(s.room)
 	for p := range s.room {
-		if s.room[p] != 0 && s.count[p] > 0 {
+		if s.room[p] != 0 && some(s.waiting[p]) {
 			return true
 		}
 	}
@@ -123,38 +121,29 @@ func (s *saves) live(p int, w waitingPage) bool {
 
 // offer makes a page wait, unless it was offered before.
 func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
-	if s.mark(p, b).state != saveUnknown {
-		return
-	}
-	if len(s.waiting[p]) > 2*s.count[p] {
-		s.waiting[p] = slices.DeleteFunc(s.waiting[p],
-			func(w waitingPage) bool { return !s.live(int(p), w) })
-	}
-	if s.count[p] == maxWaiting {
-		s.drop(1)
-		return
-	}
-	s.offered++
-	s.set(p, b, saveWaiting)
-	s.waiting[p] = append(s.waiting[p], waitingPage{b, s.offered})
-}
-
-// set changes a mark.
-func (s *saves) set(p messages.PoolID, b protocol.BlockID, to saveState) {
 	m := s.mark(p, b)
-	if m.state == saveWaiting {
-		s.count[p]--
+	if m.state != saveUnknown {
+		return
 	}
-	if to == saveWaiting {
-		s.count[p]++
+	// The oldest are the first to be lost.
+	list := s.waiting[p]
+	for len(list) > 0 && !s.live(int(p), list[0]) {
+		list = list[1:]
 	}
-	*m = saveMark{to, s.offered}
+	if len(list) < maxWaiting {
+		s.offered++
+		*m = saveMark{saveWaiting, s.offered}
+		list = append(list, waitingPage{b, s.offered})
+	} else {
+		s.drop(1)
+	}
+	s.waiting[p] = list
 }
 
 // take takes the oldest pages of a pool that wait, as many as there is room for.
 func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.BlockID {
 	room, n := s.room[p], 0
-	if room < 0 || s.config.Gate == nil {
+	if room < 0 {
 		room = maxWaiting
 	}
 	for _, w := range s.waiting[p] {
@@ -163,7 +152,7 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 		}
 		n++
 		if s.live(int(p), w) {
-			s.set(p, w.block, saveUnknown)
+			s.mark(p, w.block).state = saveUnknown
 			list = append(list, w.block)
 			room--
 		}
@@ -174,15 +163,16 @@ func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.Bloc
 
 // clear forgets what is known of a page, which the pool has lost.
 func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
-	if s.mark(p, b).state == saveWaiting {
+	m := s.mark(p, b)
+	if m.state == saveWaiting {
 		s.drop(1)
 	}
-	s.set(p, b, saveUnknown)
+	m.state = saveUnknown
 }
 
 // drop counts pages that are not saved.
 func (s *saves) drop(pages int) {
-	if pages > 0 && s.config.Gate != nil {
+	if pages > 0 {
 		s.config.Gate.Dropped(pages)
 	}
 }
@@ -224,7 +214,7 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 func (s *saves) reset() {
 	s.drop(s.waits(s.offered))
 	for p := range s.marks {
-		s.waiting[p], s.count[p] = s.waiting[p][:0], 0
+		s.waiting[p] = s.waiting[p][:0]
 		clear(s.marks[p])
 	}
 }
@@ -264,7 +254,7 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 			s.clear(e.Pool, b)
 		case e.Kind == protocol.HostAttach:
 			// These contents have just come from the store.
-			s.set(e.Pool, b, saveDone)
+			s.mark(e.Pool, b).state = saveDone
 		// Also of contents that come back from host memory, which were stored before.
 		case offers:
 			s.offer(e.Pool, b)
@@ -351,7 +341,7 @@ func (s *saving) choose() {
 		case all.room[p] < 0:
 			all.drop(1)
 		default:
-			all.set(p, b, saveDone)
+			all.mark(p, b).state = saveDone
 			s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: p, Block: b, From: from})
 		}
 	}
