@@ -142,9 +142,9 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 		}
 	}
 	for p := range o.hosts {
-		if n := o.hosts[p].loadable(m.Priority, m.Tenant); m.Counts[p] > max(0, n) {
+		if n := o.hosts[p].loadable(m.Priority, m.Tenant); len(m.Bytes[p]) > max(0, n) {
 			panic(fmt.Sprintf("offloader: pool %s: load of %d pages, room for %d",
-				o.hosts[p].name, m.Counts[p], n))
+				o.hosts[p].name, len(m.Bytes[p]), n))
 		}
 	}
 	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)),
@@ -185,7 +185,7 @@ func (h *hostPool) load(
 	pool messages.PoolID, m *protocol.LoadPages, displaced []Displaced,
 ) []Displaced {
 	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
-	for range m.Counts[pool] {
+	for range m.Bytes[pool] {
 		block, ok := h.makeRoom(&v)
 		if !ok {
 			panic(fmt.Sprintf("offloader: pool %s: no page to load to, after they were counted", h.name))

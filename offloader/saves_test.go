@@ -71,7 +71,7 @@ func TestRefusedSave(t *testing.T) {
 func TestLoad(t *testing.T) {
 	load := func(o *offloader.Offloader, n int, keep ...protocol.BlockID) (*protocol.LoadPages,
 		[]offloader.Displaced) {
-		m := &protocol.LoadPages{Keep: [][]protocol.BlockID{keep}, Counts: []int{n},
+		m := &protocol.LoadPages{Keep: [][]protocol.BlockID{keep}, Bytes: [][][]byte{make([][]byte, n)},
 			Priority: messages.DefaultPriority}
 		displaced := o.Load(m)
 		require.NoError(t, o.Check())
@@ -121,7 +121,7 @@ func attachThenDisplace(t *testing.T, o *offloader.Offloader, m *protocol.LoadPa
 func TestLoadWithForecast(t *testing.T) {
 	o := openStoreOffloader("forecast")
 	offload(o, 20, 80)
-	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2},
+	m := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Bytes: [][][]byte{make([][]byte, 2)},
 		Priority: messages.DefaultPriority}
 	o.Load(m)
 	require.NoError(t, o.Check())

@@ -37,7 +37,11 @@ type fetch struct {
 	room    protocol.HostRoom
 	load    *protocol.LoadPages // nil before it is made, and when the tree is told what came of it
 	length  int                 // blocks
+	missing []pageOfPrefix      // that come from the store, pool by pool
 }
+
+// pageOfPrefix is the page of a block of the prefix in a pool.
+type pageOfPrefix struct{ pool, block int }
 
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start(request any) {
@@ -147,9 +151,7 @@ func (f *fetch) grid(holds func(p, b int) bool) [][]bool {
 	return g
 }
 
-// attach tells the tree what came in and what was displaced for it. The offloader has answered
-// the pages of a pool in the order in which plan has counted them, so the walk here asks the
-// same conditions in the same order.
+// attach tells the tree what came in and what was displaced for it.
 func (f *fetch) attach() {
 	f.out.resetChange()
 	f.addDisplaced()
@@ -161,18 +163,14 @@ func (f *fetch) attach() {
 	if f.isInput() {
 		item.Prompt = len(f.request.Prefix.Encoder) // events leave the padding out
 	}
-	came := make([]bool, f.length)
-	for p := range f.config.Pools {
-		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
-		next := 0
-		for b := range f.length {
-			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) &&
-				f.at(p, b) == protocol.Nowhere {
-				table[b], came[b] = f.load.Pages[p][next], true
-				next++
-			}
-		}
-		item.Tables = append(item.Tables, table)
+	for range f.config.Pools {
+		item.Tables = append(item.Tables, slices.Repeat([]messages.PageID{messages.NoPage}, f.length))
+	}
+	came, next := make([]bool, f.length), make([]int, len(f.config.Pools))
+	for _, at := range f.missing {
+		item.Tables[at.pool][at.block] = f.load.Pages[at.pool][next[at.pool]]
+		next[at.pool]++
+		came[at.block] = true
 	}
 	for _, b := range came {
 		if b {

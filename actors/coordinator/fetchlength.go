@@ -147,9 +147,9 @@ func (f *fetch) measured() {
 		f.finish()
 		return
 	}
-	count, unread := f.plan()
+	unread := f.plan()
 	switch {
-	case count == 0:
+	case len(f.missing) == 0:
 		// All pages are in a tier already: attach leaves a use on them.
 		f.attach()
 	case unread:
@@ -161,16 +161,16 @@ func (f *fetch) measured() {
 }
 
 // plan makes the load of f.length: what comes from the store, and what must not be
-// displaced for it. It returns the number of pages, and whether the bytes of any are missing.
-func (f *fetch) plan() (count int, unread bool) {
+// displaced for it. It tells whether the bytes of any are missing.
+func (f *fetch) plan() (unread bool) {
 	// A new record each time: the offloader has the last one until the host has written the
 	// bytes, also when an actor fails meanwhile.
 	n := len(f.config.Pools)
 	m := &protocol.LoadPages{
 		Header: protocol.Header{Epoch: f.kernel.epoch}, Priority: f.room.Priority, Tenant: f.room.Tenant,
-		Counts: make([]int, n), Keep: make([][]protocol.BlockID, n), Bytes: make([][][]byte, n),
+		Keep: make([][]protocol.BlockID, n), Bytes: make([][][]byte, n),
 	}
-	f.load = m
+	f.load, f.missing = m, f.missing[:0]
 	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.length {
 			switch {
@@ -182,20 +182,20 @@ func (f *fetch) plan() (count int, unread bool) {
 			case f.at(p, b) == protocol.Nowhere:
 				bytes := f.request.Bytes[p][b]
 				m.Bytes[p] = append(m.Bytes[p], bytes)
-				m.Counts[p]++
-				count++
+				f.missing = append(f.missing, pageOfPrefix{p, b})
 				unread = unread || bytes == nil
 			}
 		}
 	}
-	return count, unread
+	return unread
 }
 
 // want answers what is to be read, without what is in the request already: the host sends
 // that again, and reads nothing twice.
 func (f *fetch) want() {
-	f.request.Wanted = f.grid(func(p, b int) bool {
-		return f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
-	})
+	f.request.Wanted = f.grid(func(int, int) bool { return false })
+	for _, at := range f.missing {
+		f.request.Wanted[at.pool][at.block] = f.request.Bytes[at.pool][at.block] == nil
+	}
 	f.finish()
 }

@@ -61,7 +61,11 @@ func (t *trace) record(to string, message any) {
 	case *protocol.HostRoom:
 		fmt.Fprintf(t, "room for %v pages, displaceable of the prefix %v", m.Pages, m.Displaceable)
 	case *protocol.LoadPages:
-		fmt.Fprintf(t, "load %v, keep %v: pages %v, displaced %v", m.Counts, m.Keep, m.Pages, m.Displaced)
+		counts := make([]int, len(m.Bytes))
+		for p := range m.Bytes {
+			counts[p] = len(m.Bytes[p])
+		}
+		fmt.Fprintf(t, "load %v, keep %v: pages %v, displaced %v", counts, m.Keep, m.Pages, m.Displaced)
 	case *protocol.RebuildHost:
 		fmt.Fprintf(t, "rebuild host memory")
 	default:

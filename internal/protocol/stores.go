@@ -51,10 +51,9 @@ type HostRoom struct {
 type LoadPages struct {
 	Header
 	Keep     [][]BlockID // by PoolID
-	Counts   []int       // pages to take, by PoolID
 	Priority messages.Priority
 	Tenant   Tenant
-	// Bytes are the contents, by PoolID and in the order of Pages.
+	// Bytes are the contents, by PoolID and in the order of Pages: one page is taken for each.
 	Bytes [][][]byte
 
 	Pages     [][]messages.PageID
