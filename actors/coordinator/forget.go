@@ -27,31 +27,46 @@ import (
 type forget struct {
 	*shared
 	stages[forget]
-	request any // Invalidate, Reset, SetWeights or WriteScales
-	record  protocol.Forget
+	name   string // of the request
+	record protocol.Forget
+	done   func() // what else the request changes, once the tree has forgotten
 }
 
 // start begins with what the request names.
 func (f *forget) start(request any) {
-	f.request = request
-	switch r := f.request.(type) {
+	f.record = protocol.Forget{All: true, Effects: f.record.Effects[:0]}
+	forgets := &f.stats.Forgets
+	switch r := request.(type) {
 	case *messages.Invalidate:
+		f.name = "invalidate"
 		f.startInvalidate(r)
 	case *messages.Reset:
-		r.Err = nil
+		f.name, r.Err = "reset", nil
 		if r.Running {
-			f.send(protocol.Forget{All: true})
+			f.done = func() {
+				f.sequences.Each(silence)
+				forgets.RunningResets++
+			}
+			f.send()
 			return
 		}
+		f.done = func() { forgets.Resets++ }
 		f.list()
 	case *messages.SetWeights:
-		r.Err = nil
+		f.name, r.Err = "set weights", nil
 		if r.Epoch == f.config.Weights {
 			f.kernel.reply()
 			return
 		}
-		f.send(protocol.Forget{All: true})
+		f.done = func() {
+			f.config.Weights = r.Epoch
+			f.config.identify()
+			f.sequences.Each(silence)
+			forgets.Weights++
+		}
+		f.send()
 	case *messages.WriteScales:
+		f.name = "write scales"
 		f.startScales(r)
 	}
 }
@@ -68,7 +83,11 @@ func (f *forget) startScales(r *messages.WriteScales) {
 		r.Err = refusals.New(messages.ErrNotSupported,
 			"%d sequences run with the scales of before: release them first", n)
 	} else {
-		f.send(protocol.Forget{All: true})
+		f.done = func() {
+			f.config.setScales(r.Scales)
+			f.stats.Forgets.Scales++
+		}
+		f.send()
 		return
 	}
 	f.kernel.reply()
@@ -88,11 +107,10 @@ func (f *forget) list() {
 // listed sends the tree what to forget: all but what sequences hold, whose hosts go on.
 func (f *forget) listed() {
 	f.out.pools.received()
-	keep := make([][]protocol.BlockID, len(f.config.Pools))
-	for p := range keep {
-		keep[p] = f.out.pools.op(p, 0).Blocks
+	for p := range f.config.Pools {
+		f.record.Keep = append(f.record.Keep, f.out.pools.op(p, 0).Blocks)
 	}
-	f.send(protocol.Forget{All: true, Keep: keep})
+	f.send()
 }
 
 // startInvalidate sends the tree a copy of what the host has selected, with the namespace under
@@ -117,8 +135,15 @@ func (f *forget) startInvalidate(r *messages.Invalidate) {
 		}
 		selector.Prefix = &prefix
 	}
-	f.send(protocol.Forget{Selector: selector, Cross: selector.Prefix != nil &&
-		len(r.Selector.Prefix.Tokens) == 0})
+	f.record.All, f.record.Selector = false, selector
+	f.record.Cross = selector.Prefix != nil && len(r.Selector.Prefix.Tokens) == 0
+	f.done = func() {
+		r.Blocks = f.record.Blocks
+		f.sequences.Each(f.silenceNamed)
+		f.stats.Forgets.Invalidations++
+		f.stats.Forgets.InvalidatedBlocks += int64(r.Blocks)
+	}
+	f.send()
 }
 
 // validateSelector checks that exactly one thing is selected, and that its values are
@@ -149,12 +174,10 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 }
 
 // send sends the tree what to forget.
-func (f *forget) send(m protocol.Forget) {
+func (f *forget) send() {
 	// The tree needs the time: what it forgets may have timers, and others may have ended.
-	m.Now, m.Effects, m.SavePriority = f.kernel.now, f.record.Effects[:0], f.out.saves.priority()
-	// The record keeps the array of its effects from request to request.
-	f.record = m
-	f.record.Epoch = f.kernel.epoch
+	m := &f.record
+	m.Now, m.Epoch, m.SavePriority = f.kernel.now, f.kernel.epoch, f.out.saves.priority()
 	f.wait(f, "forgetting", (*forget).forgotten)
 	f.kernel.toTree(&f.record)
 }
@@ -165,28 +188,7 @@ func (f *forget) send(m protocol.Forget) {
 func (f *forget) forgotten() {
 	// From here on the tree has forgotten. The sequences follow before anything else is sent:
 	// one of them must not store a block once more that was just forgotten.
-	switch r := f.request.(type) {
-	case *messages.Invalidate:
-		r.Blocks = f.record.Blocks
-		f.sequences.Each(f.silence)
-		f.stats.Forgets.Invalidations++
-		f.stats.Forgets.InvalidatedBlocks += int64(r.Blocks)
-	case *messages.Reset:
-		if r.Running {
-			f.sequences.Each(silenceAll)
-			f.stats.Forgets.RunningResets++
-		} else {
-			f.stats.Forgets.Resets++
-		}
-	case *messages.SetWeights:
-		f.config.Weights = r.Epoch
-		f.config.identify()
-		f.sequences.Each(silenceAll)
-		f.stats.Forgets.Weights++
-	case *messages.WriteScales:
-		f.config.setScales(r.Scales)
-		f.stats.Forgets.Scales++
-	}
+	f.done()
 	// What an adapter computed is asked for again at once. Sessions, salts and prefixes that hosts
 	// invalidate, as many as they like, are not.
 	if f.record.All || f.record.Selector.HasLoRA {
@@ -207,9 +209,9 @@ func (f *forget) end() {
 	f.kernel.reply()
 }
 
-// silence stops a sequence from storing what the selector names: a session or a salt
+// silenceNamed stops a sequence from storing what the selector names: a session or a salt
 // names its tokens and its encoder's input, a prefix one of them.
-func (f *forget) silence(s *sequence.Sequence) {
+func (f *forget) silenceNamed(s *sequence.Sequence) {
 	selector := &f.record.Selector
 	switch {
 	case f.record.Cross:
@@ -218,14 +220,14 @@ func (f *forget) silence(s *sequence.Sequence) {
 			s.Input.StopStoring()
 		}
 	case selector.Prefix == nil && names(selector, s):
-		silenceAll(s)
+		silence(s)
 	case names(selector, s):
 		s.StopStoring()
 	}
 }
 
-// silenceAll stops a sequence from storing anything.
-func silenceAll(s *sequence.Sequence) {
+// silence stops a sequence from storing anything.
+func silence(s *sequence.Sequence) {
 	s.StopStoring()
 	s.Input.StopStoring()
 }
@@ -256,14 +258,5 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 
 // String names request and stage.
 func (f *forget) String() string {
-	name := "reset"
-	switch f.request.(type) {
-	case *messages.Invalidate:
-		name = "invalidate"
-	case *messages.SetWeights:
-		name = "set weights"
-	case *messages.WriteScales:
-		name = "write scales"
-	}
-	return fmt.Sprintf("%s: %v", name, f.stage)
+	return fmt.Sprintf("%s: %v", f.name, f.stage)
 }
