@@ -46,7 +46,7 @@ func New(config Config, port Port) *Coordinator {
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
 	// A Commit and the second half of an Append are the same stages.
 	committing := &commitStages{shared: parts, batch: steps}
-	// Shared with the rebalance that it asks for, which takes the move from it.
+	// Shared with the rebalance that it asks for, which announces it.
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:    parts,
@@ -218,7 +218,6 @@ func (c *Coordinator) next() bool {
 		if !k.round.parked && !k.round.followsMove && c.auto.due(k.round.request) {
 			k.round.followsMove = true
 			k.queue.pushFirst(k.round.queued)
-			c.auto.request = messages.Rebalance{}
 			k.round.queued = queued{request: &c.auto.request}
 		} else {
 			c.stats.Rounds++

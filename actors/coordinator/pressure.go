@@ -382,9 +382,8 @@ func (d *poolPressure) fade() {
 // names its last kernel. It is told of the new numbers before that answer.
 type autoRebalance struct {
 	*shared
-	request messages.Rebalance
-	move    *poolMove // that demand asks for
-	next    int64     // the round from which on demand is measured once more
+	request messages.Rebalance // for the pages that demand asks for
+	next    int64              // the round from which on demand is measured once more
 }
 
 // due tells whether a rebalance is to be made before a request: it is time, demand asks for
@@ -408,8 +407,11 @@ func (a *autoRebalance) due(request any) bool {
 		return false
 	}
 	a.next = a.stats.Rounds + int64(every)
-	a.move = a.pressure.demand(func(p int) int { return a.fixedPages(p, movable) })
-	return a.move != nil
+	move := a.pressure.demand(func(p int) int { return a.fixedPages(p, movable) })
+	if move != nil {
+		a.request = messages.Rebalance{Pages: a.pressure.counts(move)}
+	}
+	return move != nil
 }
 
 // fixedPages is the least count of a pool at which no page of another sequence gets another

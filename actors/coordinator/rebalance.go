@@ -213,7 +213,7 @@ func (r *rebalance) tellMoves() {
 		m.Rebalanced.Pools = append(m.Rebalanced.Pools, r.config.Pools[p].Describe(r.config.Counts[p]))
 		m.Rebalanced.Moved = append(m.Rebalanced.Moved, moved)
 	}
-	if m.Pages != nil {
+	if m.Pages != nil && m != &r.auto.request {
 		r.pressure.budget = r.pressure.total()
 	}
 	clear(r.pressure.useful) // what the rebalance itself has evicted is no demand

@@ -18,22 +18,15 @@ import (
 // demand cross pools keep what they have: their share is cross_kv_cache_fraction. Pages come
 // before fractions, and fractions before demand. The slice is the caller's.
 func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
-	// The host has planned the counts itself, also of cross pools.
+	// The host has planned the counts itself, also of cross pools, or the automatic rebalance has.
 	if m.Pages != nil {
 		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
 	}
-	// By demand: what the automatic rebalance has decided, or what is measured now.
 	if m.Fractions == nil {
-		// The automatic rebalance has asked for the demand when it decided to act. To ask once
-		// more would find nothing: demand clears what it has measured.
-		move := r.auto.move
-		if m != &r.auto.request {
-			move = r.pressure.demand(nil)
+		if move := r.pressure.demand(nil); move != nil {
+			return r.pressure.counts(move), nil
 		}
-		if move == nil { // nothing was in demand
-			return r.pressure.totals(), nil
-		}
-		return r.pressure.counts(move), nil
+		return r.pressure.totals(), nil // nothing was in demand
 	}
 	if err := r.config.validateFractions(m.Fractions); err != nil {
 		return nil, err
@@ -44,19 +37,11 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	for p := range r.cross.first {
 		bytes += r.pressure.bytes(p)
 	}
-	pages, err := r.divided(r.config.Divide(m.Fractions, bytes))
-	if err != nil {
-		return nil, err
-	}
-	return append(pages, r.pressure.totals()[r.cross.first:]...), nil
-}
-
-// divided makes a refusal of what the configuration says against a split.
-func (r *rebalance) divided(pages []int, err error) ([]int, error) {
+	pages, err := r.config.Divide(m.Fractions, bytes)
 	if err != nil {
 		return nil, refusals.New(messages.ErrBadRequest, "%v", err)
 	}
-	return pages, nil
+	return append(pages, r.pressure.totals()[r.cross.first:]...), nil
 }
 
 // validatePages holds page counts to the bounds of pools. At least one page each: without one a
