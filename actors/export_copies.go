@@ -7,23 +7,17 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/offloader"
 )
 
 // copyPages orders the copies of a hand-over behind what their pages wait for, and notes
 // that they use the pages. The copies have streams of their own, so that a large hand-over
 // holds up no offload and no onboard.
 //
-// The first Begin asks what the pages wait for, the second marks them with the ticket of
-// the copies. Both are one message of the actor, so no other copy can be ordered between
-// them. Without the mark a page could be evicted and written while a copy still reads it.
+// Both are one message of the actor, so no other copy can be ordered between them. Without the
+// note a page could be evicted and written while a copy still reads it.
 func (a *offloaderActor) copyPages(m *protocol.CopyPages) {
-	ask, mark := offloader.Transfer(m)
-	a.core.Begin(ask)
-	a.submitPlanned()
-	m.Ticket, m.Failed = a.streams.transfer(m, ask.Queries[0].Tickets)
-	a.core.Begin(mark(m.Ticket))
-	a.submitPlanned()
+	m.Ticket, m.Failed = a.streams.transfer(m, a.core.HandoverWaits(m))
+	a.core.NoteHandover(m)
 }
 
 // handoverNames are the names of the streams of hand-overs, for reports of the device.

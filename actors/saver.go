@@ -170,7 +170,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 		}
 		list = append(list, offloader.Save{Pool: it.Pool, Block: it.Block, From: page, To: to})
 	}
-	a.core.PlanSaves(m.Stamp, list)
+	a.core.PlanSaves(list)
 	last := a.submitPlanned()
 	for i := range list {
 		if s := &list[i]; s.Failed {

@@ -26,7 +26,7 @@ func (o *Offloader) PlanAhead(
 		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids",
 			o.cfg.Pools[pool].Name))
 	}
-	o.start(nil, stamp)
+	o.start(nil)
 	h := &o.hosts[pool]
 	// Notes come first: a copy of a page that is still a candidate is then not stale, and
 	// this look does not replace it.

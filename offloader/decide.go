@@ -18,7 +18,7 @@ func (o *Offloader) apply(e *protocol.Effect) {
 	for i, b := range e.Blocks {
 		switch e.Kind {
 		case protocol.HostYield:
-			h.makeClean(h.mustSole(b, "yield"), o.stamp)
+			h.makeClean(h.mustSole(b, "yield"), o.move.Stamp)
 		case protocol.HostForget:
 			// The tree does not know which blocks have clean or ahead copies, so it
 			// names blocks without any as well.
@@ -142,7 +142,7 @@ func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 	}
 	h.dequeue(p)
 	h.pages[p].protected = true
-	o.guarded = append(o.guarded, guard{pool, p})
+	o.guarded = append(o.guarded, Slot{pool, messages.Secondary, p})
 }
 
 // unguard ends all protection. Pages that were freed meanwhile stay free.
@@ -150,9 +150,9 @@ func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 // It follows the undoing of failed transfers: enqueue looks at the state that pages have then.
 func (o *Offloader) unguard() {
 	for _, g := range o.guarded {
-		h := &o.hosts[g.pool]
-		h.pages[g.page].protected = false
-		h.enqueue(g.page)
+		h := &o.hosts[g.Pool]
+		h.pages[g.Page].protected = false
+		h.enqueue(g.Page)
 	}
 	o.guarded = o.guarded[:0]
 }
@@ -173,10 +173,11 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		for len(evicted) > 0 && evicted[0].End <= i {
 			evicted = evicted[1:]
 		}
-		out := h.decideOutcome(v, evicted, o.cfg.MinPriority)
-		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil &&
-			h.displaced.priority >= o.cfg.MinSavePriority {
-			o.saveDisplaced(pool, pm, i, &out)
+		out, displaced := h.decideOutcome(v, evicted, o.cfg.MinPriority)
+		if displaced.Block != protocol.NoBlock && o.cfg.TakeSavePage != nil &&
+			displaced.Priority >= o.cfg.MinSavePriority {
+			displaced.Pool = pool
+			o.saveDisplaced(pm, i, displaced)
 		}
 		// The contents are in host memory for decisions, but a reader has to wait while a copy
 		// is under way: this one, or the copy ahead that was made before.
@@ -192,6 +193,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 }
 
+var nothingDisplaced = Displaced{Block: protocol.NoBlock}
+
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
@@ -199,7 +202,7 @@ var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBloc
 // The victim is of the first of the pieces, if there are any.
 func (h *hostPool) decideOutcome(
 	v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority,
-) protocol.Outcome {
+) (protocol.Outcome, Displaced) {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
 		panic(fmt.Sprintf(
@@ -212,9 +215,9 @@ func (h *hostPool) decideOutcome(
 		if own != messages.NoPage {
 			h.freePage(own)
 		}
-		return dropped
+		return dropped, nothingDisplaced
 	}
-	displaced := protocol.NoBlock
+	displaced := nothingDisplaced
 	// A clean copy has its room already. An ahead copy was counted as free until now, so it
 	// needs room exactly as a new page does: decisions must be the same without it.
 	if own == messages.NoPage || h.pages[own].state == ahead {
@@ -223,7 +226,7 @@ func (h *hostPool) decideOutcome(
 			if own != messages.NoPage {
 				h.freePage(own)
 			}
-			return dropped
+			return dropped, nothingDisplaced
 		}
 	}
 	// Dirty says that host memory changes as if a copy were made now. Copied says that one
@@ -237,7 +240,8 @@ func (h *hostPool) decideOutcome(
 		h.dequeue(own)
 	}
 	h.setFacts(own, v, evicted)
-	return protocol.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
+	return protocol.Outcome{Host: own, Displaced: displaced.Block, Dirty: dirty, Copied: copied},
+		displaced
 }
 
 // setFacts makes a page, which may not be displaced, the sole page of a victim's contents,
@@ -265,13 +269,13 @@ func (h *hostPool) store(p messages.PageID, c evict.Contents, evicted []protocol
 }
 
 // makeRoom makes a host page available for a victim, and returns the block that lost
-// its only contents for it, if any. Ahead copies take no room: takeFree uses their
+// its only contents for it, if any, without its pool. Ahead copies take no room: takeFree uses their
 // pages whenever no page is free.
 //
 // Below the limit there is always a page for takeFree: sole + clean < limit means that some
 // page is free or ahead. At the limit the freed page makes one.
-func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
-	displaced = protocol.NoBlock
+func (h *hostPool) makeRoom(v *protocol.Victim) (displaced Displaced, ok bool) {
+	displaced = nothingDisplaced
 	// The limit is compared and not the number of free pages, which copies ahead change.
 	if h.counts[sole]+h.counts[clean]+h.counts[loading] < h.limit {
 		return displaced, true
@@ -281,8 +285,8 @@ func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok 
 		return displaced, false
 	}
 	if h.pages[p].state == sole {
-		displaced = h.pages[p].block
-		h.displaced = displacedPage{page: p, priority: h.order.Page(int32(p)).Priority}
+		displaced = Displaced{Block: h.pages[p].block, Page: p,
+			Priority: h.order.Page(int32(p)).Priority}
 	}
 	h.freePage(p)
 	return displaced, true
@@ -304,7 +308,7 @@ func (o *Offloader) finishOnboards(pool messages.PoolID, onboards []protocol.Onb
 		if on.Free {
 			h.freePage(p)
 		} else {
-			h.makeClean(p, o.stamp)
+			h.makeClean(p, o.move.Stamp)
 		}
 	}
 }

@@ -66,8 +66,6 @@ type hostPool struct {
 	ahead  list.List // of the ahead pages, as messages.PageID, that named the longest time ago first
 	counts [states]int
 	pinned int // sole pages with pins
-	// displaced is the sole page that makeRoom has freed last.
-	displaced displacedPage
 	// limit is how many pages may be sole, clean or loading; the others are spare.
 	limit  int
 	copies int32 // clean copies made so far

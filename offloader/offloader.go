@@ -76,7 +76,6 @@ type Offloader struct {
 	ledger ledger         // who touched which page, by ticket
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
-	stamp  uint64         // of the current work
 	// It tells the records of this work from others, see record.failed.
 	number uint64 // of the current work
 
@@ -84,8 +83,8 @@ type Offloader struct {
 	cursor  int    // first item that is not submitted
 	saves   []Save // of the current work
 	evicted []Displaced
-	// guarded lists the pages with hostPage.protected; it is empty outside a Move.
-	guarded   []guard
+	// guarded lists the host pages that the Move reads, those with hostPage.protected.
+	guarded   []Slot
 	hostPages []messages.PageID // destinations of copies ahead, while planning
 
 	// Items before cursor are submitted, those in batch are in sub, and the next batch begins at
@@ -108,12 +107,6 @@ const (
 )
 
 var phaseNames = [...]string{"idle", "planned", "submitted"}
-
-// guard is a host page that the Move reads and that may not be displaced meanwhile.
-type guard struct {
-	pool messages.PoolID
-	page messages.PageID
-}
 
 // New makes an offloader with empty host memory. It panics on a geometry that
 // contradicts itself, since sizes are computed and not typed in by a user.
@@ -148,7 +141,7 @@ func New(cfg Config) *Offloader {
 // waits of copies are collected in Next, so the copies wait for the kernels that are marked.
 func (o *Offloader) Begin(m *protocol.Move) {
 	o.expect(idle, "Begin")
-	o.start(m, m.Stamp)
+	o.start(m)
 	for i := range m.Effects {
 		o.apply(&m.Effects[i])
 	}
@@ -220,8 +213,8 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 // start begins one piece of work: a Move or the copies of one PlanAhead.
 //
 // The slices keep their memory, so a Move allocates nothing once they have grown.
-func (o *Offloader) start(m *protocol.Move, stamp uint64) {
-	o.move, o.stamp, o.phase = m, stamp, planned
+func (o *Offloader) start(m *protocol.Move) {
+	o.move, o.phase = m, planned
 	o.number++
 	o.ledger.begin()
 	o.items, o.cursor = o.items[:0], 0

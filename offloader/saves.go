@@ -23,9 +23,9 @@ type Save struct {
 //
 // The copies are ordered like offloads: they wait for the last write of the device page,
 // and whoever writes to the page later waits for them. No page changes its state.
-func (o *Offloader) PlanSaves(stamp uint64, list []Save) {
+func (o *Offloader) PlanSaves(list []Save) {
 	o.expect(idle, "PlanSaves")
-	o.start(nil, stamp)
+	o.start(nil)
 	o.saves = list
 	for i := range list {
 		s := &list[i]
@@ -48,27 +48,24 @@ func (o *Offloader) PlanSaves(stamp uint64, list []Save) {
 // saveDisplaced notes contents that victim i has displaced. If they are those of an
 // earlier victim of the Move, whose copy has not been submitted, they are saved from the
 // device page; else the caller reads the host page before it submits anything.
-func (o *Offloader) saveDisplaced(
-	pool messages.PoolID, pm *protocol.PoolMove, i int, out *protocol.Outcome,
-) {
+func (o *Offloader) saveDisplaced(pm *protocol.PoolMove, i int, d Displaced) {
 	for j := range pm.Victims[:i] {
-		if pm.Victims[j].Block != out.Displaced || !pm.Outcomes[j].Copied {
+		if pm.Victims[j].Block != d.Block || !pm.Outcomes[j].Copied {
 			continue
 		}
-		to := o.cfg.TakeSavePage(pool)
+		to := o.cfg.TakeSavePage(d.Pool)
 		if to == messages.NoPage {
 			return
 		}
 		from := pm.Victims[j].Page
 		o.items = append(o.items, item{
-			kind: saving, lane: Offload, pool: pool, index: int32(len(o.saves)),
-			src: Slot{pool, messages.Primary, from}, dst: Slot{pool, messages.Secondary, to},
+			kind: saving, lane: Offload, pool: d.Pool, index: int32(len(o.saves)),
+			src: Slot{d.Pool, messages.Primary, from}, dst: Slot{d.Pool, messages.Secondary, to},
 		})
-		o.saves = append(o.saves, Save{Pool: pool, Block: out.Displaced, From: from, To: to})
+		o.saves = append(o.saves, Save{Pool: d.Pool, Block: d.Block, From: from, To: to})
 		return
 	}
-	o.evicted = append(o.evicted, Displaced{pool, out.Displaced, o.hosts[pool].displaced.page,
-		o.hosts[pool].displaced.priority})
+	o.evicted = append(o.evicted, d)
 }
 
 // Evicted is what the Move that Begin has started displaces and that is to be saved:
@@ -101,14 +98,8 @@ func (o *Offloader) Accesses(
 	return list
 }
 
-// displacedPage is a sole page that was freed to make room.
-type displacedPage struct {
-	page     messages.PageID
-	priority messages.Priority
-}
-
-// Displaced is contents that Load has dropped. The bytes are on the page until
-// something is written there.
+// Displaced is contents that were dropped to make room. The bytes are on the page until
+// something is written there. Block is NoBlock if nothing was.
 type Displaced struct {
 	Pool     messages.PoolID
 	Block    protocol.BlockID
@@ -186,13 +177,14 @@ func (h *hostPool) load(
 ) []Displaced {
 	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
 	for range m.Bytes[pool] {
-		block, ok := h.makeRoom(&v)
+		d, ok := h.makeRoom(&v)
 		if !ok {
 			panic(fmt.Sprintf("offloader: pool %s: no page to load to, after they were counted", h.name))
 		}
-		if block != protocol.NoBlock {
-			m.Displaced[pool] = append(m.Displaced[pool], block)
-			displaced = append(displaced, Displaced{pool, block, h.displaced.page, h.displaced.priority})
+		if d.Block != protocol.NoBlock {
+			d.Pool = pool
+			m.Displaced[pool] = append(m.Displaced[pool], d.Block)
+			displaced = append(displaced, d)
 		}
 		p := h.takeFree()
 		h.setTenant(p, loading, m.Tenant)

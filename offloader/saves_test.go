@@ -46,7 +46,7 @@ func TestSavesAreOrderedCopies(t *testing.T) {
 	o := storeOffloader()
 	assert.EqualValues(t, 3, o.FirstSavePage(0))
 	list := []offloader.Save{{From: 5, To: 4}, {From: 2, To: 3}}
-	o.PlanSaves(1, list)
+	o.PlanSaves(list)
 	copies := finish(o)
 	require.Len(t, copies, 2)
 	assert.Equal(t, offloader.Slot{Tier: messages.Secondary, Page: 4}, copies[0].Dst)
@@ -58,7 +58,7 @@ func TestSavesAreOrderedCopies(t *testing.T) {
 func TestRefusedSave(t *testing.T) {
 	o := storeOffloader()
 	list := []offloader.Save{{From: 5, To: 4}, {From: 2, To: 3}}
-	o.PlanSaves(1, list)
+	o.PlanSaves(list)
 	require.NotNil(t, o.Next())
 	o.Submitted(messages.Ticket{}, 0)
 	finish(o)

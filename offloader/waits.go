@@ -147,34 +147,31 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 	r.Tickets = o.ledger.withoutPassed(set)
 }
 
-// Transfer makes the two Moves between which the caller submits the copies of a hand-over
-// to a stream of its own. The first asks what the copies wait for; the second notes, for
-// all who use the pages later, that the copies read or write them until a ticket has
-// passed. The offloader treats such copies like kernels of the host: they change no state
-// of a page, and staging memory is no memory of the engine.
-func Transfer(
-	m *protocol.CopyPages,
-) (ask *protocol.Move, mark func(messages.Ticket) *protocol.Move) {
-	pools := 0
-	for i := range m.Copies {
-		pools = max(pools, int(m.Copies[i].Pool)+1)
-	}
-	pages := make([][]messages.PageID, pools)
-	for i := range m.Copies {
-		c := &m.Copies[i]
-		pages[c.Pool] = append(pages[c.Pool], c.Page)
-	}
-	q := protocol.WaitQuery{Read: pages}
-	if m.In {
-		q = protocol.WaitQuery{Write: pages}
-	}
-	ask = &protocol.Move{Header: m.Header, Queries: []protocol.WaitQuery{q}}
-	return ask, func(over messages.Ticket) *protocol.Move {
-		move := &protocol.Move{Header: m.Header}
-		for p := range pages {
-			move.Marks = append(move.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages[p],
-				Write: m.In, Ticket: over})
+// HandoverWaits is what must have passed before the caller submits the copies of a hand-over to a
+// stream of its own. The offloader treats such copies like kernels of the host: they change no
+// state of a page, and staging memory is no memory of the engine.
+func (o *Offloader) HandoverWaits(m *protocol.CopyPages) (set []messages.Ticket) {
+	o.expect(idle, "HandoverWaits")
+	o.ledger.begin()
+	for _, c := range m.Copies {
+		s := Slot{c.Pool, messages.Primary, c.Page}
+		o.ledger.mustHold(s)
+		r := o.ledger.look(s)
+		if !m.In {
+			set = o.afterWrite(set, r, readAfterWriter, 0)
+			continue
 		}
-		return move
+		set = o.afterWrite(set, r, writeAfterWriter, 0)
+		set = o.afterReads(set, r, writeAfterReaders, 0)
+	}
+	return o.ledger.withoutPassed(set)
+}
+
+// NoteHandover notes, for all who use the pages later, that the copies of a hand-over read or
+// write them until their ticket has passed.
+func (o *Offloader) NoteHandover(m *protocol.CopyPages) {
+	for _, c := range m.Copies {
+		o.mark(&protocol.Mark{Pool: c.Pool, Pages: []messages.PageID{c.Page}, Write: m.In,
+			Ticket: m.Ticket})
 	}
 }

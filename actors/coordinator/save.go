@@ -330,7 +330,7 @@ func (s *saving) begin() bool {
 // choose asks the offloader for the bytes of the pages that are to be saved.
 func (s *saving) choose() {
 	all := s.out.saves
-	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
+	s.record.Epoch, s.record.Items = s.kernel.epoch, s.record.Items[:0]
 	for i, p := range s.pools {
 		b := s.locate.Blocks[i]
 		from := s.locate.Pages[p][i]

@@ -277,16 +277,13 @@ func (e *Engine) load(m *protocol.LoadPages) {
 
 // copyPages carries pages of a hand-over.
 func (e *Engine) copyPages(m *protocol.CopyPages) {
-	ask, mark := offloader.Transfer(m)
-	e.Cores.Offloader.Begin(ask)
-	e.carry()
+	waits := e.Cores.Offloader.HandoverWaits(m)
 	e.seq++
 	m.Ticket = messages.Ticket{Stream: transferStream, Seq: e.seq}
 	if e.CopyPages != nil {
-		m.Ticket, m.Failed = e.CopyPages(m, ask.Queries[0].Tickets)
+		m.Ticket, m.Failed = e.CopyPages(m, waits)
 	}
-	e.Cores.Offloader.Begin(mark(m.Ticket))
-	e.carry()
+	e.Cores.Offloader.NoteHandover(m)
 }
 
 // transferStream is the stream of hand-overs, behind those of the lanes.

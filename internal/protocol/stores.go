@@ -8,7 +8,6 @@ import "github.com/kvactor/kvactor/messages"
 // actor. The offloader answers when the copies are ordered, not when they are over.
 type SavePages struct {
 	Header
-	Stamp uint64
 	Items []SaveItem
 	Lost  []SaveItem // answered: those whose bytes the store's actor does not get
 }
