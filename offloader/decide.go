@@ -165,6 +165,12 @@ func (o *Offloader) unguard() {
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = slices.Grow(pm.Outcomes[:0], len(pm.Victims))
+	if len(h.pages) == 0 {
+		for range pm.Victims {
+			pm.Outcomes = append(pm.Outcomes, dropped)
+		}
+		return
+	}
 	h.order.Policy().RankBy(pm.Ranking)
 	defer h.order.Policy().RankBy(nil)
 	evicted := pm.Pieces
@@ -198,7 +204,7 @@ var nothingDisplaced = Displaced{Block: protocol.NoBlock}
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// decideOutcome decides where the contents of a victim go on, if they do.
+// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
 // The victim is of the first of the pieces, if there are any.
 func (h *hostPool) decideOutcome(
 	v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority,
