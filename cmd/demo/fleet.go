@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +30,7 @@ type fleetFlags struct {
 	storeGbit                float64
 	model, save, only        string
 	seed                     uint64
-	processes, kill, json    bool
+	kill, json               bool
 
 	requests, blockTokens int    // of the trace
 	nonce                 string // tells the keys of this command in a store from others'
@@ -57,20 +54,17 @@ store, and with both; and again with one engine that is killed after half of the
 requests. What it was serving is sent to others.
 
 Engines are goroutines of this program over a store in its memory, and what is counted
-is a function of the seed. With --processes each is a process of its own: events
-come over HTTP, the store is a folder, and the one that is killed gets SIGKILL.
+is a function of the seed.
 
 --model says what pools the engines have: tiny has full attention and stands for
 Llama-3.1-8B; hybrid has five layers with a window to one with full attention, and
 stands for Gemma-3-12B; sliding has windows alone, and stands for Mistral-7B-v0.1.
-The router follows the events of all pools. With --processes it follows what engines
-publish: blocks that all pools with full attention have, and those before them.
+The router follows the events of all pools.
 
 Pages are real but small, 4 bytes for each token and layer; what is reused is checked
 byte by byte. Bytes and times are those of the model on an H100 for each engine.`,
 		Example: `  demo fleet
   demo fleet trace.jsonl.gz --engines 8 --limit 5000 --only routing,both
-  demo fleet --processes --engines 3 --limit 300
   demo fleet --model hybrid --only routing,both
   demo fleet --store valkey://127.0.0.1:6379 --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -81,7 +75,6 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 			if err := f.open(args); err != nil {
 				return err
 			}
-			shareStderr(c)
 			return runFleet(c, &f)
 		},
 	}
@@ -90,21 +83,14 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
 	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
 	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
-	flags.StringVar(&f.store.URL, "store", "", "`URL` of a store of the engines (default: memory; with --processes a temporary folder); its objects stay")
+	flags.StringVar(&f.store.URL, "store", "", "`URL` of a store of the engines (default: memory); its objects stay")
 	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
 	flags.StringVar(&f.model, "model", fleet.Models[0], "`shape` of the pages: "+strings.Join(fleet.Models, ", "))
 	flags.StringVar(&f.save, "save", "commit", "`when` a page is saved: commit, when it is computed; reuse, when it is used again")
 	flags.StringVar(&f.only, "only", "none,routing,store,both", "which `runs`, of these; both: routing and store")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of the random routing and of the generated workload")
-	flags.BoolVar(&f.processes, "processes", false, "run each engine in a process of its own")
 	flags.BoolVar(&f.kill, "kill", true, "run everything again with one engine killed after half of the requests")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each run instead of tables")
-	c.AddCommand(&cobra.Command{
-		Use: "engine", Short: "Be an engine of a fleet", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return fleet.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), storeurl.Open)
-		},
-	})
 	return c
 }
 
@@ -194,20 +180,12 @@ func (f *fleetFlags) source() (_ serve.Source, close func() error, err error) {
 }
 
 // runFleet runs all variants, without and with a failure.
-func runFleet(c *cobra.Command, f *fleetFlags) (failed error) {
+func runFleet(c *cobra.Command, f *fleetFlags) error {
 	nonce := make([]byte, 8)
 	if _, err := rand.Read(nonce); err != nil {
 		return err
 	}
 	f.nonce = hex.EncodeToString(nonce)
-	if f.processes && f.store.URL == "" {
-		folder, err := os.MkdirTemp("", "kvactor-fleet-")
-		if err != nil {
-			return err
-		}
-		defer func() { failed = errors.Join(failed, os.RemoveAll(folder)) }()
-		f.store.URL = "file://" + filepath.ToSlash(folder)
-	}
 	t := fleetTables{command: c, flags: f}
 	kills := []bool{false, true}
 	if !f.kill {
@@ -248,7 +226,7 @@ func (f *fleetFlags) run(c *cobra.Command, v variant, kill bool) (_ *fleet.Resul
 		return nil, err
 	}
 	defer func() { failed = errors.Join(failed, closeSource()) }()
-	open, closeStore, err := f.opener(c, v)
+	store, closeStore, err := f.openStore(c, v)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +239,8 @@ func (f *fleetFlags) run(c *cobra.Command, v variant, kill bool) (_ *fleet.Resul
 	note := func(s fleet.Status) string { return fmt.Sprintf("%.1f %% hit", 100*s.HitRate) }
 	last := fleet.Status{}
 	r, err := fleet.Run(c.Context(), fleet.Config{
-		Engines: f.engines, Tokens: f.blockTokens, Source: source, Routing: v.routing, Seed: f.seed,
-		KillAfter: f.requests / 2, Kill: kill, Open: open,
+		Engines: f.engines, Settings: f.settings(), Store: store, Source: source,
+		Routing: v.routing, Seed: f.seed, KillAfter: f.requests / 2, Kill: kill,
 		Progress: func(s fleet.Status) { last = s; progress.Set(s.Answered, note(s)+serving(s)) },
 	})
 	if err != nil {
@@ -287,24 +265,23 @@ func serving(s fleet.Status) string {
 	return fmt.Sprintf(", %d running", running)
 }
 
-// opener gives what starts the engines of a run, over a store that has nothing of it.
-func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Context, int) (fleet.Engine, error), done func() error, err error) {
+// settings are those of the engines of a run, whose pages in a store no other run finds.
+func (f *fleetFlags) settings() fleet.Settings {
 	f.runs++
 	s := fleet.Settings{
-		Shape: f.model, TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens), HostPages: f.hostTokens / f.blockTokens,
-		Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs), Save: actors.SaveOnCommit, StoreGbit: f.storeGbit, AwaitSaves: !f.processes,
+		Shape: f.model, TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens),
+		HostPages: f.hostTokens / f.blockTokens, Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs),
+		Save: actors.SaveOnCommit, StoreGbit: f.storeGbit,
 	}
 	if f.save == "reuse" {
 		s.Save = actors.SaveOnReuse
 	}
+	return s
+}
+
+// openStore opens the store of a run; nil: it has none.
+func (f *fleetFlags) openStore(c *cobra.Command, v variant) (store stores.Store, done func() error, err error) {
 	done = func() error { return nil }
-	if f.processes {
-		if v.store {
-			s.Store = f.store.URL
-		}
-		return func(ctx context.Context, _ int) (fleet.Engine, error) { return f.process(ctx, c, s) }, done, nil
-	}
-	var store stores.Store
 	switch {
 	case v.store && f.store.URL != "":
 		if store, err = storeurl.Open(c.Context(), f.store.URL); err != nil {
@@ -314,16 +291,5 @@ func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Cont
 	case v.store:
 		store = &stores.Memory{}
 	}
-	return func(ctx context.Context, _ int) (fleet.Engine, error) { return fleet.NewLocal(ctx, s, store) }, done, nil
-}
-
-// process starts this program as an engine.
-func (f *fleetFlags) process(ctx context.Context, c *cobra.Command, s fleet.Settings) (fleet.Engine, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	command := exec.CommandContext(ctx, program, "fleet", "engine")
-	command.Stderr = c.ErrOrStderr()
-	return fleet.NewProcess(ctx, s, command)
+	return store, done, nil
 }

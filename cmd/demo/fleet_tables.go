@@ -68,18 +68,15 @@ func (t *fleetTables) print() error {
 
 // title says what was replayed and on what.
 func (t *fleetTables) title() string {
-	f, kind := t.flags, "engines"
-	if f.processes {
-		kind = "processes"
-	}
+	f := t.flags
 	of := "requests of " + t.runs[0].Trace
 	if f.trace == "" {
 		of = "generated requests"
 	}
-	return fmt.Sprintf("%s %s through %d %s;\n"+
+	return fmt.Sprintf("%s %s through %d engines;\n"+
 		"blocks of %d tokens; each pool holds %s tokens on the device\n"+
 		"and %s in host memory; bytes and times are %s's on an H100",
-		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens,
+		report.Count(t.runs[0].Requests), of, f.engines, f.blockTokens,
 		report.Count(f.deviceTokens), report.Count(f.hostTokens), t.runs[0].Model)
 }
 
@@ -109,7 +106,7 @@ func (t *fleetTables) failure() *report.Table {
 	table := newFleetTable(fmt.Sprintf("one of the %d is killed after %s requests", t.flags.engines,
 		report.Count(t.flags.requests/2)), t.killed)
 	table.without = t.runs
-	table.row(t.lost(), func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
+	table.row("cached pages that it had", func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
 	table.row("requests sent again", func(r, _ fleetRun) string { return report.Count(r.Retried) })
 	table.row("hit rate of these", func(r, _ fleetRun) string { return rate(r.Again.HitRate) })
 	table.row("hit rate before it", func(r, _ fleetRun) string { return rate(r.Before.HitRate) })
@@ -125,14 +122,6 @@ func (t *fleetTables) failure() *report.Table {
 	table.row("first token, no failure",
 		func(_, w fleetRun) string { return fmt.Sprintf("%.2f s", w.FirstSeconds) })
 	return &table.Table
-}
-
-// lost names what an index counts: keys of the engine's pools, or blocks that it publishes.
-func (t *fleetTables) lost() string {
-	if t.flags.processes {
-		return "published blocks that it had"
-	}
-	return "cached pages that it had"
 }
 
 // fleetTable has a column for each run.

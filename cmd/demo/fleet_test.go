@@ -76,18 +76,6 @@ func TestAFleetPrintsTables(t *testing.T) {
 	assert.Contains(t, out, "all right, and the router knew all of them")
 }
 
-// With processes the engines are this program.
-func TestAFleetOfProcesses(t *testing.T) {
-	status, out, errs := command(t, "", "fleet", "--processes", "--engines", "2", "--limit", "10",
-		"--only", "both", "--json")
-	require.Zero(t, status, errs)
-	list := fleetLines(t, out)
-	require.Len(t, list, 2)
-	assert.Equal(t, -1, list[0].Killed)
-	assert.GreaterOrEqual(t, list[1].Killed, 0)
-	assert.Positive(t, list[1].Verified)
-}
-
 func TestFleetMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--engines 0":       {"--engines", "0"},

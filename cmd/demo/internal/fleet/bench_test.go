@@ -2,13 +2,13 @@ package fleet
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
@@ -39,32 +39,6 @@ func stored(prompt, id int) kvevents.EventBatch {
 	return kvevents.EventBatch{Events: []kvevents.Event{e}, Next: uint64(id) + 1}
 }
 
-// told is the same as package wire tells it over HTTP.
-func told(prompt, sequence int) (b batch, bytes int) {
-	type event struct {
-		Type   string   `json:"type"`
-		Tier   string   `json:"tier"`
-		Parent string   `json:"parent"`
-		Blocks []string `json:"blocks"`
-	}
-	e := event{Type: "stored", Tier: "primary"}
-	for n := range benchBlocks {
-		h := benchHash(prompt, n)
-		e.Blocks = append(e.Blocks, fmt.Sprintf("%x", h[len(h)-8:]))
-	}
-	text, err := json.Marshal(struct {
-		Sequence uint64  `json:"sequence"`
-		Events   []event `json:"events"`
-	}{uint64(sequence), []event{e}})
-	if err != nil {
-		panic(err)
-	}
-	if err := json.Unmarshal(text, &b); err != nil {
-		panic(err)
-	}
-	return b, len(text)
-}
-
 // heap is the live memory.
 func heap() uint64 {
 	runtime.GC()
@@ -75,32 +49,16 @@ func heap() uint64 {
 
 // BenchmarkIndex measures what a router keeps of an engine and what following costs.
 func BenchmarkIndex(b *testing.B) {
-	b.Run("mirror", func(b *testing.B) {
-		for range b.N {
-			before, m := heap(), events.NewMirror()
-			for p := range benchPrompts {
-				require.NoError(b, m.Follow(stored(p, p)))
-			}
-			b.ReportMetric(float64(heap()-before)/float64(m.Len()), "bytes/block")
-			runtime.KeepAlive(m)
+	for range b.N {
+		before, m := heap(), events.NewMirror()
+		for p := range benchPrompts {
+			require.NoError(b, m.Follow(stored(p, p)))
 		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchPrompts*benchBlocks),
-			"ns/block")
-	})
-	b.Run("stream", func(b *testing.B) {
-		wire := 0
-		for range b.N {
-			before, s := heap(), &stream{blocks: map[uint64]struct{}{}}
-			for p := range benchPrompts {
-				t, n := told(p, p)
-				wire += n
-				require.NoError(b, s.apply(&t))
-			}
-			b.ReportMetric(float64(heap()-before)/float64(len(s.blocks)), "bytes/block")
-			runtime.KeepAlive(s)
-		}
-		b.ReportMetric(float64(wire)/float64(b.N*benchPrompts*benchBlocks), "wire-bytes/block")
-	})
+		b.ReportMetric(float64(heap()-before)/float64(m.Len()), "bytes/block")
+		runtime.KeepAlive(m)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchPrompts*benchBlocks),
+		"ns/block")
 }
 
 // BenchmarkRoute measures one decision between engines of which each has a part of the
@@ -113,24 +71,24 @@ func BenchmarkRoute(b *testing.B) {
 		require.NoError(b, err)
 		var members []*member
 		for i := range engines {
-			l := &local{mirror: events.NewMirror(), pools: pools}
+			h := &host{mirror: events.NewMirror(), rig: &engine.Rig{Pools: pools}}
 			e := kvevents.Event{Type: kvevents.EventStored}
 			for n := range 1 + i%benchBlocks {
 				e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: names[n],
 					Tokens: make([]messages.Token, 1)})
 			}
-			require.NoError(b, l.mirror.Follow(kvevents.EventBatch{Events: []kvevents.Event{e}}))
-			members = append(members, &member{Engine: l, number: i, alive: true, flights: map[int]*flight{}})
+			require.NoError(b, h.mirror.Follow(kvevents.EventBatch{Events: []kvevents.Event{e}}))
+			members = append(members, newMember(i, h, h))
 		}
 		b.Run(fmt.Sprintf("engines=%d", engines), func(b *testing.B) {
 			r := router{tokens: 512}
 			for range b.N {
-				f, err := r.route(members, Request{Prompt: prompt})
-				require.NoError(b, err)
+				f := flightOf(prompt)
+				require.NoError(b, r.route(members, f))
 				for _, m := range members {
-					if m.flights[0] == f {
+					if m.flights[f.request] == f {
 						m.start(f)
-						delete(m.flights, 0)
+						delete(m.flights, f.request)
 						m.send = m.send[:0]
 					}
 				}

@@ -8,8 +8,8 @@
 //	                      engines ◀──▶ store
 //
 // Each engine is a whole one, on a simulated device of its own, behind a server of
-// package serve: it has real bytes, and every page that is reused is checked. It is run by
-// a goroutine of its own (NewLocal) or by a process of its own (NewProcess).
+// package serve: it has real bytes, and every page that is reused is checked. A goroutine of its
+// own runs it.
 //
 // # The router
 //
@@ -27,8 +27,7 @@
 // answered and follows the events. So a router is behind its engines by up to a window,
 // as one in front of real engines is by the interval of their events.
 //
-// What a run with engines in goroutines counts is a function of its configuration: within
-// a window engines share nothing. What they write to the store is seen at the window's
+// What a run counts is a function of its configuration: within a window engines share nothing. What they write to the store is seen at the window's
 // end. Its times may differ by the microseconds of a copy.
 //
 // A page that comes from the store takes time: the engine's clock goes on by what the

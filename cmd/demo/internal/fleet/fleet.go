@@ -5,18 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // Config is one run of a fleet.
 type Config struct {
 	Engines int
-	Tokens  int // of a block
 	Source  serve.Source
 	// Routing follows events; without it engines are drawn by the seed.
 	Routing bool
@@ -25,8 +26,8 @@ type Config struct {
 	// are counted in two parts, before and behind. Kill says whether it is.
 	KillAfter int
 	Kill      bool
-	// Open starts engine i.
-	Open func(ctx context.Context, i int) (Engine, error)
+	Settings  Settings     // of each engine
+	Store     stores.Store // of all of them; nil: none
 	// Progress is called after each window.
 	Progress func(Status)
 }
@@ -41,20 +42,20 @@ type run struct {
 	router  router
 	members []*member
 	now     time.Duration // the end of the last window
-	sources map[int]*serve.Request
+	open    int           // requests that have not been answered
 	result  Result
 	wait    time.Duration
 }
 
 // Run replays the requests of a source and closes all engines.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	r := &run{config: &c, router: router{tokens: c.Tokens}, sources: map[int]*serve.Request{},
+	r := &run{config: &c, router: router{tokens: c.Settings.TokensPerBlock},
 		result: Result{Killed: -1}}
 	if !c.Routing {
 		r.router.random = rand.New(rand.NewPCG(c.Seed, 0))
 	}
 	start := time.Now()
-	err := r.open(ctx)
+	err := r.start(ctx)
 	if err == nil {
 		err = r.play(ctx)
 	}
@@ -69,14 +70,13 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return &r.result, nil
 }
 
-func (r *run) open(ctx context.Context) error {
+func (r *run) start(ctx context.Context) error {
 	for i := range r.config.Engines {
-		e, err := r.config.Open(ctx, i)
+		h, err := newHost(ctx, r.config.Settings, r.config.Store)
 		if err != nil {
 			return fmt.Errorf("engine %d: %w", i, err)
 		}
-		r.members = append(r.members, &member{Engine: e, number: i, alive: true,
-			flights: map[int]*flight{}})
+		r.members = append(r.members, newMember(i, h, h))
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (r *run) play(ctx context.Context) error {
 		if err := errors.Join(ctx.Err(), r.accept()); err != nil {
 			return err
 		}
-		if len(r.sources) == 0 {
+		if r.open == 0 {
 			more, err := r.skip()
 			if err != nil || !more {
 				return err
@@ -133,89 +133,75 @@ func (r *run) skip() (more bool, err error) {
 
 // send routes a request under a number of the fleet's.
 func (r *run) send(q *serve.Request) error {
-	number := r.result.Requests
+	f := &flight{request: q, number: r.result.Requests, arrival: q.Arrival}
 	r.result.Requests++
-	r.sources[number] = q
-	answer := make(Tokens, q.Answer)
-	for i := range answer {
-		answer[i] = q.Sample(i)
-	}
-	_, err := r.router.route(r.members, Request{Number: number, Prompt: q.Tokens[:q.Prompt:q.Prompt],
-		Answer: answer, Arrival: q.Arrival})
-	return err
+	r.open++
+	return r.router.route(r.members, f)
 }
 
-// window makes all engines serve, each on a goroutine, and takes over what they say. The
+// window makes all engines serve, each on a goroutine, and takes over what they have done. The
 // order in which they do that is that of their numbers.
 func (r *run) window(ctx context.Context) error {
 	r.now += window
-	replies, errs := make([]Reply, len(r.members)), make([]error, len(r.members))
+	errs := make([]error, len(r.members))
 	var all sync.WaitGroup
+	busy := func(m *member) bool { return m.alive && len(m.flights) > 0 } // else nothing changes
 	for i, m := range r.members {
-		if !m.alive || len(m.flights) == 0 {
-			continue // it has nothing to do, so nothing changes
+		if busy(m) {
+			requests := m.send
+			m.send = nil
+			all.Go(func() { errs[i] = m.host.run(ctx, requests, r.now) })
 		}
-		w := Window{Until: r.now, Requests: m.send}
-		m.send = nil
-		all.Go(func() { replies[i], errs[i] = m.run(ctx, w) })
 	}
 	all.Wait()
 	for i, m := range r.members {
-		if errs[i] != nil {
-			return fmt.Errorf("engine %d: %w", i, errs[i])
+		err := errs[i]
+		if err == nil && busy(m) {
+			err = r.take(ctx, m)
 		}
-		if !m.alive || len(m.flights) == 0 {
-			continue
-		}
-		if err := r.take(ctx, m, replies[i]); err != nil {
+		if err != nil {
 			return fmt.Errorf("engine %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// take takes a reply over: answers go back to the source, events to the index.
-func (r *run) take(ctx context.Context, m *member, reply Reply) error {
-	m.last = reply
-	for _, number := range reply.Started {
-		if f := m.flights[number]; f != nil {
+// take takes a window over: answers go back to the source, events to the index.
+func (r *run) take(ctx context.Context, m *member) error {
+	for _, f := range m.flights {
+		if f.request.Outcome.First > 0 {
 			m.start(f)
 		}
 	}
-	for _, a := range reply.Done {
-		f := m.flights[a.Number]
-		if f == nil {
-			return fmt.Errorf("an answer to request %d, which it was not sent", a.Number)
-		}
+	for _, q := range m.host.done {
+		f := m.flights[q]
 		m.start(f)
-		delete(m.flights, a.Number)
-		if err := r.answered(f, a); err != nil {
+		delete(m.flights, q)
+		if err := r.answered(f); err != nil {
 			return err
 		}
 	}
-	return m.follow(ctx, &reply)
+	m.host.done = m.host.done[:0]
+	return m.host.follow(ctx)
 }
 
 // answered gives a request back to its source.
-func (r *run) answered(f *flight, a Answer) error {
-	q := r.sources[a.Number]
-	delete(r.sources, a.Number)
+func (r *run) answered(f *flight) error {
+	r.open--
 	part := &r.result.Before
 	switch {
 	case f.again:
 		part = &r.result.Again
-	case a.Number >= r.config.KillAfter:
+	case f.number >= r.config.KillAfter:
 		part = &r.result.After
 	}
-	part.add(len(f.request.Prompt), a)
-	if a.GivenUp {
+	if q := f.request; q.Outcome.GivenUp {
 		r.result.GivenUp++
 	} else {
-		r.wait += a.First - q.Arrival
+		part.add(q)
+		r.wait += q.Outcome.First - f.arrival
 	}
-	q.Tokens = append(q.Tokens[:q.Prompt], f.request.Answer...)
-	q.Outcome = serve.Outcome{Reused: a.Reused, GivenUp: a.GivenUp, First: a.First, Done: a.Done}
-	return r.config.Source.Done(q)
+	return r.config.Source.Done(f.request)
 }
 
 // kill ends the engine that has the most requests, and sends these to others.
@@ -223,25 +209,23 @@ func (r *run) kill(ctx context.Context) error {
 	victim := slices.MaxFunc(r.members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(len(a.flights), len(b.flights)), cmp.Compare(b.number, a.number))
 	})
-	r.result.Killed, r.result.LostBlocks = victim.number, victim.index().Blocks
+	r.result.Killed, r.result.LostBlocks = victim.number, victim.host.blocks()
 	victim.alive = false
-	if err := victim.kill(ctx, Window{Until: r.now + window, Requests: victim.send}); err != nil {
+	r.result.add(victim.host)
+	if err := victim.host.kill(ctx); err != nil {
 		return fmt.Errorf("engine %d: %w", victim.number, err)
 	}
-	var lost []*flight
-	for _, f := range victim.flights {
-		lost = append(lost, f)
-	}
-	slices.SortFunc(lost, func(a, b *flight) int { return a.request.Number - b.request.Number })
+	lost := slices.SortedFunc(maps.Values(victim.flights),
+		func(a, b *flight) int { return a.number - b.number })
 	clear(victim.flights)
 	for _, f := range lost {
 		r.result.Retried++
-		f.request.Arrival = max(f.request.Arrival, r.now)
-		again, err := r.router.route(r.members, f.request)
-		if err != nil {
+		q := f.request
+		q.Tokens, q.Outcome, q.Arrival = q.Tokens[:q.Prompt], serve.Outcome{}, max(q.Arrival, r.now)
+		f.started, f.again = false, true
+		if err := r.router.route(r.members, f); err != nil {
 			return err
 		}
-		again.again = true
 	}
 	return nil
 }
@@ -268,25 +252,19 @@ func (r *run) status() Status {
 // finish checks all engines that are alive and closes them.
 func (r *run) finish(ctx context.Context) error {
 	for _, m := range r.members {
-		index := m.index()
-		r.result.Events += index.Events
-		if m.alive {
-			m.alive = false
-			r.result.IndexBlocks += index.Blocks
-			reply, err := m.run(ctx, Window{Finish: true})
-			if err != nil {
-				return fmt.Errorf("engine %d: %w", m.number, err)
-			}
-			m.last = reply
-			if reply.Blocks != index.Blocks {
-				reply.Problems = append(reply.Problems,
-					fmt.Sprintf("engine %d has published %d blocks, its index has %d", m.number, reply.Blocks,
-						index.Blocks))
-			}
-			r.result.Problems = append(r.result.Problems, reply.Problems...)
-			r.result.CheckedPages += int64(reply.Checked)
+		r.result.Events += m.host.events
+		if !m.alive {
+			continue
 		}
-		r.result.add(&m.last)
+		m.alive = false
+		r.result.IndexBlocks += m.host.blocks()
+		checked, problems, err := m.host.finish(ctx)
+		if err != nil {
+			return fmt.Errorf("engine %d: %w", m.number, err)
+		}
+		r.result.Problems = append(r.result.Problems, problems...)
+		r.result.CheckedPages += int64(checked)
+		r.result.add(m.host)
 	}
 	return nil
 }
@@ -295,7 +273,7 @@ func (r *run) finish(ctx context.Context) error {
 func (r *run) abandon(ctx context.Context) (err error) {
 	for _, m := range r.members {
 		if m.alive {
-			err = errors.Join(err, m.kill(ctx, Window{}))
+			err = errors.Join(err, m.host.kill(ctx))
 		}
 	}
 	return err

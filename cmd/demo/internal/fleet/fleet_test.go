@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,26 +15,10 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
-	"github.com/kvactor/kvactor/offloader/stores/blob"
 	"github.com/kvactor/kvactor/windows"
-	_ "gocloud.dev/blob/fileblob" // file://
 )
 
-// TestMain makes the test binary an engine's process when it is told so.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "engine" {
-		if err := Serve(context.Background(), os.Stdin, os.Stdout, openFolder); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-func openFolder(ctx context.Context, url string) (stores.Store, error) {
-	return blob.Open(ctx, url, blob.Options{})
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	testTokens   = 16 // of a block
@@ -60,8 +43,8 @@ func writeTrace(t *testing.T) string {
 	return path
 }
 
-// fleetOf is a configuration of three engines over the trace.
-func fleetOf(t *testing.T, path string, open func(context.Context, int) (Engine, error)) Config {
+// fleetOf is a configuration of three engines over the trace, and over a store, which may be nil.
+func fleetOf(t *testing.T, path string, store stores.Store) Config {
 	t.Helper()
 	n, tokens, err := CountTrace(path, 0)
 	require.NoError(t, err)
@@ -70,17 +53,13 @@ func fleetOf(t *testing.T, path string, open func(context.Context, int) (Engine,
 	source, err := OpenTrace(path, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, source.Close()) })
-	return Config{Engines: 3, Tokens: tokens, Source: source, Seed: 7, KillAfter: n / 2, Open: open}
+	return Config{Engines: 3, Settings: settings(), Store: store, Source: source, Seed: 7,
+		KillAfter: n / 2}
 }
 
 func settings() Settings {
 	return Settings{TokensPerBlock: testTokens, Pages: 150, HostPages: 60, Model: "test",
-		Save: actors.SaveOnCommit, StoreGbit: 100, AwaitSaves: true}
-}
-
-// locals starts engines in this process over a store, which may be nil.
-func locals(store stores.Store) func(context.Context, int) (Engine, error) {
-	return func(ctx context.Context, _ int) (Engine, error) { return NewLocal(ctx, settings(), store) }
+		Save: actors.SaveOnCommit, StoreGbit: 100}
 }
 
 // sane checks what holds for every run.
@@ -109,7 +88,7 @@ func TestSharingSaves(t *testing.T) {
 			if stored {
 				store = &stores.Memory{}
 			}
-			c := fleetOf(t, path, locals(store))
+			c := fleetOf(t, path, store)
 			c.Routing = routing
 			r, err := Run(t.Context(), c)
 			require.NoError(t, err)
@@ -137,13 +116,8 @@ func TestModelsOfAllShapes(t *testing.T) {
 	path := writeTrace(t)
 	events := map[string]int{}
 	for _, name := range Models {
-		s := settings()
-		s.Shape, s.Pages = name, 80 // windows lose pages
-		store := &stores.Memory{}
-		c := fleetOf(t, path, func(ctx context.Context, _ int) (Engine,
-			error) {
-			return NewLocal(ctx, s, store)
-		})
+		c := fleetOf(t, path, &stores.Memory{})
+		c.Settings.Shape, c.Settings.Pages = name, 80 // windows lose pages
 		c.Routing, c.Kill = true, true
 		r, err := Run(t.Context(), c)
 		require.NoError(t, err, name)
@@ -190,7 +164,7 @@ func TestAKilledEngineCosts(t *testing.T) {
 			if stored {
 				store = &stores.Memory{}
 			}
-			c := fleetOf(t, path, locals(store))
+			c := fleetOf(t, path, store)
 			c.Routing, c.Kill = true, kill
 			alive := map[int]bool{}
 			c.Progress = func(s Status) {
@@ -214,93 +188,29 @@ func TestAKilledEngineCosts(t *testing.T) {
 	assert.Less(t, cost[true], cost[false])
 }
 
-// processes starts engines in processes of their own.
-func processes(t *testing.T, s Settings) func(context.Context, int) (Engine, error) {
-	s.AwaitSaves = false
-	return func(ctx context.Context, _ int) (Engine, error) {
-		return NewProcess(ctx, s, exec.CommandContext(t.Context(), os.Args[0], "engine"))
-	}
-}
-
-// Engines in processes answer as those in goroutines do, to a router that has their
-// events from the wire.
-func TestProcessesDoAsGoroutinesDo(t *testing.T) {
-	path := writeTrace(t)
-	var results []Result
-	for _, open := range []func(context.Context, int) (Engine, error){locals(nil),
-		processes(t, settings())} {
-		c := fleetOf(t, path, open)
-		c.Routing = true
-		r, err := Run(t.Context(), c)
-		require.NoError(t, err)
-		sane(t, r)
-		// The wire has whole blocks only, and runs of them in one event. With -tags isolated
-		// the time of a copy depends on the scheduler.
-		r.Seconds, r.Events, r.IndexBlocks, r.FirstSeconds = 0, 0, 0, 0
-		results = append(results, *r)
-	}
-	assert.Equal(t, results[0], results[1])
-}
-
-// A process that is killed while it serves, and writes to the store, costs requests that
-// are sent again and no wrong byte.
-func TestAProcessIsKilled(t *testing.T) {
-	path := writeTrace(t)
-	s := settings()
-	s.Shape = "hybrid"
-	s.Store = "file://" + t.TempDir() + "?metadata=skip&no_tmp_dir=1"
-	c := fleetOf(t, path, processes(t, s))
-	c.Routing, c.Kill = true, true
-	r, err := Run(t.Context(), c)
-	require.NoError(t, err)
-	sane(t, r)
-	assert.GreaterOrEqual(t, r.Killed, 0)
-	assert.Positive(t, r.StoreWrites)
-}
-
-// A process that ends by itself fails the run, by its number; the others are ended.
-func TestAProcessEnds(t *testing.T) {
-	path := writeTrace(t)
-	open := processes(t, settings())
-	c := fleetOf(t, path, func(ctx context.Context, i int) (Engine, error) {
-		e, err := open(ctx, i)
-		if i == 1 && err == nil {
-			err = e.(*process).command.Process.Kill()
-		}
-		return e, err
-	})
-	_, err := Run(t.Context(), c)
-	require.ErrorContains(t, err, "engine 1: the process does not answer")
-}
-
-// A run that is ended in its middle says so, and ends its processes.
+// A run that is ended in its middle says so.
 func TestARunIsEnded(t *testing.T) {
-	path := writeTrace(t)
-	for _, open := range []func(context.Context, int) (Engine, error){locals(nil),
-		processes(t, settings())} {
-		c := fleetOf(t, path, open)
-		ctx, end := context.WithCancel(t.Context())
-		c.Progress = func(s Status) {
-			if s.Answered > testRequests/2 {
-				end()
-			}
+	c := fleetOf(t, writeTrace(t), nil)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	c.Progress = func(s Status) {
+		if s.Answered > testRequests/2 {
+			end()
 		}
-		_, err := Run(ctx, c)
-		require.ErrorIs(t, err, context.Canceled)
-		end()
 	}
+	_, err := Run(ctx, c)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
-// What is wrong with an engine's settings is said by the process that has them.
-func TestAProcessRefusesSettings(t *testing.T) {
+// What is wrong with the engines' settings is said before anything is served.
+func TestSettingsAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*Settings){
 		"over the limit": func(s *Settings) { s.Pages = 1 << 40 },
-		"nowhere":        func(s *Settings) { s.Store = "nowhere://x" },
 		"none of [tiny":  func(s *Settings) { s.Shape = "x" },
 	} {
-		s := settings()
-		change(&s)
-		_, err := processes(t, s)(t.Context(), 0)
+		c := fleetOf(t, writeTrace(t), nil)
+		change(&c.Settings)
+		_, err := Run(t.Context(), c)
 		require.ErrorContains(t, err, what)
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -26,23 +26,41 @@ const (
 	maxPages    = 1 << 22  // of an engine, in each tier
 )
 
-// host is one engine with the server in front of it. It is the source of its server's
-// requests. It belongs to one goroutine.
-type host struct {
-	shape   shape
-	tokens  int // of a block
-	rig     *engine.Rig
-	engine  *actors.Engine
-	stored  *storedEngine // nil: no store
-	server  *serve.Server
-	queue   []*serve.Request // by arrival
-	waiting []*serve.Request // have no first token
-	reply   Reply
+// Settings are those of one engine.
+type Settings struct {
+	Shape          string // one of Models; "": the first of them
+	TokensPerBlock int
+	Pages          int // of each pool, as are HostPages
+	HostPages      int
+	// Model names the weights in the store. A run that begins with an empty store has a
+	// name of its own.
+	Model     string
+	Save      actors.SavePolicy // when pages are saved
+	StoreGbit float64           // of the modelled link to the store, in Gbit/s
 }
 
-// newHost starts an engine. It does not close the store, which may be nil.
-func newHost(s Settings, store stores.Store) (*host, error) {
-	h := &host{tokens: s.TokensPerBlock}
+// host is one engine with the server in front of it, of whose requests it is the source. Its
+// router follows it with a mirror, which holds it to every one of its events. It belongs to one
+// goroutine at a time.
+type host struct {
+	shape  shape
+	tokens int // of a block
+	rig    *engine.Rig
+	engine *actors.Engine
+	stage  *stage        // nil: no store
+	stored *storedEngine // nil: no store
+	server *serve.Server
+	queue  []*serve.Request // by arrival
+	done   []*serve.Request // in the window
+
+	reader kvevents.ReaderID
+	mirror *events.Mirror
+	events int // followed so far
+}
+
+// newHost starts an engine. The store is shared with other engines and may be nil.
+func newHost(ctx context.Context, s Settings, store stores.Store) (*host, error) {
+	h := &host{tokens: s.TokensPerBlock, mirror: events.NewMirror()}
 	var err error
 	if h.shape, err = shapeOf(s.Shape); err != nil {
 		return nil, err
@@ -51,12 +69,12 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
+	if store != nil {
+		h.stage = newStage(store)
+	}
 	h.rig, err = engine.Open(engine.Options{
 		Model: h.shape.Model, Cache: cache, Pages: pages,
-		Spawn: func(setup engine.Setup) (engine.Engine, func(),
-			error) {
-			return h.spawn(setup, &s, store)
-		},
+		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s) },
 	})
 	if err != nil {
 		return nil, err
@@ -68,8 +86,14 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 		Rig: h.rig, Name: "host", Model: h.shape.Costs, GPU: cost.H100(), MaxRunning: maxRunning,
 		StepTokens: max(stepTokens, s.TokensPerBlock),
 	}, h)
+	if err == nil {
+		h.reader, err = h.engine.OpenReader(ctx)
+	}
+	if err == nil {
+		err = h.snapshot(ctx)
+	}
 	if err != nil {
-		return nil, errors.Join(err, h.kill(context.Background()))
+		return nil, errors.Join(err, h.kill(context.WithoutCancel(ctx)))
 	}
 	return h, nil
 }
@@ -98,14 +122,12 @@ func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCo
 }
 
 // spawn starts the engine with its store.
-func (h *host) spawn(
-	setup engine.Setup, s *Settings, store stores.Store,
-) (engine.Engine, func(), error) {
+func (h *host) spawn(setup engine.Setup, s *Settings) (engine.Engine, func(), error) {
 	var options []actors.Option
-	if store != nil {
+	if h.stage != nil {
 		options = append(options, actors.WithStore(actors.StoreConfig{
-			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1,
-			WaitForCopies: s.AwaitSaves,
+			Store: h.stage, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1,
+			WaitForCopies: true,
 		}))
 	}
 	e, stop, err := engine.With(options...)(setup)
@@ -113,11 +135,11 @@ func (h *host) spawn(
 		return nil, nil, err
 	}
 	h.engine = e.(*actors.Engine)
-	if store == nil {
+	if h.stage == nil {
 		return e, stop, nil
 	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), awaitsSaves: s.AwaitSaves,
-		link: s.StoreGbit * 1e9, modelled: h.modelled}
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), link: s.StoreGbit * 1e9,
+		modelled: h.modelled}
 	return h.stored, stop, nil
 }
 
@@ -133,81 +155,80 @@ func (h *host) Next(now time.Duration, load serve.Load) (*serve.Request, error) 
 
 // Done notes an answer. It implements serve.Source.
 func (h *host) Done(r *serve.Request) error {
-	o := &r.Outcome
-	h.reply.Done = append(h.reply.Done, Answer{Number: r.Number, Reused: o.Reused, First: o.First,
-		Done: o.Done, GivenUp: o.GivenUp})
+	h.done = append(h.done, r)
 	return nil
 }
 
-// run serves a window.
-func (h *host) run(ctx context.Context, w Window) (Reply, error) {
-	h.reply = Reply{}
-	for i := range w.Requests {
-		r := request(&w.Requests[i])
-		h.queue, h.waiting = append(h.queue, r), append(h.waiting, r)
-	}
+// run takes requests and serves up to a time.
+func (h *host) run(ctx context.Context, requests []*serve.Request, until time.Duration) error {
+	h.queue = append(h.queue, requests...)
 	// An engine that is idle leaves its clock behind; the next request moves it.
-	for h.server.Now() < w.Until {
-		more, err := h.server.Step(ctx)
-		if err != nil {
-			return Reply{}, err
-		}
-		if !more {
-			break
+	for h.server.Now() < until {
+		if more, err := h.server.Step(ctx); err != nil || !more {
+			return err
 		}
 	}
-	h.waiting = slices.DeleteFunc(h.waiting, func(r *serve.Request) bool {
-		if r.Outcome.First > 0 && !r.Outcome.GivenUp {
-			h.reply.Started = append(h.reply.Started, r.Number)
-		}
-		return r.Outcome.First > 0 || r.Outcome.GivenUp
-	})
-	h.count()
-	return h.reply, nil
+	return nil
 }
 
-// request makes one of the server's. The server appends the answer to the tokens.
-func request(q *Request) *serve.Request {
-	answer := q.Answer
-	return &serve.Request{
-		Number: q.Number, Tokens: slices.Grow(slices.Clone([]messages.Token(q.Prompt)), len(answer)),
-		Prompt: len(q.Prompt), Answer: len(answer),
-		Sample: func(i int) messages.Token { return answer[i] }, Arrival: q.Arrival,
+// follow publishes what the engine has written and takes its events. Contradictions in
+// them are errors.
+func (h *host) follow(ctx context.Context) error {
+	if h.stage != nil {
+		if err := h.stage.publish(ctx); err != nil {
+			return err
+		}
 	}
+	batch, err := h.engine.EventsOf(ctx, h.reader)
+	if err != nil {
+		return err
+	}
+	h.events += len(batch.Events)
+	if batch.Lost > 0 {
+		return h.snapshot(ctx)
+	}
+	return h.mirror.Follow(batch)
 }
 
-func (h *host) count() {
-	h.reply.Totals = h.server.Totals()
-	if h.stored != nil {
-		stats := h.stored.store.Stats()
-		h.reply.Store, h.reply.Fetching = stats, h.stored.fetching
-		h.reply.StoreRead = h.modelled(stats.FetchedObjects, stats.FetchedBytes)
-		h.reply.StoreWritten = h.modelled(stats.SavedObjects, stats.SavedBytes)
+func (h *host) snapshot(ctx context.Context) error {
+	batch, err := h.engine.SnapshotOf(ctx, h.reader)
+	if err != nil {
+		return err
 	}
+	return h.mirror.Follow(batch)
 }
+
+// match is how many of the leading blocks of a prompt the mirror has.
+func (h *host) match(names []kvevents.Hash) int { return h.mirror.Match(h.rig.Pools, names) }
+
+// blocks is the size of the mirror.
+func (h *host) blocks() int { return h.mirror.Len() }
 
 // modelled gives the bytes of the modelled model that objects of the store stand for.
 func (h *host) modelled(objects, bytes int64) int64 {
 	return h.shape.modelled(objects, bytes, h.tokens)
 }
 
-// finish checks every byte of every page in both tiers, and closes the engine.
-func (h *host) finish(ctx context.Context) (Reply, error) {
-	h.reply = Reply{}
-	checked, problems, err := h.rig.Verify(ctx)
+// finish compares the mirror with the engine, checks every byte of every page in both tiers, and
+// closes the engine.
+func (h *host) finish(ctx context.Context) (checked int, problems []string, err error) {
+	batch, err := h.engine.SnapshotOf(ctx, h.reader)
 	if err != nil {
-		return Reply{}, err
+		return 0, nil, err
+	}
+	wrong := h.mirror.Compare(batch)
+	if checked, problems, err = h.rig.Verify(ctx); err != nil {
+		return 0, nil, err
 	}
 	leaked, err := h.rig.Shutdown(ctx)
-	if err != nil {
-		return Reply{}, err
-	}
 	if leaked > 0 {
 		problems = append(problems, fmt.Sprintf("%d pages are still held by sequences", leaked))
 	}
-	h.reply.Checked, h.reply.Problems = checked, append(problems, h.server.Compute().Problems...)
-	h.count()
-	return h.reply, nil
+	problems = append(problems, h.server.Compute().Problems...)
+	if wrong != nil {
+		problems = append(problems, fmt.Sprintf("the index is not the engine's: %v", wrong))
+	}
+	return checked, problems, err
 }
 
 // kill closes the engine with all that runs in it.

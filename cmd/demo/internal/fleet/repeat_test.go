@@ -11,7 +11,7 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// What runs with engines in goroutines count is a function of their configuration, with a store and
+// What runs count is a function of their configuration, with a store and
 // with an engine that is killed.
 func TestRunsRepeat(t *testing.T) {
 	path := writeTrace(t)
@@ -19,7 +19,7 @@ func TestRunsRepeat(t *testing.T) {
 		var results []Result
 		var first []float64
 		for range 2 {
-			c := fleetOf(t, path, locals(&stores.Memory{}))
+			c := fleetOf(t, path, &stores.Memory{})
 			c.Routing, c.Kill = routing, true
 			r, err := Run(t.Context(), c)
 			require.NoError(t, err)

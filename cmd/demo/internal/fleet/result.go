@@ -1,6 +1,10 @@
 package fleet
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+)
 
 // Result is what a run of a fleet has measured, as `demo fleet --json` prints it. Bytes
 // are those of the modelled model's keys and values.
@@ -65,29 +69,31 @@ type Part struct {
 	HitRate      float64 `json:"hit_rate"` // of prompt tokens
 }
 
-func (p *Part) add(prompt int, a Answer) {
-	if a.GivenUp {
-		return
-	}
+// add counts an answer.
+func (p *Part) add(q *serve.Request) {
 	p.Answered++
-	p.PromptTokens += int64(prompt)
-	p.ReusedTokens += int64(a.Reused)
+	p.PromptTokens += int64(q.Prompt)
+	p.ReusedTokens += int64(q.Outcome.Reused)
 	p.HitRate = float64(p.ReusedTokens) / float64(max(1, p.PromptTokens))
 }
 
-// add takes over the counters of one engine, dead or alive.
-func (r *Result) add(last *Reply) {
-	t, s := &last.Totals, &last.Store
+// add takes over the counters of one engine, before it is killed or after it is closed.
+func (r *Result) add(h *host) {
+	t := h.server.Totals()
 	r.ComputedTokens += t.ComputedTokens
 	r.PrefillSeconds += t.Prefill.Seconds()
 	r.SavedSeconds += t.Saved.Seconds()
-	r.FetchSeconds += last.Fetching.Seconds()
 	r.VerifiedPages += t.VerifiedPages
 	r.WrongPages += t.WrongPages
+	if h.stored == nil {
+		return
+	}
+	s := h.stored.store.Stats()
+	r.FetchSeconds += h.stored.fetching.Seconds()
 	r.StoreReads += s.FetchedObjects
 	r.StoreWrites += s.SavedObjects
-	r.StoreReadBytes += last.StoreRead
-	r.StoreWrittenBytes += last.StoreWritten
+	r.StoreReadBytes += h.modelled(s.FetchedObjects, s.FetchedBytes)
+	r.StoreWrittenBytes += h.modelled(s.SavedObjects, s.SavedBytes)
 	r.StoreDropped += s.Dropped
 	r.StoreErrors += s.Errors
 	r.RejectedObjects += s.Rejected

@@ -1,48 +1,43 @@
 package fleet
 
 import (
-	"context"
 	"math/rand/v2"
+	"time"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// Engine is one engine of a fleet, as its router has it. Its methods are called by one
-// goroutine at a time.
-type Engine interface {
-	// run orders the engine to serve a window.
-	run(context.Context, Window) (Reply, error)
-	// follow brings the index to where the engine was at the reply.
-	follow(context.Context, *Reply) error
-	// match is how many of the leading blocks of a prompt the index has.
+// index is what a router knows of an engine.
+type index interface {
+	// match is how many of the leading blocks of a prompt the engine has.
 	match(names []kvevents.Hash) int
-	index() Index
-	// kill ends the engine in the middle of a window, without warning.
-	kill(context.Context, Window) error
-}
-
-// Index is the size of what a router keeps of an engine.
-type Index struct {
-	Blocks int
-	Events int // followed so far; with processes batches' entries
+	blocks() int
 }
 
 // member is an engine and what the router has sent it.
 type member struct {
-	Engine
+	index
+	host     *host
 	number   int
 	alive    bool
-	send     []Request       // in the next window
-	flights  map[int]*flight // by request: sent and not answered
-	uncached int             // tokens to be computed of flights that have not started
-	last     Reply
+	send     []*serve.Request           // in the next window
+	flights  map[*serve.Request]*flight // sent and not answered
+	uncached int                        // tokens to be computed of flights that have not started
+}
+
+func newMember(number int, i index, h *host) *member {
+	return &member{index: i, host: h, number: number, alive: true,
+		flights: map[*serve.Request]*flight{}}
 }
 
 // flight is a request on its way.
 type flight struct {
-	request  Request
+	request  *serve.Request
+	number   int           // in the order of their coming
+	arrival  time.Duration // the first one
 	uncached int
 	started  bool
 	again    bool // it has been lost with an engine
@@ -65,42 +60,43 @@ type router struct {
 // route sends a request to an engine that is alive. The cost of an engine is the tokens
 // that have to be computed before the request's first one. Of equal engines the one with
 // fewer requests, then with fewer blocks takes it.
-func (r *router) route(members []*member, q Request) (*flight, error) {
+func (r *router) route(members []*member, f *flight) error {
 	var alive []*member
 	for _, m := range members {
 		if m.alive {
 			alive = append(alive, m)
 		}
 	}
+	prompt := f.request.Tokens[:f.request.Prompt]
 	if r.random != nil {
-		to := alive[r.random.IntN(len(alive))]
-		return to.take(q, len(q.Prompt)), nil
+		alive[r.random.IntN(len(alive))].take(f, len(prompt))
+		return nil
 	}
-	names, err := events.Names(messages.Prefix{Tokens: q.Prompt}, r.tokens)
+	names, err := events.Names(messages.Prefix{Tokens: prompt}, r.tokens)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	names = names[:(len(q.Prompt)-1)/r.tokens] // the last token is always computed
+	names = names[:(len(prompt)-1)/r.tokens] // the last token is always computed
 	best, least, computed := alive[0], -1, 0
 	for _, m := range alive {
-		uncached := len(q.Prompt) - r.tokens*m.match(names)
+		uncached := len(prompt) - r.tokens*m.match(names)
 		if cost := m.uncached + uncached; least < 0 || cost < least || cost == least && m.emptier(best) {
 			best, least, computed = m, cost, uncached
 		}
 	}
-	return best.take(q, computed), nil
+	best.take(f, computed)
+	return nil
 }
 
 func (m *member) emptier(than *member) bool {
 	if a, b := len(m.flights), len(than.flights); a != b {
 		return a < b
 	}
-	return m.index().Blocks < than.index().Blocks
+	return m.blocks() < than.blocks()
 }
 
-func (m *member) take(q Request, uncached int) *flight {
-	f := &flight{request: q, uncached: uncached}
-	m.send, m.flights[q.Number] = append(m.send, q), f
+func (m *member) take(f *flight, uncached int) {
+	f.uncached = uncached
+	m.send, m.flights[f.request] = append(m.send, f.request), f
 	m.uncached += uncached
-	return f
 }

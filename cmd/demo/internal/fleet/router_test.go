@@ -1,9 +1,6 @@
 package fleet
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
@@ -18,10 +16,7 @@ import (
 )
 
 // known is an engine of which a router knows some blocks.
-type known struct {
-	Engine
-	names map[kvevents.Hash]bool
-}
+type known struct{ names map[kvevents.Hash]bool }
 
 func (k known) match(names []kvevents.Hash) int {
 	n := 0
@@ -31,7 +26,7 @@ func (k known) match(names []kvevents.Hash) int {
 	return n
 }
 
-func (k known) index() Index { return Index{Blocks: len(k.names)} }
+func (k known) blocks() int { return len(k.names) }
 
 // knows makes members that have prefixes of a prompt, in blocks of four tokens.
 func knows(t *testing.T, prompt []messages.Token, blocks ...int) (members []*member) {
@@ -43,7 +38,7 @@ func knows(t *testing.T, prompt []messages.Token, blocks ...int) (members []*mem
 		for _, name := range names[:n] {
 			k.names[name] = true
 		}
-		members = append(members, &member{Engine: k, number: i, alive: true, flights: map[int]*flight{}})
+		members = append(members, newMember(i, k, nil))
 	}
 	return members
 }
@@ -51,6 +46,11 @@ func knows(t *testing.T, prompt []messages.Token, blocks ...int) (members []*mem
 // sent is which of the members has been sent the latest request.
 func sent(members []*member) int {
 	return slices.IndexFunc(members, func(m *member) bool { return len(m.send) > 0 })
+}
+
+// flightOf is a request that is to be sent.
+func flightOf(prompt []messages.Token) *flight {
+	return &flight{request: &serve.Request{Tokens: prompt, Prompt: len(prompt)}}
 }
 
 func TestRoutes(t *testing.T) {
@@ -78,8 +78,8 @@ func TestRoutes(t *testing.T) {
 				m.uncached, m.alive = c.waiting[i], i != c.dead
 			}
 			r := router{tokens: 4}
-			f, err := r.route(members, Request{Number: 1, Prompt: prompt})
-			require.NoError(t, err)
+			f := flightOf(prompt)
+			require.NoError(t, r.route(members, f))
 			assert.Equal(t, c.want, sent(members))
 			uncached := len(prompt) - 4*c.blocks[c.want]
 			assert.Equal(t, uncached, f.uncached)
@@ -95,11 +95,10 @@ func TestRoutes(t *testing.T) {
 func TestRandomRoutesAreThoseOfTheSeed(t *testing.T) {
 	draw := func(seed uint64) (list []int) {
 		r := router{tokens: 4, random: rand.New(rand.NewPCG(seed, 0))}
-		for i := range 40 {
+		for range 40 {
 			members := knows(t, make([]messages.Token, 8), 0, 1, 0)
 			members[1].alive = false
-			_, err := r.route(members, Request{Number: i, Prompt: make(Tokens, 8)})
-			require.NoError(t, err)
+			require.NoError(t, r.route(members, flightOf(make([]messages.Token, 8))))
 			list = append(list, sent(members))
 		}
 		return list
@@ -108,61 +107,6 @@ func TestRandomRoutesAreThoseOfTheSeed(t *testing.T) {
 	assert.Equal(t, first, draw(1))
 	assert.NotEqual(t, draw(1), draw(2))
 	assert.Subset(t, []int{0, 2}, draw(3))
-}
-
-func TestTokensAreWrittenShortly(t *testing.T) {
-	q := Request{Number: 3, Prompt: Tokens{1, 2, messages.MaxToken}, Answer: Tokens{}}
-	text, err := json.Marshal(q)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"number":3,"prompt":"AQAAAAIAAAD///9/","answer":"","arrival":0}`, string(text))
-	var got Request
-	require.NoError(t, json.Unmarshal(text, &got))
-	assert.Equal(t, q, got)
-	for _, bad := range []string{`"AQAA"`, `7`, `"?"`} {
-		assert.Error(t, json.Unmarshal([]byte(bad), &got.Prompt), bad)
-	}
-}
-
-// What is wrong in a stream of events is an error: its index would not be exact.
-func TestStreamsAreHeldToTheirWord(t *testing.T) {
-	name := func(n int) string { return fmt.Sprintf("%016x", n) }
-	follow := func(texts ...string) (*stream, error) {
-		s := &stream{blocks: map[uint64]struct{}{}, changed: make(chan struct{})}
-		for _, text := range texts {
-			var b batch
-			require.NoError(t, json.Unmarshal([]byte(text), &b))
-			if err := s.apply(&b); err != nil {
-				return s, err
-			}
-		}
-		return s, nil
-	}
-	begin := `{"sequence":4,"events":[{"type":"cleared"},{"type":"stored","blocks":["` + name(1) +
-		`","` + name(2) + `"]}]}`
-	s, err := follow(begin, `{"sequence":5,"events":[{"type":"moved","blocks":["`+name(1)+
-		`"]},{"type":"removed","blocks":["`+name(2)+`"]}]}`)
-	require.NoError(t, err)
-	assert.Equal(t, Index{Blocks: 1, Events: 4}, s.index())
-	hash := func(n byte) (h kvevents.Hash) { h[len(h)-1] = n; return h }
-	assert.Equal(t, 1, s.match([]kvevents.Hash{hash(1), hash(2), hash(1)}))
-	require.NoError(t, s.reach(t.Context(), 6))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, s.reach(ended, 7), context.Canceled)
-
-	for what, text := range map[string]string{
-		"batch 6 of events": `{"sequence":6,"events":[]}`,
-		"is stored, and was": `{"sequence":5,"events":[{"type":"stored","blocks":["` + name(1) +
-			`"]}]}`,
-		"is removed, and was": `{"sequence":5,"events":[{"type":"removed","blocks":["` + name(3) +
-			`"]}]}`,
-		`with the name "x"`: `{"sequence":5,"events":[{"type":"removed","blocks":["x"]}]}`,
-		"is priority, and was": `{"sequence":5,"events":[{"type":"priority","blocks":["` + name(3) +
-			`"]}]}`,
-	} {
-		_, err := follow(begin, text)
-		require.ErrorContains(t, err, what)
-	}
 }
 
 // What an engine writes is seen when it is published, and not before.

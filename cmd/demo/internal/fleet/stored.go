@@ -13,10 +13,9 @@ import (
 // other, and take the modelled time for it.
 type storedEngine struct {
 	engine.Engine
-	store       actors.Store
-	awaitsSaves bool
-	link        float64 // modelled bits a second
-	fetching    time.Duration
+	store    actors.Store
+	link     float64 // modelled bits a second
+	fetching time.Duration
 	// advance moves the device's time. It is set when the device is there.
 	advance func(time.Duration)
 	// modelled gives the bytes of the modelled model that objects stand for.
@@ -82,11 +81,10 @@ func (e *storedEngine) Release(
 	return results, e.awaitSaves(ctx, err)
 }
 
-// awaitSaves waits for what a call saves, if that is wanted. The tasks that write move the
-// device's time: beside the server's steps they would do so whenever the scheduler
-// runs them.
+// awaitSaves waits for what a call saves. The tasks that write move the device's time: beside
+// the server's steps they would do so whenever the scheduler runs them.
 func (e *storedEngine) awaitSaves(ctx context.Context, err error) error {
-	if err == nil && e.awaitsSaves {
+	if err == nil {
 		_, err = e.store.Flush(ctx, 0)
 	}
 	return err
