@@ -9,38 +9,34 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func decodeAdmit(o *object) request {
-	line := o.admit()
-	return withHost("admit", func(p *player) (any, error) {
-		// One admission is handled as a batch of one, but it is sent by the engine's method
-		// for a single one.
-		a := p.admit([]admitLine{line}, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
-			admitted, err := p.engine.Admit(p.ctx, rs[0])
-			admitted.Err = errors.Join(admitted.Err, err)
-			return []messages.Admitted{admitted}, nil
-		})
-		return a[0].answer, a[0].err
+type admitRequest struct{ admitLine }
+
+// do handles one admission as a batch of one, but sends it by the engine's method for a single one.
+func (q *admitRequest) do(p *player) (any, error) {
+	a := p.admit([]admitLine{q.admitLine}, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+		admitted, err := p.engine.Admit(p.ctx, rs[0])
+		admitted.Err = errors.Join(admitted.Err, err)
+		return []messages.Admitted{admitted}, nil
 	})
+	return a[0].answer, a[0].err
 }
 
-func decodeAdmitBatch(o *object) request {
-	lines := []admitLine{}
-	if !o.objects("requests", func(o *object) { lines = append(lines, o.admit()) }) {
-		o.missing("requests")
-	}
-	return withHost("admit_batch", func(p *player) (any, error) {
-		results := resultsAnswer{done("admit_batch"), []any{}}
-		for _, a := range p.admit(lines, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
-			return p.engine.AdmitBatch(p.ctx, rs)
-		}) {
-			if a.err != nil {
-				results.Results = append(results.Results, failed("admit", a.err))
-			} else {
-				results.Results = append(results.Results, a.answer)
-			}
+type admitBatchRequest struct {
+	Requests []admitLine `json:"requests"`
+}
+
+func (q *admitBatchRequest) do(p *player) (any, error) {
+	results := resultsAnswer{done("admit_batch"), []any{}}
+	for _, a := range p.admit(q.Requests, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+		return p.engine.AdmitBatch(p.ctx, rs)
+	}) {
+		if a.err != nil {
+			results.Results = append(results.Results, failed("admit", a.err))
+		} else {
+			results.Results = append(results.Results, a.answer)
 		}
-		return results, nil
-	})
+	}
+	return results, nil
 }
 
 // admission is one admission on its way through a line.
@@ -66,7 +62,7 @@ func (p *player) admit(
 		a := &admission{line: line}
 		all[i] = a
 		if a.err = p.checkAdmission(a, taken); a.err == nil {
-			taken[line.seq] = true
+			taken[line.Seq] = true
 			sent, requests = append(sent, a), append(requests, a.request)
 		}
 	}
@@ -101,13 +97,13 @@ func (p *player) checkAdmission(a *admission, taken map[string]bool) error {
 			return err
 		}
 	}
-	if taken[a.line.seq] {
-		return duplicate(a.line.seq)
+	if taken[a.line.Seq] {
+		return duplicate(a.line.Seq)
 	}
-	if err := p.vacant(a.line.seq); err != nil {
+	if err := p.vacant(a.line.Seq); err != nil {
 		return err
 	}
-	if err := p.tooLong("admit", a.line.prefix.tokens.length()); err != nil {
+	if err := p.tooLong("admit", a.line.Tokens.length()); err != nil {
 		return err
 	}
 	if a.request.Tokens == nil { // max_seq_len is larger still than what is written out
@@ -125,7 +121,7 @@ func (p *player) started(a *admission) *sequence {
 		Multimodal: r.Multimodal})
 	s := &sequence{
 		id: a.reply.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens,
-		manual:   a.line.prefill != nil && *a.line.prefill == "manual",
+		manual:   or(a.line.Prefill, "auto") == "manual",
 		computed: a.reply.ReusedTokens, written: a.reply.ReusedTokens, stated: a.reply.ReusedTokens,
 		checkpoints: slices.Clone(a.reply.Checkpoints),
 		ready:       a.reply.Ready, beams: [][]host.Chain{chains},
@@ -203,7 +199,7 @@ func (p *player) nextCommit(s *sequence) int {
 // but could not keep, because an actor died meanwhile, is released.
 func (p *player) finish(a *admission) {
 	if a.err == nil {
-		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens,
+		a.answer = admitAnswer{head: done("admit"), Seq: a.line.Seq, ReusedTokens: a.reply.ReusedTokens,
 			Why: a.reply.MissReason}
 		a.answer.Tables, a.err = p.tablesOf(a.s)
 	}
@@ -228,5 +224,5 @@ func (p *player) finish(a *admission) {
 		a.answer.statesAnswer = &statesAnswer{append([]int{}, a.reply.Checkpoints...),
 			a.reply.AttentionTokens}
 	}
-	p.sequences[a.line.seq] = a.s
+	p.sequences[a.line.Seq] = a.s
 }

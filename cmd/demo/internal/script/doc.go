@@ -4,7 +4,7 @@
 // stream, commits, and checks every byte when asked to.
 //
 //	line ──▶ shape ──▶ not_open ──▶ values ──▶ names ──▶ too_long ──▶ pages ──▶ answer
-//	         decoders               …Line.value          player        engine
+//	         reader               …Line.value          player        engine
 //
 // A request is refused by the first check that it fails, and has changed
 // nothing then. In admit_batch and append, a wrong shape refuses the line; all

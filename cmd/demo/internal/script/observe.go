@@ -12,89 +12,91 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func decodeAdvance(o *object) request {
-	ms := o.int("ms")
-	return withHost("advance", func(p *player) (any, error) {
-		if ms < 0 {
-			return nil, bad("advance", "ms %d is negative", ms)
-		}
-		if ms > int64((maxTime-p.clock.Now())/time.Millisecond) {
-			return nil, bad("advance", "ms %d would take the clock over %d years", ms,
-				int(maxTime.Hours())/24/365)
-		}
-		p.clock.Advance(time.Duration(ms) * time.Millisecond)
-		return done("advance"), nil
-	})
+type advanceRequest struct {
+	MS int64 `json:"ms"`
 }
 
-func decodeStats(*object) request {
-	return withHost("stats", func(p *player) (any, error) {
-		s, err := p.engine.Stats(p.ctx)
-		if err != nil {
-			return nil, err
-		}
-		out := statsAnswer{head: done("stats")}
-		out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens,
-			ReusedTokens: s.ReusedTokens}
-		for i, pool := range s.Pools {
-			out.Pools = append(out.Pools, named[tiersAnswer]{pool.Name, tiersAnswer{
-				countAnswer(pool.Primary), countAnswer(pool.Secondary),
-			}})
-			c := pool.PoolCounters
-			counters := poolCountersAnswer{
-				c.AllocatedPages, c.ReusedFull, c.ReusedPartial, c.Missed, c.Evicted, c.Offloaded,
-				c.Onboarded, c.Dropped, c.BytesOffloaded, c.BytesOnboarded, nil,
-			}
-			if holdsStates(p.engine.Pools()[i]) {
-				counters.checkpointsAnswer = &checkpointsAnswer{c.Checkpoints, c.CheckpointsSkipped}
-			}
-			out.Counters.Pools = append(out.Counters.Pools, named[poolCountersAnswer]{pool.Name, counters})
-		}
-		return out, nil
-	})
+func (q *advanceRequest) do(p *player) (any, error) {
+	if q.MS < 0 {
+		return nil, bad("advance", "ms %d is negative", q.MS)
+	}
+	if q.MS > int64((maxTime-p.clock.Now())/time.Millisecond) {
+		return nil, bad("advance", "ms %d would take the clock over %d years", q.MS,
+			int(maxTime.Hours())/24/365)
+	}
+	p.clock.Advance(time.Duration(q.MS) * time.Millisecond)
+	return done("advance"), nil
 }
 
-func decodeEvents(o *object) request {
-	snapshot := o.flagOr("snapshot", false)
-	return withHost("events", func(p *player) (any, error) {
-		read := p.engine.Events
-		if snapshot {
-			read = p.engine.Snapshot
+type statsRequest struct{}
+
+func (*statsRequest) do(p *player) (any, error) {
+	s, err := p.engine.Stats(p.ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := statsAnswer{head: done("stats")}
+	out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens,
+		ReusedTokens: s.ReusedTokens}
+	for i, pool := range s.Pools {
+		out.Pools = append(out.Pools, named[tiersAnswer]{pool.Name, tiersAnswer{
+			countAnswer(pool.Primary), countAnswer(pool.Secondary),
+		}})
+		c := pool.PoolCounters
+		counters := poolCountersAnswer{
+			c.AllocatedPages, c.ReusedFull, c.ReusedPartial, c.Missed, c.Evicted, c.Offloaded,
+			c.Onboarded, c.Dropped, c.BytesOffloaded, c.BytesOnboarded, nil,
 		}
-		batch, err := read(p.ctx)
-		if err != nil {
-			return nil, err
+		if holdsStates(p.engine.Pools()[i]) {
+			counters.checkpointsAnswer = &checkpointsAnswer{c.Checkpoints, c.CheckpointsSkipped}
 		}
-		batch.Snapshot = snapshot
-		return eventsAnswer{done("events"), snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost},
-			nil
-	})
+		out.Counters.Pools = append(out.Counters.Pools, named[poolCountersAnswer]{pool.Name, counters})
+	}
+	return out, nil
 }
 
-func decodeVerify(*object) request {
-	return withHost("verify", func(p *player) (any, error) {
-		if err := p.rig.drain(p.ctx); err != nil {
-			return nil, err
-		}
-		// First, because it asks every actor: one that was to panic does so here, and not over
-		// what is compared.
-		wrong := p.engine.Check(p.ctx)
-		for errors.Is(wrong, messages.ErrInternal) {
-			wrong = p.engine.Check(p.ctx)
-		}
-		pages, problems, err := p.checkBytes()
-		if err != nil {
-			return nil, err
-		}
-		if wrong != nil {
-			// Joined errors stand one a line.
-			problems = append(problems, strings.Split(wrong.Error(), "\n")...)
-		}
-		if p.rig.Hazards != nil {
-			problems = append(problems, p.rig.Hazards()...)
-		}
-		return verifyAnswer{done("verify"), pages, problems}, nil
-	})
+type eventsRequest struct {
+	Snapshot bool `json:"snapshot,omitempty"`
+}
+
+func (q *eventsRequest) do(p *player) (any, error) {
+	read := p.engine.Events
+	if q.Snapshot {
+		read = p.engine.Snapshot
+	}
+	batch, err := read(p.ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch.Snapshot = q.Snapshot
+	return eventsAnswer{done("events"), q.Snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost},
+		nil
+}
+
+type verifyRequest struct{}
+
+func (*verifyRequest) do(p *player) (any, error) {
+	if err := p.rig.drain(p.ctx); err != nil {
+		return nil, err
+	}
+	// First, because it asks every actor: one that was to panic does so here, and not over
+	// what is compared.
+	wrong := p.engine.Check(p.ctx)
+	for errors.Is(wrong, messages.ErrInternal) {
+		wrong = p.engine.Check(p.ctx)
+	}
+	pages, problems, err := p.checkBytes()
+	if err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		// Joined errors stand one a line.
+		problems = append(problems, strings.Split(wrong.Error(), "\n")...)
+	}
+	if p.rig.Hazards != nil {
+		problems = append(problems, p.rig.Hazards()...)
+	}
+	return verifyAnswer{done("verify"), pages, problems}, nil
 }
 
 // checkBytes checks the pages of the tree and of all running sequences.
@@ -128,36 +130,38 @@ func (p *player) checkBytes() (pages int, problems []string, err error) {
 // actorPrefix stands before a pool's name in an actor's.
 const actorPrefix = "pool:"
 
-func decodeFault(o *object) request {
-	kind, count, actor := o.text("kind"), o.optInt("count"), o.optText("actor")
-	if kind == "panic" && actor == nil {
-		o.missing("actor")
+type faultRequest struct {
+	Kind  string  `json:"kind"`
+	Count *int64  `json:"count"`
+	Actor *string `json:"actor"`
+}
+
+func (q *faultRequest) check(r *reader, _ string) {
+	if q.Kind == "panic" && q.Actor == nil {
+		r.missing("actor")
 	}
-	return withHost("fault", func(p *player) (any, error) {
-		if kind == "panic" {
-			return done("fault"), p.failActor(*actor, count)
-		}
-		if kind == "store" {
-			return done("fault"), p.failStore(actor, count)
-		}
-		direction, err := gpu.ParseDirection(kind)
-		switch {
-		case err != nil:
-			return nil, bad("fault", "kind %q is none of offload, onboard, copy, store, panic", kind)
-		case actor != nil:
-			return nil, bad("fault", "actor goes with kind panic alone")
-		case count != nil && (*count < 1 || *count > math.MaxInt32):
-			return nil, bad("fault", "count %d is not between 1 and %d", *count, math.MaxInt32)
-		case p.rig.FailCopies == nil:
-			return nil, refusals.New(messages.ErrNotSupported,
-				"fault: this engine has no device whose copies could fail")
-		}
-		n := 1
-		if count != nil {
-			n = int(*count)
-		}
-		return done("fault"), p.rig.FailCopies(direction, n)
-	})
+}
+
+func (q *faultRequest) do(p *player) (any, error) {
+	if q.Kind == "panic" {
+		return done("fault"), p.failActor(*q.Actor, q.Count)
+	}
+	if q.Kind == "store" {
+		return done("fault"), p.failStore(q.Actor, q.Count)
+	}
+	direction, err := gpu.ParseDirection(q.Kind)
+	switch {
+	case err != nil:
+		return nil, bad("fault", "kind %q is none of offload, onboard, copy, store, panic", q.Kind)
+	case q.Actor != nil:
+		return nil, bad("fault", "actor goes with kind panic alone")
+	case q.Count != nil && (*q.Count < 1 || *q.Count > math.MaxInt32):
+		return nil, bad("fault", "count %d is not between 1 and %d", *q.Count, math.MaxInt32)
+	case p.rig.FailCopies == nil:
+		return nil, refusals.New(messages.ErrNotSupported,
+			"fault: this engine has no device whose copies could fail")
+	}
+	return done("fault"), p.rig.FailCopies(direction, int(or(q.Count, 1)))
 }
 
 // failActor checks the actor's name: a pool's, or one of the three others.

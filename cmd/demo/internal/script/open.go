@@ -1,13 +1,16 @@
 package script
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
 // The defaults of open.
@@ -17,161 +20,144 @@ const (
 	defaultSeed         = 1
 )
 
-// openLine is an open request of the right shape. Problems are those of values
-// that the configuration's type cannot express; they join what Validate says.
-type openLine struct {
-	model        windows.Model
-	cache        windows.Config
-	problems     []error
-	pages        *pagesLine
-	deviceMemory int64
-	seed         int64
-	store        *storeLine // nil: none
-	weights      string
+type openRequest struct {
+	Model        modelLine  `json:"model"`
+	Cache        *cacheLine `json:"cache"`
+	Pages        *pagesLine `json:"pages"`
+	DeviceMemory *int64     `json:"device_memory"`
+	Seed         *int64     `json:"seed"`
+	Store        *storeLine `json:"store"`
+	Weights      string     `json:"weights,omitempty"`
 }
 
-// pagesLine is either one pair for all pools or one for each.
+type modelLine struct {
+	Layers    int        `json:"layers"`
+	KVHeads   headsLine  `json:"kv_heads"`
+	HeadDim   int        `json:"head_dim"`
+	DType     *string    `json:"dtype"`
+	MaxSeqLen *int       `json:"max_seq_len"`
+	State     *stateLine `json:"state"`
+}
+
+type stateLine struct {
+	Layers []int `json:"layers"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// headsLine is a number or a list of them.
+type headsLine struct {
+	heads []int
+	list  bool
+}
+
+func (l *headsLine) read(r *reader, path string, value []byte) {
+	if l.list = kind(value) == "a list"; l.list {
+		r.read(path, value, reflect.ValueOf(&l.heads).Elem())
+		return
+	}
+	l.heads = make([]int, 1)
+	r.read(path, value, reflect.ValueOf(l.heads).Index(0))
+}
+
+// value is the model. To the configuration a single value of a list is that of all layers.
+func (l *modelLine) value() (windows.Model, error) {
+	m := windows.Model{
+		Layers: l.Layers, KVHeads: l.KVHeads.heads, HeadDim: l.HeadDim,
+		DType:     windows.DType(or(l.DType, string(windows.Float16))),
+		MaxSeqLen: or(l.MaxSeqLen, defaultMaxSeqLen),
+	}
+	if s := l.State; s != nil {
+		m.States = []windows.State{{Layers: s.Layers, Bytes: s.Bytes}}
+	}
+	if l.KVHeads.list && len(m.KVHeads) == 1 && m.Layers > 1 {
+		return m, refusals.New(messages.ErrConfigInvalid, "kv_heads has 1 values for %d layers",
+			m.Layers)
+	}
+	return m, nil
+}
+
+// cacheLine is the cache configuration over its defaults, as files of it are read. Wrong types are
+// faults of shape; unknown names and wrong values are problems of the configuration, reported with
+// all others.
+type cacheLine struct {
+	config  windows.Config
+	problem error
+}
+
+func (l *cacheLine) read(r *reader, path string, value []byte) {
+	l.config = defaultCache()
+	if r.object(path, value); r.err != nil {
+		return
+	}
+	err := kvconfig.MergeSection(&l.config, path+".", value)
+	if errors.Is(err, messages.ErrBadRequest) {
+		r.fail("%v", err)
+		return
+	}
+	l.problem = err
+}
+
+// defaultCache makes no copies that nothing asked for: they would make a script's stream of copies
+// harder to follow.
+func defaultCache() windows.Config {
+	c := windows.DefaultConfig()
+	c.OffloadAhead = false
+	return c
+}
+
+// pagesLine is either one pair for all pools or one for each. Pool names begin with w, so the two
+// cannot be mixed up.
 type pagesLine struct {
 	all    *countsLine
 	byPool map[string]countsLine
 }
 
-type countsLine struct{ primary, secondary int64 }
-
-func (o *object) open() openLine {
-	l := openLine{
-		deviceMemory: o.intOr("device_memory", defaultDeviceMemory),
-		seed:         o.intOr("seed", defaultSeed),
-		cache:        windows.DefaultConfig(),
-	}
-	// Copies that nothing asked for would make a script's stream of copies
-	// harder to follow.
-	l.cache.OffloadAhead = false
-	if m := o.child("model"); m != nil {
-		l.model = m.model()
-		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 &&
-			l.model.Layers > 1 {
-			// To the configuration a single value is that of all layers.
-			l.problems = append(l.problems, refusals.New(messages.ErrConfigInvalid,
-				"kv_heads has 1 values for %d layers", l.model.Layers))
-		}
-	} else {
-		o.missing("model")
-	}
-	l.problems = append(l.problems, o.cache(&l.cache))
-	l.pages = o.pages()
-	l.store = o.store()
-	if w := o.optText("weights"); w != nil {
-		l.weights = *w
-	}
-	o.end()
-	return l
+type countsLine struct {
+	Primary   int64 `json:"primary"`
+	Secondary int64 `json:"secondary,omitempty"`
 }
 
-func (o *object) model() windows.Model {
-	m := windows.Model{
-		Layers: int(o.int("layers")), KVHeads: o.kvHeads(), HeadDim: int(o.int("head_dim")),
-		DType: windows.Float16, MaxSeqLen: int(o.intOr("max_seq_len", defaultMaxSeqLen)),
+func (p *pagesLine) read(r *reader, path string, value []byte) {
+	fields, into := r.object(path, value), reflect.ValueOf(&p.byPool)
+	if fields["primary"] != nil || fields["secondary"] != nil || len(fields) == 0 {
+		into = reflect.ValueOf(&p.all)
 	}
-	if d := o.optText("dtype"); d != nil {
-		m.DType = windows.DType(*d)
+	if r.err == nil {
+		r.read(path, value, into.Elem())
 	}
-	if s := o.child("state"); s != nil {
-		m.States = []windows.State{{Layers: s.layers(), Bytes: s.int("bytes")}}
-		s.end()
-	}
-	o.end()
-	return m
-}
-
-// layers is a list of layers, which must be there.
-func (o *object) layers() []int {
-	if !o.has("layers") {
-		o.missing("layers")
-	}
-	return o.ints("layers")
-}
-
-// kvHeads is a number or a list of them.
-func (o *object) kvHeads() []int {
-	value, ok := o.take("kv_heads")
-	switch {
-	case !ok:
-		o.missing("kv_heads")
-		return nil
-	case value.kind() == kindList:
-		return o.ints("kv_heads")
-	}
-	return []int{int(o.int("kv_heads"))}
-}
-
-// ints is a list of integers; nil if there is none.
-func (o *object) ints(name string) []int {
-	var list []int
-	found := o.list(name, func(at string, item raw) {
-		n, ok := integer(item)
-		if !ok {
-			o.wrong(at, item, "an integer")
-		}
-		list = append(list, int(n))
-	})
-	if found && list == nil {
-		return []int{}
-	}
-	return list
-}
-
-// pages reads {"primary","secondary"}, or an object of those by pool name. Pool
-// names begin with w, so the two cannot be mixed up.
-func (o *object) pages() *pagesLine {
-	p := o.child("pages")
-	if p == nil {
-		return nil
-	}
-	if p.has("primary") || p.has("secondary") || len(p.fields) == 0 {
-		c := p.counts()
-		return &pagesLine{all: &c}
-	}
-	line := &pagesLine{byPool: make(map[string]countsLine)}
-	for _, f := range p.fields {
-		if c := p.child(f.name); c != nil {
-			line.byPool[f.name] = c.counts()
-		}
-	}
-	return line
-}
-
-func (o *object) counts() countsLine {
-	c := countsLine{primary: o.int("primary"), secondary: o.intOr("secondary", 0)}
-	o.end()
-	return c
 }
 
 // setup checks the values: every problem of model, cache and pages in one
 // refusal.
-func (l openLine) setup() (Setup, error) {
-	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed,
-		Weights: l.weights}
-	if l.deviceMemory < 1 {
-		return s, bad("open", "device_memory %d is not 1 or more", l.deviceMemory)
+func (l *openRequest) setup() (Setup, error) {
+	s := Setup{Cache: defaultCache(), DeviceMemory: or(l.DeviceMemory, defaultDeviceMemory),
+		Seed: or(l.Seed, defaultSeed), Weights: l.Weights}
+	if s.DeviceMemory < 1 {
+		return s, bad("open", "device_memory %d is not 1 or more", s.DeviceMemory)
 	}
+	var err error
+	s.Model, err = l.Model.value()
+	problems := []error{err}
+	if l.Cache != nil {
+		s.Cache = l.Cache.config
+		problems = append(problems, l.Cache.problem)
+	}
+	pools, err := windows.Pools(s.Model, s.Cache)
 	if s.Cache.ExpectedSeqLen == 0 && s.Cache.PoolFractions == nil {
-		s.Cache.ExpectedSeqLen = l.model.MaxSeqLen // the protocol's default
+		s.Cache.ExpectedSeqLen = s.Model.MaxSeqLen // the protocol's default
 	}
-	problems := slices.Clone(l.problems)
-	pools, err := windows.Pools(l.model, l.cache)
 	problems = append(problems, err)
-	if err == nil && l.model.OnlyStates() {
+	if err == nil && s.Model.OnlyStates() {
 		// Engines open such models; the protocol has no answers for them.
 		problems = append(problems, refusals.New(messages.ErrConfigInvalid,
 			"kv_heads is 0 in every layer: at least one must have keys and values"))
 	}
-	if l.pages != nil {
-		s.Pages, err = l.pages.counts(pools)
+	if l.Pages != nil {
+		s.Pages, err = l.Pages.counts(pools)
 		problems = append(problems, err)
 	}
-	if l.store != nil {
-		store, wrong := l.store.value()
+	if l.Store != nil {
+		store, wrong := l.Store.value()
 		s.Store, problems = &store, append(problems, wrong...)
 	}
 	s.Pools = pools
@@ -186,13 +172,13 @@ func (p *pagesLine) counts(pools []windows.Pool) ([]windows.PageCounts, error) {
 		problems = append(problems, refusals.New(messages.ErrConfigInvalid, format, args...))
 	}
 	check := func(c countsLine, of string) windows.PageCounts {
-		if c.primary < 1 || c.primary > windows.MaxPages {
-			say("pages%s: primary %d is not between 1 and %d", of, c.primary, windows.MaxPages)
+		if c.Primary < 1 || c.Primary > windows.MaxPages {
+			say("pages%s: primary %d is not between 1 and %d", of, c.Primary, windows.MaxPages)
 		}
-		if c.secondary < 0 || c.secondary > windows.MaxPages {
-			say("pages%s: secondary %d is not between 0 and %d", of, c.secondary, windows.MaxPages)
+		if c.Secondary < 0 || c.Secondary > windows.MaxPages {
+			say("pages%s: secondary %d is not between 0 and %d", of, c.Secondary, windows.MaxPages)
 		}
-		return windows.PageCounts{Primary: int(c.primary), Secondary: int(c.secondary)}
+		return windows.PageCounts{Primary: int(c.Primary), Secondary: int(c.Secondary)}
 	}
 	if p.all != nil {
 		return slices.Repeat([]windows.PageCounts{check(*p.all, "")}, len(pools)),

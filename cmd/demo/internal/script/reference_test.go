@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,51 +32,45 @@ var answers = map[string]any{
 	"flush":  flushAnswer{}, "fetch": fetchAnswer{},
 }
 
-// parts are the objects inside of requests, with what reads them.
+// parts are the objects inside of requests.
 var parts = []struct {
 	name string
-	read func(*object)
+	of   any
 }{
-	{"model", func(o *object) { o.model() }},
-	{"model.state", func(o *object) { o.layers(); o.int("bytes") }},
-	{"pages, or pages.POOL", func(o *object) { o.counts() }},
-	{"tokens, if not a list", func(o *object) { o.int("from"); o.int("count") }},
-	{"multimodal[]", func(o *object) { o.text("hash"); o.int("start"); o.int("length") }},
-	{"retention", func(o *object) { o.retention() }},
-	{"steps[]", func(o *object) { o.step() }},
-	{"requests[]", func(o *object) { o.admit() }},
+	{"model", modelLine{}},
+	{"model.state", stateLine{}},
+	{"pages, or pages.POOL", countsLine{}},
+	{"tokens, if not a list", runLine{}},
+	{"multimodal[]", itemLine{}},
+	{"retention", retentionLine{}},
+	{"steps[]", stepLine{}},
+	{"requests[]", admitLine{}},
 }
 
-// names are those that the package's readers ask for, by its source.
-func names(t *testing.T) []string {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	found := map[string]bool{}
-	asked := regexp.MustCompile(`\.(?:text|optText|int|optInt|intOr|flagOr|` +
-		`optNumber|list|objects|child|take|has|ints|numbers)\("(\w+)"`)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for _, m := range asked.FindAllStringSubmatch(string(text), -1) {
-			found[m[1]] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
-}
+// asked are the fields of an op, in order.
+func asked(op string) []string { return fieldsOf(reflect.TypeOf(ops[op]).Elem()) }
 
-// taken are the names that a reader asks for.
-func taken(names []string, read func(*object)) (list []string) {
-	for _, name := range names {
-		o := newObject("x", "", raw(fmt.Sprintf(`{"%s":null}`, name)), &shape{})
-		read(o)
-		if o.taken[0] {
+func fieldsOf(t reflect.Type) (list []string) {
+	for f := range slices.Values(reflect.VisibleFields(t)) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			list = append(list, name)
 		}
 	}
+	slices.Sort(list)
 	return list
+}
+
+// names are those of all fields of requests.
+func names() []string {
+	list := []string{"op"}
+	for op := range ops {
+		list = append(list, asked(op)...)
+	}
+	for _, p := range parts {
+		list = append(list, fieldsOf(reflect.TypeOf(p.of))...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // written draws the JSON of a type: its fields, {} for an object by pool, [] for a list.
@@ -117,22 +109,20 @@ func members(t reflect.Type) (list []string) {
 }
 
 // reference is the generated part of the page.
-func reference(t *testing.T) string {
-	names := names(t)
+func reference() string {
 	var b strings.Builder
 	b.WriteString("| op | fields of the request | fields of the answer |\n| --- | --- | --- |\n")
-	for _, op := range slices.Sorted(maps.Keys(decoders)) {
-		asked := taken(names, func(o *object) { decoders[op](o) })
+	for _, op := range slices.Sorted(maps.Keys(ops)) {
 		answered := []string{}
 		if a := answers[op]; a != nil {
 			answered = members(reflect.TypeOf(a))
 			answered = answered[2:] // op, ok
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", op, quoted(asked), quoted(answered))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", op, quoted(asked(op)), quoted(answered))
 	}
 	b.WriteString("\n| object | fields |\n| --- | --- |\n")
 	for _, p := range parts {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", p.name, quoted(taken(names, p.read)))
+		fmt.Fprintf(&b, "| `%s` | %s |\n", p.name, quoted(fieldsOf(reflect.TypeOf(p.of))))
 	}
 	fmt.Fprintf(&b, "| `cache` | %s |\n", quoted(kvconfig.Names()))
 	b.WriteString("\n| event | fields |\n| --- | --- |\n")
@@ -163,13 +153,13 @@ func TestReference(t *testing.T) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	want := before + begin + "\n" + reference(t) + "\n" + end + after
+	want := before + begin + "\n" + reference() + "\n" + end + after
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
 	} else {
 		assert.Equal(t, want, string(text))
 	}
-	for _, name := range append(names(t), kvconfig.Names()...) {
+	for _, name := range append(names(), kvconfig.Names()...) {
 		assert.Contains(t, after, "`"+name+"`", "the page says what the field is")
 	}
 }

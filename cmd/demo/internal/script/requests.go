@@ -3,7 +3,9 @@ package script
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -11,128 +13,101 @@ import (
 	"github.com/kvactor/kvactor/windows/kvconfig"
 )
 
-// A …Line is a request whose shape is right and whose values are unchecked. Its
+// A …Line is a part of a request whose shape is right and whose values are unchecked. Its
 // methods check them.
+
+// namespaceLine is what a prefix has beside its tokens.
+type namespaceLine struct {
+	Salt       *string    `json:"salt"`
+	LoRA       *string    `json:"lora"`
+	Multimodal []itemLine `json:"multimodal,omitempty"`
+}
 
 // prefixLine is tokens with their namespace.
 type prefixLine struct {
-	tokens     tokensLine
-	salt, lora *string
-	items      []itemLine
+	Tokens tokensLine `json:"tokens"`
+	namespaceLine
 }
 
 // tokensLine is a list of tokens, or a count of consecutive ones.
 type tokensLine struct {
-	list        []messages.Token
-	wrong       *int64 // the first value of the list that is no token
-	run         bool
-	from, count int64
+	list  []messages.Token
+	wrong *int64   // the first value of the list that is no token
+	run   *runLine // nil: a list
+}
+
+type runLine struct {
+	From  int64 `json:"from"`
+	Count int64 `json:"count"`
 }
 
 type itemLine struct {
-	hash          string
-	start, length int64
+	Hash   string `json:"hash"`
+	Start  int64  `json:"start"`
+	Length int64  `json:"length"`
 }
 
 type admitLine struct {
-	seq                    string
-	prefix                 prefixLine
-	session                *string
-	retention              *retentionLine
-	copied                 *messages.Retention // from kv_cache_retention_config
-	beamWidth, chunkTokens *int64
-	prefill                *string
+	Seq string `json:"seq"`
+	prefixLine
+	Session     *string        `json:"session"`
+	Retention   *retentionLine `json:"retention"`
+	Copied      *copiedLine    `json:"kv_cache_retention_config"`
+	BeamWidth   *int64         `json:"beam_width"`
+	ChunkTokens *int64         `json:"chunk_tokens"`
+	Prefill     *string        `json:"prefill"`
 }
 
 type retentionLine struct {
-	ranges                         []rangeLine
-	decodePriority, decodeDuration *int64
+	Ranges         []rangeLine `json:"ranges,omitempty"`
+	DecodePriority *int64      `json:"decode_priority"`
+	DecodeDuration *int64      `json:"decode_duration_ms"`
 }
 
 type rangeLine struct {
-	start, priority int64
-	end, duration   *int64
+	Start    int64  `json:"start"`
+	Priority int64  `json:"priority"`
+	End      *int64 `json:"end"`
+	Duration *int64 `json:"duration_ms"`
 }
 
-func (o *object) admit() admitLine {
-	a := admitLine{
-		seq: o.text("seq"), prefix: o.prefix(), session: o.optText("session"),
-		beamWidth: o.optInt("beam_width"), chunkTokens: o.optInt("chunk_tokens"),
-		prefill: o.optText("prefill"),
+// copiedLine is a retention with TensorRT-LLM's names, of which kvconfig knows.
+type copiedLine struct{ retention *messages.Retention }
+
+func (l *copiedLine) read(r *reader, path string, value []byte) {
+	var err error
+	if l.retention, err = kvconfig.ReadRetentionJSON(bytes.NewReader(value)); err != nil {
+		r.fail("field %s: %v", path, err)
 	}
-	if r := o.child("retention"); r != nil {
-		a.retention = r.retention()
-	}
-	a.copied = o.retentionConfig()
-	o.end()
-	return a
 }
 
-// retentionConfig reads a retention with TensorRT-LLM's names, of which kvconfig knows.
-func (o *object) retentionConfig() *messages.Retention {
-	value, ok := o.take("kv_cache_retention_config")
-	if !ok {
-		return nil
+// read reads either form.
+func (t *tokensLine) read(r *reader, path string, value []byte) {
+	if kind(value) == "an object" {
+		r.read(path, value, reflect.ValueOf(&t.run).Elem())
+		return
 	}
-	r, err := kvconfig.ReadRetentionJSON(bytes.NewReader(value))
-	if err != nil {
-		o.fail("%s: field %skv_cache_retention_config: %v", o.op, o.path, err)
+	items := r.list(path, value, `a list or {"from","count"}`)
+	t.list = make([]messages.Token, 0, len(items))
+	for i, item := range items {
+		n, ok := integer(item)
+		if !ok {
+			r.wrong(fmt.Sprintf("%s[%d]", path, i), item, "an integer")
+			return
+		}
+		if !isToken(n) && t.wrong == nil {
+			t.wrong = &n
+		}
+		t.list = append(t.list, messages.Token(n)) // refused as a value if it does not fit
 	}
-	return r
 }
 
-func (o *object) retention() *retentionLine {
-	r := &retentionLine{decodePriority: o.optInt("decode_priority"),
-		decodeDuration: o.optInt("decode_duration_ms")}
-	o.objects("ranges", func(o *object) {
-		r.ranges = append(r.ranges, rangeLine{
-			start: o.int("start"), priority: o.int("priority"), end: o.optInt("end"),
-			duration: o.optInt("duration_ms"),
-		})
-		o.end()
-	})
-	o.end()
-	return r
-}
-
-func (o *object) prefix() prefixLine {
-	p := prefixLine{tokens: o.tokens(), salt: o.optText("salt"), lora: o.optText("lora")}
-	o.objects("multimodal", func(o *object) {
-		p.items = append(p.items, itemLine{hash: o.text("hash"), start: o.int("start"),
-			length: o.int("length")})
-		o.end()
-	})
-	return p
-}
-
-// tokens reads the field of that name, in either form.
-func (o *object) tokens() tokensLine {
-	var t tokensLine
-	value, ok := o.take("tokens")
-	switch {
-	case !ok:
-		o.missing("tokens")
-	case value.kind() == kindObject:
-		run := newObject(o.op, o.path+"tokens.", value, o.shape)
-		t = tokensLine{run: true, from: run.int("from"), count: run.int("count")}
-		run.end()
-	case value.kind() != kindList:
-		o.wrong("tokens", value, `a list or {"from","count"}`)
-	default:
-		t.list = []messages.Token{}
-		o.list("tokens", func(at string, item raw) {
-			n, ok := integer(item)
-			if !ok {
-				o.wrong(at, item, "an integer")
-				return
-			}
-			if !isToken(n) && t.wrong == nil {
-				t.wrong = &n
-			}
-			t.list = append(t.list, messages.Token(n)) // refused as a value if it does not fit
-		})
+// or is an optional value with its default.
+func or[T any](given *T, absent T) T {
+	if given != nil {
+		return *given
 	}
-	return t
+	return absent
 }
 
 func isToken(n int64) bool { return n >= 0 && n <= int64(messages.MaxToken) }
@@ -151,44 +126,44 @@ func (t tokensLine) values(op string) ([]messages.Token, error) {
 	switch {
 	case t.wrong != nil:
 		return nil, bad(op, "token %d is not between 0 and %d", *t.wrong, messages.MaxToken)
-	case t.run && t.count < 1:
-		return nil, bad(op, "tokens.count %d is not 1 or more", t.count)
-	case t.run && (!isToken(t.from) || t.count > int64(messages.MaxToken)-t.from+1):
-		return nil, bad(op, "%d tokens from %d on do not lie between 0 and %d", t.count, t.from,
-			messages.MaxToken)
-	case !t.run && len(t.list) == 0:
+	case t.run == nil && len(t.list) == 0:
 		return nil, bad(op, "tokens is empty")
-	case !t.run:
+	case t.run == nil:
 		return t.list, nil
-	case t.count > maxWritten:
+	case t.run.Count < 1:
+		return nil, bad(op, "tokens.count %d is not 1 or more", t.run.Count)
+	case !isToken(t.run.From) || t.run.Count > int64(messages.MaxToken)-t.run.From+1:
+		return nil, bad(op, "%d tokens from %d on do not lie between 0 and %d", t.run.Count,
+			t.run.From, messages.MaxToken)
+	case t.run.Count > maxWritten:
 		return nil, nil
 	}
-	list := make([]messages.Token, t.count)
+	list := make([]messages.Token, t.run.Count)
 	for i := range list {
-		list[i] = messages.Token(t.from + int64(i))
+		list[i] = messages.Token(t.run.From + int64(i))
 	}
 	return list, nil
 }
 
 // length is how many tokens there are.
 func (t tokensLine) length() int64 {
-	if t.run {
-		return t.count
+	if t.run != nil {
+		return t.run.Count
 	}
 	return int64(len(t.list))
 }
 
 // namespace checks salt and LoRA.
-func (p prefixLine) namespace(op string) (messages.Namespace, error) {
+func (p namespaceLine) namespace(op string) (messages.Namespace, error) {
 	var ns messages.Namespace
-	if p.salt != nil {
-		if *p.salt == "" {
+	if p.Salt != nil {
+		if *p.Salt == "" {
 			return ns, bad(op, "salt is empty; leave it out for none")
 		}
-		ns.Salt = *p.salt
+		ns.Salt = *p.Salt
 	}
-	if p.lora != nil {
-		ns.LoRA, ns.HasLoRA = *p.lora, true
+	if p.LoRA != nil {
+		ns.LoRA, ns.HasLoRA = *p.LoRA, true
 	}
 	return ns, nil
 }
@@ -200,22 +175,22 @@ func (p prefixLine) value(op string) (messages.Prefix, error) {
 	if err != nil {
 		return messages.Prefix{}, err
 	}
-	tokens, err := p.tokens.values(op)
+	tokens, err := p.Tokens.values(op)
 	if err != nil {
 		return messages.Prefix{}, err
 	}
 	out := messages.Prefix{Namespace: ns, Tokens: tokens}
-	for _, item := range p.items {
-		m := messages.MultimodalItem{Start: int(item.start), Length: int(item.length)}
-		if n, err := hex.Decode(m.Hash[:], hashText(item.hash)); err != nil || n != len(m.Hash) {
-			return messages.Prefix{}, bad(op, "multimodal hash %q is not %d hex digits", item.hash,
+	for _, item := range p.Multimodal {
+		m := messages.MultimodalItem{Start: int(item.Start), Length: int(item.Length)}
+		if n, err := hex.Decode(m.Hash[:], hashText(item.Hash)); err != nil || n != len(m.Hash) {
+			return messages.Prefix{}, bad(op, "multimodal hash %q is not %d hex digits", item.Hash,
 				2*len(m.Hash))
 		}
 		// Also what would overflow when the two are added.
-		if item.start < 0 || item.length < 1 || item.length > p.tokens.length()-item.start {
+		if item.Start < 0 || item.Length < 1 || item.Length > p.Tokens.length()-item.Start {
 			return messages.Prefix{},
 				bad(op, "multimodal item of %d tokens from %d on is not inside the prompt of %d tokens",
-					item.length, item.start, p.tokens.length())
+					item.Length, item.Start, p.Tokens.length())
 		}
 		out.Multimodal = append(out.Multimodal, m)
 	}
@@ -233,38 +208,40 @@ func hashText(s string) []byte {
 
 // value checks an admission, names and state apart.
 func (a admitLine) value(op string) (messages.AdmitRequest, error) {
-	prefix, err := a.prefix.value(op)
+	prefix, err := a.prefixLine.value(op)
 	if err != nil {
 		return messages.AdmitRequest{}, err
 	}
 	r := messages.AdmitRequest{Namespace: prefix.Namespace, Tokens: prefix.Tokens,
 		Multimodal: prefix.Multimodal}
-	if a.session != nil {
-		r.Session = sessionName(*a.session)
+	if a.Session != nil {
+		r.Session = sessionName(*a.Session)
 	}
-	if a.prefill != nil && *a.prefill != "auto" && *a.prefill != "manual" {
-		return r, bad(op, `prefill %q is neither "auto" nor "manual"`, *a.prefill)
+	if a.Prefill != nil && *a.Prefill != "auto" && *a.Prefill != "manual" {
+		return r, bad(op, `prefill %q is neither "auto" nor "manual"`, *a.Prefill)
 	}
 	// The engine takes 0 for "not given", so 0 given is refused here.
-	if a.beamWidth != nil {
-		if *a.beamWidth < 1 {
-			return r, bad(op, "beam_width %d is not 1 or more", *a.beamWidth)
+	if a.BeamWidth != nil {
+		if *a.BeamWidth < 1 {
+			return r, bad(op, "beam_width %d is not 1 or more", *a.BeamWidth)
 		}
-		r.BeamWidth = int(*a.beamWidth)
+		r.BeamWidth = int(*a.BeamWidth)
 	}
-	if a.chunkTokens != nil {
-		if *a.chunkTokens < 1 {
+	if a.ChunkTokens != nil {
+		if *a.ChunkTokens < 1 {
 			return r, bad(op, "chunk_tokens %d is not a positive multiple of tokens_per_block",
-				*a.chunkTokens)
+				*a.ChunkTokens)
 		}
-		r.ChunkTokens = int(*a.chunkTokens)
+		r.ChunkTokens = int(*a.ChunkTokens)
 	}
-	r.Retention = a.copied
-	if a.retention != nil {
-		if a.copied != nil {
+	if a.Copied != nil {
+		r.Retention = a.Copied.retention
+	}
+	if a.Retention != nil {
+		if a.Copied != nil {
 			return r, bad(op, "retention and kv_cache_retention_config are one option under two names")
 		}
-		r.Retention, err = a.retention.value(op)
+		r.Retention, err = a.Retention.value(op)
 	}
 	return r, err
 }
@@ -273,40 +250,40 @@ func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 // checked by the engine.
 func (r retentionLine) value(op string) (*messages.Retention, error) {
 	out := &messages.Retention{}
-	for _, l := range r.ranges {
-		priority, err := priority(op, l.priority)
+	for _, l := range r.Ranges {
+		priority, err := priority(op, l.Priority)
 		if err != nil {
 			return nil, err
 		}
-		d, err := duration(op, "duration_ms", l.duration)
+		d, err := duration(op, "duration_ms", l.Duration)
 		if err != nil {
 			return nil, err
 		}
 		end := messages.EndOfPrompt
-		if l.end != nil {
+		if l.End != nil {
 			// An end of −1 would mean the end of the prompt to the engine.
-			if *l.end <= l.start {
-				return nil, bad(op, "retention range [%d, %d) is empty", l.start, *l.end)
+			if *l.End <= l.Start {
+				return nil, bad(op, "retention range [%d, %d) is empty", l.Start, *l.End)
 			}
-			end = int(*l.end)
+			end = int(*l.End)
 		}
-		if l.start < 0 {
-			return nil, bad(op, "retention range starts at %d", l.start)
+		if l.Start < 0 {
+			return nil, bad(op, "retention range starts at %d", l.Start)
 		}
-		out.Ranges = append(out.Ranges, messages.RetentionRange{Start: int(l.start), End: end,
+		out.Ranges = append(out.Ranges, messages.RetentionRange{Start: int(l.Start), End: end,
 			Priority: priority, Duration: d})
 	}
-	if r.decodePriority == nil && r.decodeDuration == nil {
+	if r.DecodePriority == nil && r.DecodeDuration == nil {
 		return out, nil
 	}
 	out.Decode = &messages.DecodeRetention{Priority: messages.DefaultPriority}
 	var err error
-	if r.decodePriority != nil {
-		if out.Decode.Priority, err = priority(op, *r.decodePriority); err != nil {
+	if r.DecodePriority != nil {
+		if out.Decode.Priority, err = priority(op, *r.DecodePriority); err != nil {
 			return nil, err
 		}
 	}
-	out.Decode.Duration, err = duration(op, "decode_duration_ms", r.decodeDuration)
+	out.Decode.Duration, err = duration(op, "decode_duration_ms", r.DecodeDuration)
 	return out, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -86,23 +87,28 @@ func (c *conversation) answer(line []byte) any {
 	if err != nil {
 		return failed("", refusals.New(messages.ErrBadRequest, "%v", err))
 	}
-	s := &shape{}
-	o := newObject("request", "", value, s)
-	op := o.text("op")
-	o.op = op
-	if s.err != nil {
-		return failed("", s.err)
+	r := &reader{op: "request"}
+	var head struct {
+		Op string `json:"op"`
 	}
-	decode, ok := decoders[op]
+	fields := r.object("", value)
+	r.fill("", fields, reflect.ValueOf(&head).Elem())
+	if r.err != nil {
+		return failed("", r.err)
+	}
+	op := head.Op
+	known, ok := ops[op]
 	if !ok {
 		return failed(op, refusals.New(messages.ErrBadRequest, "unknown op %q", op))
 	}
-	do := decode(o)
-	o.end()
-	if s.err != nil {
-		return failed(op, s.err)
+	r.op = op
+	q := reflect.New(reflect.TypeOf(known).Elem())
+	r.fill("", fields, q.Elem())
+	r.end("", fields)
+	if r.err != nil {
+		return failed(op, r.err)
 	}
-	a, err := do(c)
+	a, err := c.do(op, q.Interface())
 	c.waitForStore()
 	if err != nil {
 		return failed(op, err)
@@ -110,81 +116,72 @@ func (c *conversation) answer(line []byte) any {
 	return a
 }
 
-// request is a line of the right shape, ready to be done. Its error is a
-// refusal that has changed nothing.
-type request func(*conversation) (any, error)
-
-// decoders read the shape of each op. A decoder takes the line's fields and
-// looks at nothing else, so that a wrong shape is refused before anything.
-var decoders = map[string]func(*object) request{
-	"open":        decodeOpen,
-	"close":       decodeClose,
-	"admit":       decodeAdmit,
-	"admit_batch": decodeAdmitBatch,
-	"commit":      decodeCommit,
-	"append":      decodeAppend,
-	"rewind":      decodeRewind,
-	"fork":        decodeFork,
-	"release":     decodeRelease,
-	"tables":      decodeTables,
-	"lookup":      decodeLookup,
-	"pin":         decodePin,
-	"unpin":       decodeUnpin,
-	"invalidate":  decodeInvalidate,
-	"prefetch":    decodePrefetch,
-	"reset":       decodeReset,
-	"weights":     decodeWeights,
-	"advance":     decodeAdvance,
-	"rebalance":   decodeRebalance,
-	"stats":       decodeStats,
-	"events":      decodeEvents,
-	"verify":      decodeVerify,
-	"fault":       decodeFault,
-	"flush":       decodeFlush,
-	"fetch":       decodeFetch,
+// ops are the requests by their names: what is read of a line of the right shape. Each does what it
+// asks for, and its error is a refusal that has changed nothing.
+var ops = map[string]any{
+	"open":        &openRequest{},
+	"close":       &closeRequest{},
+	"admit":       &admitRequest{},
+	"admit_batch": &admitBatchRequest{},
+	"commit":      &commitRequest{},
+	"append":      &appendRequest{},
+	"rewind":      &rewindRequest{},
+	"fork":        &forkRequest{},
+	"release":     &releaseRequest{},
+	"tables":      &tablesRequest{},
+	"lookup":      &lookupRequest{},
+	"pin":         &pinRequest{},
+	"unpin":       &unpinRequest{},
+	"invalidate":  &invalidateRequest{},
+	"prefetch":    &prefetchRequest{},
+	"reset":       &resetRequest{},
+	"weights":     &weightsRequest{},
+	"advance":     &advanceRequest{},
+	"rebalance":   &rebalanceRequest{},
+	"stats":       &statsRequest{},
+	"events":      &eventsRequest{},
+	"verify":      &verifyRequest{},
+	"fault":       &faultRequest{},
+	"flush":       &flushRequest{},
+	"fetch":       &fetchRequest{},
 }
 
-// withHost makes a request of what needs an open engine.
-func withHost(op string, do func(*player) (any, error)) request {
-	return func(c *conversation) (any, error) {
-		if c.host == nil {
-			return nil, refusals.New(codeNotOpen, "%s: no engine is open", op)
-		}
-		return do(c.host)
-	}
-}
-
-func decodeOpen(o *object) request {
-	line := o.open()
-	return func(c *conversation) (any, error) {
-		if c.host != nil {
-			return nil, refusals.New(codeAlreadyOpen, "open: an engine is open already")
-		}
-		setup, err := line.setup()
-		if err != nil {
-			return nil, err
-		}
-		setup.Clock = &Clock{}
-		if setup.Store != nil {
-			setup.Store.Memory = c.memory(line.store.name)
-		}
-		rig, err := c.open(setup)
-		if err != nil {
-			return nil, err
-		}
-		c.host = newPlayer(c.ctx, rig, setup)
-		return poolsAnswer{done("open"), poolAnswers(rig.Engine.Pools())}, nil
-	}
-}
-
-func decodeClose(*object) request {
-	return func(c *conversation) (any, error) {
+// do does a request. All but open and close need an open engine.
+func (c *conversation) do(op string, q any) (any, error) {
+	switch q := q.(type) {
+	case *openRequest:
+		return c.start(q)
+	case *closeRequest:
 		leaked, err := c.stop()
-		if err != nil {
-			return nil, err
-		}
-		return closeAnswer{done("close"), leaked}, nil
+		return closeAnswer{done("close"), leaked}, err
 	}
+	if c.host == nil {
+		return nil, refusals.New(codeNotOpen, "%s: no engine is open", op)
+	}
+	return q.(interface{ do(*player) (any, error) }).do(c.host)
+}
+
+type closeRequest struct{}
+
+// start opens an engine.
+func (c *conversation) start(q *openRequest) (any, error) {
+	if c.host != nil {
+		return nil, refusals.New(codeAlreadyOpen, "open: an engine is open already")
+	}
+	setup, err := q.setup()
+	if err != nil {
+		return nil, err
+	}
+	setup.Clock = &Clock{}
+	if setup.Store != nil {
+		setup.Store.Memory = c.memory(q.Store.Name)
+	}
+	rig, err := c.open(setup)
+	if err != nil {
+		return nil, err
+	}
+	c.host = newPlayer(c.ctx, rig, setup)
+	return poolsAnswer{done("open"), poolAnswers(rig.Engine.Pools())}, nil
 }
 
 // stop closes the engine, if one is open, and then its device. Whatever the

@@ -1,208 +1,229 @@
 package script
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// object reads the fields of one JSON object by name and type and remembers the
-// first thing that is wrong with its shape. Null stands for absent.
-type object struct {
-	op     string // of the line, for messages
-	path   string // of this object in the line, with a dot behind it; empty for the line
-	fields []field
-	taken  []bool
-	shape  *shape
+// reader reads a line into the struct of its op, whose json tags name the fields, and remembers
+// the first thing that is wrong with the line's shape. A field must be there unless it is a
+// pointer or has the option omitempty. Null stands for absent but in lists, and an integer has
+// neither fraction nor exponent.
+type reader struct {
+	op  string // of the line, for messages
+	err error
 }
 
-// shape is the first fault of a line's shape; all objects of a line share it.
-type shape struct{ err error }
-
-// newObject reads an object. A value of another kind is a fault.
-func newObject(op, path string, r raw, s *shape) *object {
-	o := &object{op: op, path: path, shape: s}
-	if r.kind() != kindObject {
-		o.fail("%s: %s is %s, not an object", op, trimDot(path), r.kind())
-		return o
-	}
-	fields, twice := r.fields()
-	if twice != nil {
-		o.fail("%s: field %q stands twice", op, path+*twice)
-		return o
-	}
-	o.fields, o.taken = fields, make([]bool, len(fields))
-	return o
+// shaped is a value with more than one form, which reads itself.
+type shaped interface {
+	read(r *reader, path string, value []byte)
 }
 
-func trimDot(path string) string {
-	if path == "" {
-		return "the line"
-	}
-	return "field " + path[:len(path)-1]
+// checked is a struct with rules about which of its fields go together.
+type checked interface {
+	check(r *reader, path string)
 }
 
-func (o *object) fail(format string, args ...any) {
-	if o.shape.err == nil {
-		o.shape.err = refusals.New(messages.ErrBadRequest, format, args...)
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = refusals.New(messages.ErrBadRequest, r.op+": "+format, args...)
 	}
 }
 
-func (o *object) wrong(name string, is raw, want string) {
-	o.fail("%s: field %s%s is %s, not %s", o.op, o.path, name, is.kind(), want)
-}
-
-func (o *object) missing(name string) { o.fail("%s: field %s%s is missing", o.op, o.path, name) }
-
-// take finds a field; ok is false if it is absent or null.
-func (o *object) take(name string) (value raw, ok bool) {
-	i := slices.IndexFunc(o.fields, func(f field) bool { return f.name == name })
-	if i < 0 {
-		return nil, false
+func (r *reader) wrong(path string, value []byte, want string) {
+	where := "the line"
+	if path != "" {
+		where = "field " + path
 	}
-	o.taken[i] = true
-	return o.fields[i].value, o.fields[i].value.kind() != kindNull
+	r.fail("%s is %s, not %s", where, kind(value), want)
 }
 
-// has reports whether a field is there and not null.
-func (o *object) has(name string) bool {
-	_, ok := o.take(name)
-	return ok
+func (r *reader) missing(path string) { r.fail("field %s is missing", path) }
+
+// parse checks that a line is one JSON value in UTF-8.
+func parse(line []byte) ([]byte, error) {
+	if !utf8.Valid(line) {
+		return nil, fmt.Errorf("the line is not UTF-8")
+	}
+	// Unmarshal into RawMessage checks syntax and depth and says where it broke.
+	var value json.RawMessage
+	if err := json.Unmarshal(line, &value); err != nil {
+		return nil, fmt.Errorf("the line is no JSON: %v", err)
+	}
+	return bytes.TrimSpace(value), nil
 }
 
-// end refuses the fields that no one took.
-func (o *object) end() {
-	for i, f := range o.fields {
-		if !o.taken[i] {
-			o.fail("%s: unknown field %q", o.op, o.path+f.name)
-			return
+// kind is the type of a JSON value, as messages call it.
+func kind(value []byte) string {
+	switch value[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// unmarshal decodes a part of a line that parse has accepted.
+func unmarshal(value []byte, into any) {
+	if err := json.Unmarshal(value, into); err != nil {
+		panic(fmt.Sprintf("script: %.100q was valid JSON before: %v", value, err))
+	}
+}
+
+// object gives the fields of an object. A name may not stand twice: readers differ in which of
+// the two they take, so neither is taken.
+func (r *reader) object(path string, value []byte) map[string]json.RawMessage {
+	if kind(value) != "an object" {
+		r.wrong(path, value, "an object")
+		return nil
+	}
+	fields := map[string]json.RawMessage{}
+	d := json.NewDecoder(bytes.NewReader(value)) // parse has accepted it: it fails nowhere
+	_, _ = d.Token()                             // the brace
+	for d.More() {
+		token, _ := d.Token()
+		name, _ := token.(string)
+		if _, twice := fields[name]; twice {
+			r.fail("field %q stands twice", join(path, name))
+			return nil
+		}
+		var member json.RawMessage
+		_ = d.Decode(&member)
+		fields[name] = member
+	}
+	return fields
+}
+
+func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+
+// read reads a value that is not null, unless it is in a list.
+func (r *reader) read(path string, value []byte, into reflect.Value) {
+	if s, ok := into.Addr().Interface().(shaped); ok {
+		s.read(r, path, value)
+		return
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		r.read(path, value, into.Elem())
+	case reflect.Struct:
+		fields := r.object(path, value)
+		r.fill(path, fields, into)
+		r.end(path, fields)
+	case reflect.Slice:
+		items := r.list(path, value, "a list")
+		into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
+		for i, item := range items {
+			r.read(fmt.Sprintf("%s[%d]", path, i), item, into.Index(i))
+		}
+	case reflect.Map:
+		into.Set(reflect.MakeMap(into.Type()))
+		fields := r.object(path, value)
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			if kind(fields[name]) != "null" {
+				member := reflect.New(into.Type().Elem()).Elem()
+				r.read(join(path, name), fields[name], member)
+				into.SetMapIndex(reflect.ValueOf(name), member)
+			}
+		}
+	default:
+		r.scalar(path, value, into)
+	}
+}
+
+func (r *reader) scalar(path string, value []byte, into reflect.Value) {
+	want := map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Float64: "a number",
+	}[into.Kind()]
+	switch {
+	case into.CanInt():
+		n, ok := integer(value)
+		if !ok {
+			r.wrong(path, value, "an integer")
+		}
+		into.SetInt(n)
+	case kind(value) != want:
+		r.wrong(path, value, want)
+	case into.CanFloat():
+		// Out of range gives an infinity, which every rule for values refuses.
+		x, _ := strconv.ParseFloat(string(value), 64)
+		into.SetFloat(x)
+	default:
+		unmarshal(value, into.Addr().Interface())
+	}
+}
+
+// integer decodes a number that is written as an integer, without fraction or exponent. One that
+// 64 bits cannot hold becomes the nearest they can: it has the right type, and its value is for
+// others to refuse.
+func integer(value []byte) (int64, bool) {
+	if kind(value) != "a number" || bytes.ContainsAny(value, ".eE") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil && value[0] == '-' {
+		return math.MinInt64, true
+	} else if err != nil {
+		return math.MaxInt64, true
+	}
+	return n, true
+}
+
+// list gives the items of a list.
+func (r *reader) list(path string, value []byte, want string) (items []json.RawMessage) {
+	if kind(value) != "a list" {
+		r.wrong(path, value, want)
+		return nil
+	}
+	unmarshal(value, &items)
+	return items
+}
+
+// fill reads those of an object's fields that a struct has, and takes them out.
+func (r *reader) fill(path string, fields map[string]json.RawMessage, into reflect.Value) {
+	for i := range into.NumField() {
+		f := into.Type().Field(i)
+		if f.Anonymous {
+			r.fill(path, fields, into.Field(i))
+			continue
+		}
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch value, ok := fields[name]; {
+		case ok && kind(value) != "null":
+			r.read(join(path, name), value, into.Field(i))
+		case option == "" && f.Type.Kind() != reflect.Pointer:
+			r.missing(join(path, name))
+		}
+		delete(fields, name)
+	}
+	if into.CanInterface() {
+		if c, ok := into.Addr().Interface().(checked); ok {
+			c.check(r, path)
 		}
 	}
 }
 
-func (o *object) optText(name string) *string {
-	value, ok := o.take(name)
-	if !ok {
-		return nil
+// end refuses the fields that were not taken.
+func (r *reader) end(path string, fields map[string]json.RawMessage) {
+	if len(fields) > 0 {
+		r.fail("unknown field %q", join(path, slices.Min(slices.Collect(maps.Keys(fields)))))
 	}
-	if value.kind() != kindText {
-		o.wrong(name, value, "a string")
-		return nil
-	}
-	s := text(value)
-	return &s
-}
-
-func (o *object) text(name string) string {
-	if s := o.optText(name); s != nil {
-		return *s
-	}
-	o.missing(name) // is passed over if the type was wrong
-	return ""
-}
-
-func (o *object) optInt(name string) *int64 {
-	value, ok := o.take(name)
-	if !ok {
-		return nil
-	}
-	n, ok := integer(value)
-	if !ok {
-		o.wrong(name, value, "an integer")
-		return nil
-	}
-	return &n
-}
-
-func (o *object) int(name string) int64 {
-	if n := o.optInt(name); n != nil {
-		return *n
-	}
-	o.missing(name)
-	return 0
-}
-
-// intOr is an optional integer with a default.
-func (o *object) intOr(name string, absent int64) int64 {
-	if n := o.optInt(name); n != nil {
-		return *n
-	}
-	return absent
-}
-
-func (o *object) flagOr(name string, absent bool) bool {
-	value, ok := o.take(name)
-	if !ok {
-		return absent
-	}
-	if value.kind() != kindFlag {
-		o.wrong(name, value, "true or false")
-		return absent
-	}
-	return value[0] == 't'
-}
-
-func (o *object) optNumber(name string) *float64 {
-	value, ok := o.take(name)
-	if !ok {
-		return nil
-	}
-	if value.kind() != kindNumber {
-		o.wrong(name, value, "a number")
-		return nil
-	}
-	// Out of range gives an infinity, which every rule for values refuses.
-	f, _ := strconv.ParseFloat(string(value), 64)
-	return &f
-}
-
-// numbers is an object of numbers; nil if there is none.
-func (o *object) numbers(name string) map[string]float64 {
-	child := o.child(name)
-	if child == nil {
-		return nil
-	}
-	out := make(map[string]float64, len(child.fields))
-	for _, f := range child.fields {
-		if n := child.optNumber(f.name); n != nil {
-			out[f.name] = *n
-		}
-	}
-	return out
-}
-
-// list visits the items of a list; false if there is none.
-func (o *object) list(name string, visit func(at string, item raw)) bool {
-	value, ok := o.take(name)
-	if !ok {
-		return false
-	}
-	if value.kind() != kindList {
-		o.wrong(name, value, "a list")
-		return false
-	}
-	_ = value.each(func(i int, item raw) error {
-		visit(fmt.Sprintf("%s[%d]", name, i), item)
-		return o.shape.err
-	})
-	return true
-}
-
-// objects visits the objects of a list; false if there is none.
-func (o *object) objects(name string, visit func(*object)) bool {
-	return o.list(name, func(at string, item raw) {
-		visit(newObject(o.op, o.path+at+".", item, o.shape))
-	})
-}
-
-// child is an object in a field; nil if there is none.
-func (o *object) child(name string) *object {
-	value, ok := o.take(name)
-	if !ok {
-		return nil
-	}
-	return newObject(o.op, o.path+name+".", value, o.shape)
 }

@@ -9,28 +9,30 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func decodeCommit(o *object) request {
-	name, computed := o.text("seq"), o.int("computed")
-	return withHost("commit", func(p *player) (any, error) {
-		if computed < 0 {
-			return nil, bad("commit", "computed %d is negative", computed)
-		}
-		s, err := p.named(name)
-		if err != nil {
-			return nil, err
-		}
-		n := int(computed)
-		w := work{s: s, from: min(n, max(s.computed, s.written)), to: n, refused: !p.allowed(s, n)}
-		results, err := p.commit("commit", []work{w}, ownRequest)
-		if err != nil {
-			return nil, err
-		}
-		if results[0].Err != nil {
-			return nil, p.noticed(s, results[0].Err)
-		}
-		p.shareWritten(s)
-		return commitAnswer{done("commit"), p.newPages(results[0].NewPages)}, nil
-	})
+type commitRequest struct {
+	Seq      string `json:"seq"`
+	Computed int64  `json:"computed"`
+}
+
+func (q *commitRequest) do(p *player) (any, error) {
+	if q.Computed < 0 {
+		return nil, bad("commit", "computed %d is negative", q.Computed)
+	}
+	s, err := p.named(q.Seq)
+	if err != nil {
+		return nil, err
+	}
+	n := int(q.Computed)
+	w := work{s: s, from: min(n, max(s.computed, s.written)), to: n, refused: !p.allowed(s, n)}
+	results, err := p.commit("commit", []work{w}, ownRequest)
+	if err != nil {
+		return nil, err
+	}
+	if results[0].Err != nil {
+		return nil, p.noticed(s, results[0].Err)
+	}
+	p.shareWritten(s)
+	return commitAnswer{done("commit"), p.newPages(results[0].NewPages)}, nil
 }
 
 // allowed reports whether the engine will let a commit pass: kernels must not
@@ -87,59 +89,43 @@ func samePages(a, b messages.Tables, block int) bool {
 
 // stepLine is one step of an append line: tokens, or a token for each beam.
 type stepLine struct {
-	seq    string
-	tokens tokensLine
-	beams  []beamLine // nil: tokens
+	Seq    string      `json:"seq"`
+	Tokens *tokensLine `json:"tokens"`
+	Beams  []beamLine  `json:"beams,omitempty"` // nil: tokens
 }
 
-type beamLine struct{ parent, token int64 }
-
-func decodeAppend(o *object) request {
-	lines := []stepLine{}
-	found := o.objects("steps", func(o *object) { lines = append(lines, o.step()) })
-	if !found {
-		o.missing("steps")
-	}
-	return withHost("append", func(p *player) (any, error) { return p.append(lines) })
+type beamLine struct {
+	Parent int64 `json:"parent"`
+	Token  int64 `json:"token"`
 }
 
-func (o *object) step() stepLine {
-	l := stepLine{seq: o.text("seq")}
-	if o.objects("beams", func(o *object) {
-		l.beams = append(l.beams, beamLine{o.int("parent"), o.int("token")})
-		o.end()
-	}) {
-		if l.beams == nil {
-			l.beams = []beamLine{}
-		}
-		if o.has("tokens") {
-			o.fail("%s: %s has both tokens and beams", o.op, trimDot(o.path))
-		}
-	} else {
-		l.tokens = o.tokens()
+func (l *stepLine) check(r *reader, path string) {
+	switch {
+	case l.Beams == nil && l.Tokens == nil:
+		r.missing(join(path, "tokens"))
+	case l.Beams != nil && l.Tokens != nil:
+		r.fail("field %s has both tokens and beams", path)
 	}
-	o.end()
-	return l
 }
 
 // value checks the tokens of a step.
 func (l stepLine) value() (messages.AppendStep, error) {
-	if l.beams == nil {
-		tokens, err := l.tokens.values("append")
+	if l.Beams == nil {
+		tokens, err := l.Tokens.values("append")
 		return messages.AppendStep{Tokens: tokens}, err
 	}
-	if len(l.beams) == 0 {
+	if len(l.Beams) == 0 {
 		return messages.AppendStep{}, bad("append", "beams is empty")
 	}
-	step := messages.AppendStep{Beams: make([]messages.BeamStep, len(l.beams))}
-	for i, b := range l.beams {
-		if !isToken(b.token) {
-			return step, bad("append", "token %d is not between 0 and %d", b.token, messages.MaxToken)
+	step := messages.AppendStep{Beams: make([]messages.BeamStep, len(l.Beams))}
+	for i, b := range l.Beams {
+		if !isToken(b.Token) {
+			return step, bad("append", "token %d is not between 0 and %d", b.Token, messages.MaxToken)
 		}
-		if b.parent < 0 || b.parent >= int64(len(l.beams)) {
-			return step, bad("append", "parent %d is none of %d beams", b.parent, len(l.beams))
+		if b.Parent < 0 || b.Parent >= int64(len(l.Beams)) {
+			return step, bad("append", "parent %d is none of %d beams", b.Parent, len(l.Beams))
 		}
-		step.Beams[i] = messages.BeamStep{Parent: int(b.parent), Token: messages.Token(b.token)}
+		step.Beams[i] = messages.BeamStep{Parent: int(b.Parent), Token: messages.Token(b.Token)}
 	}
 	return step, nil
 }
@@ -152,19 +138,23 @@ type growth struct {
 	err    error
 }
 
-// append is one engine step: the engine takes pages for all sequences in order,
-// the kernels compute the tokens that now have a successor, one commit for all.
-func (p *player) append(lines []stepLine) (any, error) {
-	all := make([]growth, len(lines))
+type appendRequest struct {
+	Steps []stepLine `json:"steps"`
+}
+
+// do is one engine step: the engine takes pages for all sequences in order, the kernels compute
+// the tokens that now have a successor, one commit for all.
+func (q *appendRequest) do(p *player) (any, error) {
+	all := make([]growth, len(q.Steps))
 	taken := make(map[string]bool)
 	var sent []*growth
 	var steps []messages.AppendStep
-	for i, l := range lines {
+	for i, l := range q.Steps {
 		g := &all[i]
-		g.answer.Seq = l.seq
+		g.answer.Seq = l.Seq
 		if g.err = p.checkStep(g, l, taken); g.err == nil {
 			sent, steps = append(sent, g), append(steps, g.step)
-			taken[l.seq] = g.grows()
+			taken[l.Seq] = g.grows()
 		}
 	}
 	if len(sent) > 0 {
@@ -215,12 +205,12 @@ func (p *player) checkStep(g *growth, l stepLine, taken map[string]bool) error {
 	if g.step, err = l.value(); err != nil {
 		return err
 	}
-	if g.s, err = p.named(l.seq); err != nil {
+	if g.s, err = p.named(l.Seq); err != nil {
 		return err
 	}
 	g.step.Sequence = g.s.id
-	if taken[l.seq] {
-		return bad("append", "sequence %q stands twice in one step", l.seq)
+	if taken[l.Seq] {
+		return bad("append", "sequence %q stands twice in one step", l.Seq)
 	}
 	if !g.grows() {
 		return nil // the engine says why
@@ -294,105 +284,103 @@ func (p *player) computeGrown(sent []*growth) {
 	}
 }
 
-func decodeRewind(o *object) request {
-	name, tokens := o.text("seq"), o.int("tokens")
-	return withHost("rewind", func(p *player) (any, error) {
-		if tokens < 1 {
-			return nil, bad("rewind", "tokens %d is not 1 or more", tokens)
-		}
-		s, err := p.named(name)
-		if err != nil {
-			return nil, err
-		}
-		if err := p.engine.RewindOne(p.ctx, s.id, int(tokens)); err != nil {
-			return nil, p.noticed(s, err)
-		}
-		length := s.length() - int(tokens)
-		s.beams[0] = s.beams[0][:length]
-		s.computed, s.written = min(s.computed, length), min(s.written, length)
-		return done("rewind"), nil
-	})
+type rewindRequest struct {
+	Seq    string `json:"seq"`
+	Tokens int64  `json:"tokens"`
 }
 
-func decodeFork(o *object) request {
-	name, into := o.text("seq"), []string{}
-	if !o.list("into", func(at string, item raw) {
-		if item.kind() != kindText {
-			o.wrong(at, item, "a string")
-			return
-		}
-		into = append(into, text(item))
-	}) {
-		o.missing("into")
+func (q *rewindRequest) do(p *player) (any, error) {
+	if q.Tokens < 1 {
+		return nil, bad("rewind", "tokens %d is not 1 or more", q.Tokens)
 	}
-	return withHost("fork", func(p *player) (any, error) {
-		if len(into) == 0 {
-			return nil, bad("fork", "into is empty")
-		}
-		s, err := p.named(name)
-		if err != nil {
-			return nil, err
-		}
-		for i, n := range into {
-			if slices.Contains(into[:i], n) {
-				return nil, duplicate(n)
-			}
-			if err := p.vacant(n); err != nil {
-				return nil, err
-			}
-		}
-		results, err := p.engine.Fork(p.ctx, []messages.ForkStep{{Sequence: s.id, Count: len(into)}})
-		if err == nil {
-			// Also of a fork that was refused: copies may still read the working page.
-			s.ready = append(s.ready, results[0].Ready...)
-			err = results[0].Err
-		}
-		if err != nil {
-			return nil, p.noticed(s, err)
-		}
-		for i, n := range into {
-			f := *s
-			f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])},
-				slices.Clone(s.ready)
-			p.sequences[n] = &f
-		}
-		return done("fork"), nil
-	})
+	s, err := p.named(q.Seq)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.engine.RewindOne(p.ctx, s.id, int(q.Tokens)); err != nil {
+		return nil, p.noticed(s, err)
+	}
+	length := s.length() - int(q.Tokens)
+	s.beams[0] = s.beams[0][:length]
+	s.computed, s.written = min(s.computed, length), min(s.written, length)
+	return done("rewind"), nil
 }
 
-func decodeRelease(o *object) request {
-	name, store := o.text("seq"), o.flagOr("store", true)
-	return withHost("release", func(p *player) (any, error) {
-		s, err := p.named(name)
-		if s != nil && s.lost != nil {
-			delete(p.sequences, name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		results, err := p.engine.Release(p.ctx,
-			[]messages.ReleaseStep{{Sequence: s.id, Discard: !store, After: s.last}})
-		if err == nil {
-			err = results[0].Err
-		}
-		if err == nil || errors.Is(err, messages.ErrSequenceLost) {
-			delete(p.sequences, name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return done("release"), nil
-	})
+type forkRequest struct {
+	Seq  string   `json:"seq"`
+	Into []string `json:"into"`
 }
 
-func decodeTables(o *object) request {
-	name := o.text("seq")
-	return withHost("tables", func(p *player) (any, error) {
-		s, err := p.named(name)
-		if err != nil {
+func (q *forkRequest) do(p *player) (any, error) {
+	if len(q.Into) == 0 {
+		return nil, bad("fork", "into is empty")
+	}
+	s, err := p.named(q.Seq)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range q.Into {
+		if slices.Contains(q.Into[:i], n) {
+			return nil, duplicate(n)
+		}
+		if err := p.vacant(n); err != nil {
 			return nil, err
 		}
-		tables, err := p.tablesOf(s)
-		return tablesAnswer{done("tables"), tables}, err
-	})
+	}
+	results, err := p.engine.Fork(p.ctx, []messages.ForkStep{{Sequence: s.id, Count: len(q.Into)}})
+	if err == nil {
+		// Also of a fork that was refused: copies may still read the working page.
+		s.ready = append(s.ready, results[0].Ready...)
+		err = results[0].Err
+	}
+	if err != nil {
+		return nil, p.noticed(s, err)
+	}
+	for i, n := range q.Into {
+		f := *s
+		f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])},
+			slices.Clone(s.ready)
+		p.sequences[n] = &f
+	}
+	return done("fork"), nil
+}
+
+type releaseRequest struct {
+	Seq   string `json:"seq"`
+	Store *bool  `json:"store"`
+}
+
+func (q *releaseRequest) do(p *player) (any, error) {
+	s, err := p.named(q.Seq)
+	if s != nil && s.lost != nil {
+		delete(p.sequences, q.Seq)
+	}
+	if err != nil {
+		return nil, err
+	}
+	results, err := p.engine.Release(p.ctx,
+		[]messages.ReleaseStep{{Sequence: s.id, Discard: !or(q.Store, true), After: s.last}})
+	if err == nil {
+		err = results[0].Err
+	}
+	if err == nil || errors.Is(err, messages.ErrSequenceLost) {
+		delete(p.sequences, q.Seq)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return done("release"), nil
+}
+
+type tablesRequest struct {
+	Seq string `json:"seq"`
+}
+
+func (q *tablesRequest) do(p *player) (any, error) {
+	s, err := p.named(q.Seq)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := p.tablesOf(s)
+	return tablesAnswer{done("tables"), tables}, err
 }

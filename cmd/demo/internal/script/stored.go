@@ -18,33 +18,35 @@ func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
 	}
 	if prefix.Tokens == nil {
 		return prefix, refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op,
-			line.tokens.length(), p.maxSeqLen)
+			line.Tokens.length(), p.maxSeqLen)
 	}
 	return prefix, p.engine.Validate(messages.AdmitRequest{
 		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
 	})
 }
 
-func decodeLookup(o *object) request {
-	line, stored := o.prefix(), o.flagOr("stored", false)
-	return withHost("lookup", func(p *player) (any, error) {
-		prefix, err := p.prefixOf("lookup", line)
-		if err != nil {
-			return nil, err
-		}
-		found, err := p.lookup(prefix, stored)
-		answer := lookupAnswer{
-			head: done("lookup"), MatchedTokens: found.MatchedTokens, PrimaryTokens: found.PrimaryTokens,
-			SecondaryTokens: found.SecondaryTokens,
-		}
-		if stored {
-			answer.StoredTokens = &found.StoredTokens
-		}
-		if p.recurrent() {
-			answer.AttentionTokens = &found.AttentionTokens
-		}
-		return answer, err
-	})
+type lookupRequest struct {
+	prefixLine
+	Stored bool `json:"stored,omitempty"`
+}
+
+func (q *lookupRequest) do(p *player) (any, error) {
+	prefix, err := p.prefixOf("lookup", q.prefixLine)
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.lookup(prefix, q.Stored)
+	answer := lookupAnswer{
+		head: done("lookup"), MatchedTokens: found.MatchedTokens, PrimaryTokens: found.PrimaryTokens,
+		SecondaryTokens: found.SecondaryTokens,
+	}
+	if q.Stored {
+		answer.StoredTokens = &found.StoredTokens
+	}
+	if p.recurrent() {
+		answer.AttentionTokens = &found.AttentionTokens
+	}
+	return answer, err
 }
 
 // lookup asks the engine, and with stored its store as well.
@@ -58,136 +60,142 @@ func (p *player) lookup(prefix messages.Prefix, stored bool) (messages.Found, er
 	return p.rig.Store.Lookup(p.ctx, prefix)
 }
 
-func decodePin(o *object) request {
-	name, line := o.text("pin"), o.prefix()
-	return withHost("pin", func(p *player) (any, error) {
-		prefix, err := p.prefixOf("pin", line)
-		if err != nil {
-			return nil, err
-		}
-		if _, ok := p.pins[name]; ok {
-			return nil, bad("pin", "pin %q is there already", name)
-		}
-		pinned, err := p.engine.Pin(p.ctx, prefix)
-		if err != nil {
-			return nil, err
-		}
-		p.pins[name] = pinned.Pin
-		return pinAnswer{done("pin"), pinned.Tokens}, nil
-	})
+type pinRequest struct {
+	Pin string `json:"pin"`
+	prefixLine
 }
 
-func decodeUnpin(o *object) request {
-	name := o.text("pin")
-	return withHost("unpin", func(p *player) (any, error) {
-		pin, ok := p.pins[name]
-		if !ok {
-			return nil, refusals.New(messages.ErrUnknownPin, "pin %q is not there", name)
-		}
-		err := p.engine.Unpin(p.ctx, pin)
-		// pins end with what the tree forgets in a failure
-		if err == nil || errors.Is(err, messages.ErrUnknownPin) {
-			delete(p.pins, name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return done("unpin"), nil
-	})
-}
-
-// decodeInvalidate reads one of four selectors. Salt is one of them, but beside tokens or an
-// adapter a part of their namespace.
-func decodeInvalidate(o *object) request {
-	session := o.optText("session")
-	var line prefixLine
-	byTokens := o.has("tokens")
-	if byTokens {
-		line = o.prefix()
-	} else {
-		line.salt, line.lora = o.optText("salt"), o.optText("lora")
+func (q *pinRequest) do(p *player) (any, error) {
+	prefix, err := p.prefixOf("pin", q.prefixLine)
+	if err != nil {
+		return nil, err
 	}
-	byNamespace := line.salt != nil || line.lora != nil
+	if _, ok := p.pins[q.Pin]; ok {
+		return nil, bad("pin", "pin %q is there already", q.Pin)
+	}
+	pinned, err := p.engine.Pin(p.ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	p.pins[q.Pin] = pinned.Pin
+	return pinAnswer{done("pin"), pinned.Tokens}, nil
+}
+
+type unpinRequest struct {
+	Pin string `json:"pin"`
+}
+
+func (q *unpinRequest) do(p *player) (any, error) {
+	pin, ok := p.pins[q.Pin]
+	if !ok {
+		return nil, refusals.New(messages.ErrUnknownPin, "pin %q is not there", q.Pin)
+	}
+	err := p.engine.Unpin(p.ctx, pin)
+	// pins end with what the tree forgets in a failure
+	if err == nil || errors.Is(err, messages.ErrUnknownPin) {
+		delete(p.pins, q.Pin)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return done("unpin"), nil
+}
+
+// invalidateRequest has one of four selectors. Salt is one of them, but beside tokens or an adapter
+// a part of their namespace.
+type invalidateRequest struct {
+	Session *string     `json:"session"`
+	Tokens  *tokensLine `json:"tokens"`
+	namespaceLine
+}
+
+func (q *invalidateRequest) check(r *reader, _ string) {
+	others := q.Tokens != nil || q.Salt != nil || q.LoRA != nil
 	switch {
-	case session != nil && (byTokens || byNamespace):
-		o.fail("invalidate: more than one of session, salt, lora, tokens")
-	case session == nil && !byTokens && !byNamespace:
-		o.fail("invalidate: one of the fields session, salt, lora, tokens is missing")
+	case q.Session != nil && others:
+		r.fail("more than one of session, salt, lora, tokens")
+	case q.Session == nil && !others:
+		r.fail("one of the fields session, salt, lora, tokens is missing")
+	case q.Tokens == nil && q.Multimodal != nil:
+		r.fail("unknown field %q", "multimodal")
 	}
-	return withHost("invalidate", func(p *player) (any, error) {
-		selector, err := p.selector(session, line, byTokens)
-		if err != nil {
-			return nil, err
-		}
-		blocks, err := p.engine.Invalidate(p.ctx, selector)
-		return invalidateAnswer{done("invalidate"), blocks}, err
-	})
 }
 
-func (p *player) selector(
-	session *string, line prefixLine, byTokens bool,
-) (messages.Selector, error) {
-	if session != nil {
-		return messages.Selector{Session: sessionName(*session)}, nil
+func (q *invalidateRequest) do(p *player) (any, error) {
+	selector, err := q.selector(p)
+	if err != nil {
+		return nil, err
 	}
-	if byTokens {
-		prefix, err := p.prefixOf("invalidate", line)
+	blocks, err := p.engine.Invalidate(p.ctx, selector)
+	return invalidateAnswer{done("invalidate"), blocks}, err
+}
+
+func (q *invalidateRequest) selector(p *player) (messages.Selector, error) {
+	if q.Session != nil {
+		return messages.Selector{Session: sessionName(*q.Session)}, nil
+	}
+	if q.Tokens != nil {
+		prefix, err := p.prefixOf("invalidate", prefixLine{*q.Tokens, q.namespaceLine})
 		return messages.Selector{Prefix: &prefix}, err
 	}
-	ns, err := line.namespace("invalidate")
+	ns, err := q.namespace("invalidate")
 	return messages.Selector{Salt: ns.Salt, LoRA: ns.LoRA, HasLoRA: ns.HasLoRA}, err
 }
 
-func decodePrefetch(o *object) request {
-	line := o.prefix()
-	return withHost("prefetch", func(p *player) (any, error) {
-		prefix, err := p.prefixOf("prefetch", line)
-		if err != nil {
-			return nil, err
-		}
-		pages, err := p.engine.Prefetch(p.ctx, prefix)
-		return prefetchAnswer{done("prefetch"), pages}, err
-	})
+type prefetchRequest struct {
+	prefixLine
 }
 
-func decodeReset(o *object) request {
-	running := o.flagOr("running", false)
-	return withHost("reset", func(p *player) (any, error) {
-		if running {
-			return done("reset"), p.engine.ResetRunning(p.ctx)
-		}
-		return done("reset"), p.engine.Reset(p.ctx)
-	})
+func (q *prefetchRequest) do(p *player) (any, error) {
+	prefix, err := p.prefixOf("prefetch", q.prefixLine)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := p.engine.Prefetch(p.ctx, prefix)
+	return prefetchAnswer{done("prefetch"), pages}, err
 }
 
-func decodeWeights(o *object) request {
-	epoch := o.text("epoch")
-	return withHost("weights", func(p *player) (any, error) {
-		err := p.engine.SetWeights(p.ctx, epoch)
-		if err == nil {
-			p.weights = epoch
-		}
-		return done("weights"), err
-	})
+type resetRequest struct {
+	Running bool `json:"running,omitempty"`
 }
 
-func decodeRebalance(o *object) request {
-	fractions := o.numbers("fractions")
-	return withHost("rebalance", func(p *player) (any, error) {
-		answer, err := p.engine.Rebalance(p.ctx, maps.Clone(fractions))
-		if err != nil {
-			return nil, err
-		}
-		out := rebalanceAnswer{head: done("rebalance"), Pools: poolAnswers(answer.Pools)}
-		for i, pool := range answer.Pools {
-			moved := [][2]messages.PageID{}
-			if i < len(answer.Moved) {
-				for m := range slices.Values(answer.Moved[i]) {
-					moved = append(moved, [2]messages.PageID{m.Old, m.New})
-				}
+func (q *resetRequest) do(p *player) (any, error) {
+	if q.Running {
+		return done("reset"), p.engine.ResetRunning(p.ctx)
+	}
+	return done("reset"), p.engine.Reset(p.ctx)
+}
+
+type weightsRequest struct {
+	Epoch string `json:"epoch"`
+}
+
+func (q *weightsRequest) do(p *player) (any, error) {
+	err := p.engine.SetWeights(p.ctx, q.Epoch)
+	if err == nil {
+		p.weights = q.Epoch
+	}
+	return done("weights"), err
+}
+
+type rebalanceRequest struct {
+	Fractions map[string]float64 `json:"fractions,omitempty"`
+}
+
+func (q *rebalanceRequest) do(p *player) (any, error) {
+	answer, err := p.engine.Rebalance(p.ctx, maps.Clone(q.Fractions))
+	if err != nil {
+		return nil, err
+	}
+	out := rebalanceAnswer{head: done("rebalance"), Pools: poolAnswers(answer.Pools)}
+	for i, pool := range answer.Pools {
+		moved := [][2]messages.PageID{}
+		if i < len(answer.Moved) {
+			for m := range slices.Values(answer.Moved[i]) {
+				moved = append(moved, [2]messages.PageID{m.Old, m.New})
 			}
-			out.Moved = append(out.Moved, named[[][2]messages.PageID]{pool.Name, moved})
 		}
-		return out, nil
-	})
+		out.Moved = append(out.Moved, named[[][2]messages.PageID]{pool.Name, moved})
+	}
+	return out, nil
 }

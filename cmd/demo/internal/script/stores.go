@@ -26,20 +26,9 @@ type StoreEngine interface {
 
 // storeLine is the store of an open line.
 type storeLine struct {
-	name        string
-	save        *string
-	minPriority int64
-}
-
-func (o *object) store() *storeLine {
-	s := o.child("store")
-	if s == nil {
-		return nil
-	}
-	l := &storeLine{name: s.text("name"), save: s.optText("save"),
-		minPriority: s.intOr("min_priority", 0)}
-	s.end()
-	return l
+	Name        string  `json:"name"`
+	Save        *string `json:"save"`
+	MinPriority int64   `json:"min_priority,omitempty"`
 }
 
 // savePolicies are the words for them.
@@ -54,20 +43,20 @@ func (l *storeLine) value() (Store, []error) {
 	say := func(format string, args ...any) {
 		problems = append(problems, refusals.New(messages.ErrConfigInvalid, format, args...))
 	}
-	if l.name == "" {
+	if l.Name == "" {
 		say("store: the name is empty")
 	}
-	if l.save != nil {
-		policy, ok := savePolicies[*l.save]
+	if l.Save != nil {
+		policy, ok := savePolicies[*l.Save]
 		if !ok {
-			say("store: save %q is none of reuse, commit, host_evict", *l.save)
+			say("store: save %q is none of reuse, commit, host_evict", *l.Save)
 		}
 		s.Save = policy
 	}
-	if l.minPriority < 0 || l.minPriority > int64(messages.MaxPriority) {
-		say("store: min_priority %d is not between 0 and %d", l.minPriority, messages.MaxPriority)
+	if l.MinPriority < 0 || l.MinPriority > int64(messages.MaxPriority) {
+		say("store: min_priority %d is not between 0 and %d", l.MinPriority, messages.MaxPriority)
 	}
-	s.MinPriority = messages.Priority(l.minPriority & math.MaxUint8)
+	s.MinPriority = messages.Priority(l.MinPriority & math.MaxUint8)
 	return s, problems
 }
 
@@ -118,41 +107,43 @@ type fetchAnswer struct {
 	LocalTokens   int `json:"local_tokens"`
 }
 
-func decodeFlush(o *object) request {
-	name := o.optText("seq")
-	return withHost("flush", func(p *player) (any, error) {
-		if err := p.withoutStore("flush"); err != nil {
-			return nil, err
-		}
-		if name != nil {
-			s, err := p.named(*name)
-			if err != nil {
-				return nil, err
-			}
-			n, err := p.rig.Store.Flush(p.ctx, s.id)
-			if p.saved += n; err != nil {
-				return nil, p.noticed(s, err)
-			}
-		}
-		answer := flushAnswer{done("flush"), p.saved}
-		p.saved = 0
-		return answer, nil
-	})
+type flushRequest struct {
+	Seq *string `json:"seq"`
 }
 
-func decodeFetch(o *object) request {
-	line := o.prefix()
-	return withHost("fetch", func(p *player) (any, error) {
-		prefix, err := p.prefixOf("fetch", line)
+func (q *flushRequest) do(p *player) (any, error) {
+	if err := p.withoutStore("flush"); err != nil {
+		return nil, err
+	}
+	if q.Seq != nil {
+		s, err := p.named(*q.Seq)
 		if err != nil {
 			return nil, err
 		}
-		if err := p.withoutStore("fetch"); err != nil {
-			return nil, err
+		n, err := p.rig.Store.Flush(p.ctx, s.id)
+		if p.saved += n; err != nil {
+			return nil, p.noticed(s, err)
 		}
-		fetched, err := p.rig.Store.Fetch(p.ctx, prefix)
-		return fetchAnswer{done("fetch"), fetched.Blocks, fetched.LocalTokens}, err
-	})
+	}
+	answer := flushAnswer{done("flush"), p.saved}
+	p.saved = 0
+	return answer, nil
+}
+
+type fetchRequest struct {
+	prefixLine
+}
+
+func (q *fetchRequest) do(p *player) (any, error) {
+	prefix, err := p.prefixOf("fetch", q.prefixLine)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.withoutStore("fetch"); err != nil {
+		return nil, err
+	}
+	fetched, err := p.rig.Store.Fetch(p.ctx, prefix)
+	return fetchAnswer{done("fetch"), fetched.Blocks, fetched.LocalTokens}, err
 }
 
 // failStore makes the next calls of the store fail.
@@ -166,10 +157,6 @@ func (p *player) failStore(actor *string, count *int64) error {
 	if err := p.withoutStore("fault"); err != nil {
 		return err
 	}
-	n := 1
-	if count != nil {
-		n = int(*count)
-	}
-	p.memory.Fail(n)
+	p.memory.Fail(int(or(count, 1)))
 	return nil
 }
