@@ -57,3 +57,6 @@ func (r *Runner) ByteInUse(pool, pageBytes int) int {
 	}
 	return 0
 }
+
+// Row is row.
+type Row = row

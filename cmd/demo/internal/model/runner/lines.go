@@ -6,10 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
-	"strconv"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -111,7 +109,7 @@ func (r *Runner) check(q *line) error {
 }
 
 // generate computes the answer. The sequence is released whatever happens.
-func (r *Runner) generate(ctx context.Context, q *line) (answer []byte, err error) {
+func (r *Runner) generate(ctx context.Context, q *line) (text []byte, err error) {
 	s, err := r.Admit(ctx, Request{Tokens: q.Tokens, Encoder: q.Encoder, Salt: q.Salt})
 	if err != nil {
 		return nil, err
@@ -121,78 +119,54 @@ func (r *Runner) generate(ctx context.Context, q *line) (answer []byte, err erro
 	if err := r.Prefill(ctx, s); err != nil {
 		return nil, err
 	}
-	logits := s.Logits
-	greedy := make([]messages.Token, 0, q.New)
-	for len(greedy) < q.New {
+	a := answer{Greedy: []messages.Token{}, First: s.Reused, Cached: s.Reused, Copied: s.Onboarded}
+	a.add(q, s)
+	for len(a.Greedy) < q.New {
 		next := s.Next()
-		greedy = append(greedy, next)
+		a.Greedy = append(a.Greedy, next)
 		// The last token is computed only for its logits.
-		if len(greedy) == q.New && !q.Logits {
+		if len(a.Greedy) == q.New && !q.Logits {
 			break
 		}
 		if err := r.Extend(ctx, s, next); err != nil {
 			return nil, err
 		}
-		logits = append(logits, s.Logits...)
+		a.add(q, s)
 	}
-	if !q.Logits {
-		logits = nil
-	}
-	return format(greedy, logits, s), nil
+	return json.Marshal(a)
 }
 
-// format writes an answer.
-func format(greedy []messages.Token, logits [][]float32, s *Sequence) []byte {
-	b := []byte(`{"greedy":[`)
-	for i, t := range greedy {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(t), 10)
-	}
-	b = append(b, ']')
-	if logits != nil {
-		b = append(b, `,"logits":[`...)
-		for i, row := range logits {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(b, FormatNumbers(row)...)
-		}
-		b = append(b, ']')
-	}
-	return fmt.Appendf(b, `,"first_logits_position":%d,"cached_tokens":%d,"onboarded_pages":%d}`,
-		s.Reused, s.Reused, s.Onboarded)
+// answer is one of generate.
+type answer struct {
+	Greedy []messages.Token `json:"greedy"`
+	Logits []row            `json:"logits,omitempty"`
+	First  int              `json:"first_logits_position"`
+	Cached int              `json:"cached_tokens"`
+	Copied int              `json:"onboarded_pages"`
 }
 
-// FormatNumbers writes a list of numbers so that reading it back gives the same
-// bits.
-func FormatNumbers(row []float32) []byte {
-	b := []byte{'['}
-	for i, x := range row {
-		if i > 0 {
-			b = append(b, ',')
+// add adds the logits of a step, if they were asked for.
+func (a *answer) add(q *line, s *Sequence) {
+	for _, logits := range s.Logits {
+		if q.Logits {
+			a.Logits = append(a.Logits, logits)
 		}
-		b = appendFloat(b, x)
 	}
-	return append(b, ']')
 }
 
-// appendFloat writes a number in the fewest digits that read back to the same
-// bits, also through a float64. JSON has no infinity: it becomes the largest
-// number, and NaN null.
-func appendFloat(b []byte, x float32) []byte {
-	if x != x {
-		return append(b, "null"...)
+// row is numbers that JSON has all digits of, as float64, so that reading them back, as either,
+// gives the same bits. JSON has no infinity: it becomes the largest number, and NaN null.
+type row []float32
+
+// MarshalJSON implements json.Marshaler.
+func (r row) MarshalJSON() ([]byte, error) {
+	wide := make([]any, len(r))
+	for i, x := range r {
+		if x == x {
+			wide[i] = float64(min(max(x, -math.MaxFloat32), math.MaxFloat32))
+		}
 	}
-	x = min(max(x, -math.MaxFloat32), math.MaxFloat32)
-	n := len(b)
-	b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
-	if y, err := strconv.ParseFloat(string(b[n:]), 64); err != nil ||
-		math.Float32bits(float32(y)) != math.Float32bits(x) {
-		b = strconv.AppendFloat(b[:n], float64(x), 'g', -1, 64)
-	}
-	return b
+	return json.Marshal(wide)
 }
 
 // failed writes an error with its code.

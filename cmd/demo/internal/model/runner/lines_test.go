@@ -105,7 +105,8 @@ func TestNumbersReadBack(t *testing.T) {
 			x = append(x, y)
 		}
 	}
-	text := runner.FormatNumbers(x)
+	text, err := json.Marshal(runner.Row(x))
+	require.NoError(t, err)
 	var narrow []float32
 	require.NoError(t, json.Unmarshal(text, &narrow))
 	var wide []float64
