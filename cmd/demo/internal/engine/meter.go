@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,53 +29,23 @@ func (o Operation) String() string {
 	return [...]string{"lookup", "admit", "commit", "append", "release", "other"}[o]
 }
 
-// Buckets of a histogram: 16 to each doubling, so a quantile is at most 1/16
-// off; 44 doublings of a nanosecond are five hours.
-const (
-	stepsPerDoubling = 16
-	buckets          = 44 * stepsPerDoubling
-)
-
 // Timing is what a Meter saw of one operation.
 type Timing struct {
 	Calls int64
 	Items int64 // requests or steps in those calls
 	Total time.Duration
-	Max   time.Duration
-	count [buckets]int64
+	each  []time.Duration // of the calls, in their order
 }
 
-// Quantile is the duration that the share q of the calls, 0 < q ≤ 1, did not exceed.
-func (t *Timing) Quantile(q float64) time.Duration {
-	rank := int64(q*float64(t.Calls) + 0.5)
-	seen := int64(0)
-	for i, n := range t.count {
-		if seen += n; n > 0 && seen >= max(rank, 1) {
-			return min(upper(i), t.Max)
+// Quantiles are the durations that the shares of the calls, 0 < q ≤ 1, did not exceed.
+func (t *Timing) Quantiles(shares ...float64) []time.Duration {
+	sorted, list := slices.Sorted(slices.Values(t.each)), make([]time.Duration, len(shares))
+	for i, q := range shares {
+		if n := len(sorted); n > 0 {
+			list[i] = sorted[min(n-1, max(0, int(q*float64(n)+0.5)-1))]
 		}
 	}
-	return t.Max
-}
-
-// bucket is the index of a duration: the doubling it lies in, and the four
-// bits behind the leading one. Below 16 ns every nanosecond has its own.
-func bucket(d time.Duration) int {
-	n := uint64(max(d, 0))
-	if n < stepsPerDoubling {
-		return int(n)
-	}
-	shift := bits.Len64(n) - 5
-	return min(stepsPerDoubling*(shift+1)+int(n>>shift)-stepsPerDoubling, buckets-1)
-}
-
-// upper is the longest duration of a bucket.
-func upper(i int) time.Duration {
-	if i < stepsPerDoubling {
-		return time.Duration(i)
-	}
-	shift := i/stepsPerDoubling - 1
-	lead := uint64(i%stepsPerDoubling + stepsPerDoubling)
-	return time.Duration((lead+1)<<shift - 1)
+	return list
 }
 
 // CallObserver is told of each call, as actors.WithCallObserver says.
@@ -101,8 +71,7 @@ func (m *Meter) Observe(_ context.Context, request messages.Request, began time.
 	t.Calls++
 	t.Items += int64(items)
 	t.Total += d
-	t.Max = max(t.Max, d)
-	t.count[bucket(d)]++
+	t.each = append(t.each, d)
 }
 
 // operationOf is the operation of a host's call and the number of its requests or steps. Calls

@@ -11,30 +11,14 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-func TestBucketsHoldTheirDurations(t *testing.T) {
-	for _, d := range []time.Duration{0, 1, 15, 16, 17, 31, 32, 1000, 123456, time.Second, time.Hour} {
-		i := bucket(d)
-		assert.GreaterOrEqual(t, upper(i), d)
-		assert.LessOrEqual(t, float64(upper(i)), float64(d)*(1+1.0/stepsPerDoubling)+1)
-		if i > 0 {
-			assert.Less(t, upper(i-1), d)
-		}
-	}
-	assert.Equal(t, buckets-1, bucket(1<<62))
-}
-
-func TestQuantile(t *testing.T) {
+func TestQuantiles(t *testing.T) {
 	var timing Timing
-	for i := 1; i <= 1000; i++ {
-		d := time.Duration(i) * time.Microsecond
-		timing.Calls++
-		timing.Max = d
-		timing.count[bucket(d)]++
+	for i := 1000; i >= 1; i-- {
+		timing.each = append(timing.each, time.Duration(i)*time.Microsecond)
 	}
-	assert.InEpsilon(t, 500*time.Microsecond, timing.Quantile(0.5), 0.07)
-	assert.InEpsilon(t, 990*time.Microsecond, timing.Quantile(0.99), 0.07)
-	assert.Equal(t, time.Millisecond, timing.Quantile(1))
-	assert.Zero(t, (&Timing{}).Quantile(0.5))
+	assert.Equal(t, []time.Duration{500 * time.Microsecond, 990 * time.Microsecond, time.Millisecond},
+		timing.Quantiles(0.5, 0.99, 1))
+	assert.Equal(t, []time.Duration{0}, (&Timing{}).Quantiles(0.5))
 }
 
 func TestMeterCountsCallsAndItems(t *testing.T) {

@@ -120,9 +120,10 @@ func (r *Result) measured(rig *engine.Rig) {
 // CallsOf are the calls that a meter has measured.
 func CallsOf(m *engine.Meter) (list []Calls) {
 	m.Timings(func(o engine.Operation, t *engine.Timing) {
+		times := t.Quantiles(0.5, 0.99, 1)
 		list = append(list, Calls{
 			Call: o.String(), Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
-			P50: t.Quantile(0.5).Seconds(), P99: t.Quantile(0.99).Seconds(), Max: t.Max.Seconds(),
+			P50: times[0].Seconds(), P99: times[1].Seconds(), Max: times[2].Seconds(),
 		})
 	})
 	return list
