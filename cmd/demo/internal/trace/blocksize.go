@@ -62,7 +62,7 @@ func (b *bounds) tokens() int {
 
 // fits reports whether a prompt of p tokens can list n blocks of size tokens.
 func (r *record) fits(n int64, size int) bool {
-	if r.IDs.present {
+	if r.IDs != nil {
 		return n <= (r.InputLength+int64(size)-1)/int64(size)
 	}
 	return n <= r.InputLength/int64(size)

@@ -142,7 +142,7 @@ func (r *Reader) derive(lookahead int) error {
 		if bad != nil || n > scan.InputLength {
 			break
 		}
-		limits.add(scan.InputLength, n, scan.IDs.present)
+		limits.add(scan.InputLength, n, scan.IDs != nil)
 	}
 	r.blockTokens = limits.tokens()
 	if r.blockTokens == 0 {
@@ -230,17 +230,13 @@ func (r *Reader) parse(line []byte) error {
 	r.next.PromptTokens = int(r.record.InputLength)
 	r.next.AnswerTokens = int(r.record.OutputLength)
 	r.next.Blocks = r.next.Blocks[:0]
-	if r.record.IDs.present {
-		for _, id := range r.record.IDs.numbers {
-			if err := r.take(id); err != nil {
-				return err
-			}
+	for _, id := range r.record.IDs {
+		if err := r.take(id); err != nil {
+			return err
 		}
-		return nil
 	}
-	for i := 0; i < len(r.record.Runs.numbers); i += 2 {
-		start, length := r.record.Runs.numbers[i], r.record.Runs.numbers[i+1]
-		for id := start; id < start+length; id++ {
+	for _, run := range r.record.Runs {
+		for id := run[0]; id < run[0]+run[1]; id++ {
 			if err := r.take(id); err != nil {
 				return err
 			}
