@@ -22,7 +22,8 @@ func (a *selfAttention) run(e *Executor, y, x []float32, rows int) error {
 	e.traceKV(l, qkv, rows)
 	width := l.Heads * l.HeadDim
 	o := e.buffer(bufferAttended, rows*width)
-	if err := e.kernel.Forward(l, &e.plan, e.cache(), attention.Packed(qkv, l), o); err != nil {
+	plan, cache := e.attended(l, rows)
+	if err := e.kernel.Forward(l, plan, cache, attention.Packed(qkv, l), o); err != nil {
 		return err
 	}
 	if a.gate != nil {
@@ -53,7 +54,7 @@ func (a *selfAttention) normHeads(qkv []float32, rows int) {
 // traceKV shows K, before it turns, and V to whoever asked. Turning changes no
 // length of a pair, so the largest number of a key changes by at most √2.
 func (e *Executor) traceKV(l *attention.Layer, qkv []float32, rows int) {
-	if e.TraceKV == nil {
+	if e.TraceKV == nil || e.encoding != nil {
 		return
 	}
 	q, kv := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim

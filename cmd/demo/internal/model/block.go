@@ -6,72 +6,56 @@ import (
 
 // run computes one layer in place.
 func (b *block) run(e *Executor, x []float32, rows int) error {
-	switch b.shape {
-	case parallel:
-		return b.runParallel(e, x, rows)
-	case postNorm:
-		return b.runPostNorm(e, x, rows)
-	}
-	h, y := e.buffer(bufferNormed, len(x)), e.buffer(bufferMixed, len(x))
-	b.in.rows(h, x)
-	if err := b.mixer.run(e, y, h, rows); err != nil {
-		return err
-	}
-	if b.mixerNorm != nil {
-		b.mixerNorm.rows(y, y)
-	}
-	addTo(x, y)
-	if b.cross != nil {
-		b.crossNorm.rows(h, x)
-		if err := b.cross.run(e, y, h, rows); err != nil {
-			return err
-		}
-		addTo(x, y)
-	}
-	b.mlpNorm.rows(h, x)
-	b.mlp.run(e, y, h, rows)
-	if b.outNorm != nil {
-		b.outNorm.rows(y, y)
-	}
-	addTo(x, y)
-	return nil
-}
-
-// runParallel adds mixer and MLP of the same rows.
-func (b *block) runParallel(e *Executor, x []float32, rows int) error {
-	h, y := e.buffer(bufferNormed, len(x)), e.buffer(bufferMixed, len(x))
-	b.in.rows(h, x)
-	if err := b.mixer.run(e, y, h, rows); err != nil {
-		return err
-	}
-	if b.mlpNorm != nil {
-		b.mlpNorm.rows(h, x)
-	}
-	addTo(x, y)
-	b.mlp.run(e, y, h, rows)
-	addTo(x, y)
-	return nil
-}
-
-// runPostNorm scales after each sum.
-func (b *block) runPostNorm(e *Executor, x []float32, rows int) error {
 	y := e.buffer(bufferMixed, len(x))
-	if err := b.mixer.run(e, y, x, rows); err != nil {
+	in := b.input(e, b.in, x)
+	if err := b.mixer.run(e, y, in, rows); err != nil {
 		return err
 	}
-	addTo(x, y)
-	b.mixerNorm.rows(x, x)
-	if b.cross != nil {
-		if err := b.cross.run(e, y, x, rows); err != nil {
-			return err
+	if b.shape == parallel {
+		if b.mlpNorm != nil {
+			b.mlpNorm.rows(in, x)
 		}
 		addTo(x, y)
-		b.crossNorm.rows(x, x)
+		b.mlp.run(e, y, in, rows)
+		addTo(x, y)
+		return nil
 	}
-	b.mlp.run(e, y, x, rows)
-	addTo(x, y)
-	b.outNorm.rows(x, x)
+	b.add(x, y, b.mixerNorm)
+	if b.cross != nil {
+		if err := b.cross.run(e, y, b.input(e, b.crossNorm, x), rows); err != nil {
+			return err
+		}
+		if b.shape == postNorm {
+			b.add(x, y, b.crossNorm)
+		} else {
+			b.add(x, y, nil)
+		}
+	}
+	b.mlp.run(e, y, b.input(e, b.mlpNorm, x), rows)
+	b.add(x, y, b.outNorm)
 	return nil
+}
+
+// input is what a part of the block reads: the scaled rows, or with postNorm the rows.
+func (b *block) input(e *Executor, n *norm, x []float32) []float32 {
+	if b.shape == postNorm {
+		return x
+	}
+	h := e.buffer(bufferNormed, len(x))
+	n.rows(h, x)
+	return h
+}
+
+// add adds what a part of the block gave, scaled if there is a norm; with postNorm the sum is
+// scaled.
+func (b *block) add(x, y []float32, n *norm) {
+	if n != nil && b.shape == preNorm {
+		n.rows(y, y)
+	}
+	addTo(x, y)
+	if b.shape == postNorm {
+		n.rows(x, x)
+	}
 }
 
 // norm scales rows: by their root mean square, or, with subtractMean, by their

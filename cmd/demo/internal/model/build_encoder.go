@@ -27,39 +27,45 @@ func buildT5(b *builder) {
 	bias := t.bias(b, "encoder", true)
 	for i := range b.layers("num_layers") {
 		name := fmt.Sprintf("encoder.block.%d.layer", i)
-		m.encoder.blocks = append(m.encoder.blocks, encoderBlock{
-			in: b.rms(name+".0.layer_norm", m.Hidden, t.eps, 0), mlpNorm: b.rms(name+".1.layer_norm",
-				m.Hidden, t.eps, 0),
-			layer: t.layer(attention.Full, bias), qkv: t.qkv(b, name+".0.SelfAttention"),
-			out: b.linear(name+".0.SelfAttention.o", m.Hidden, t.heads*t.dim),
-			mlp: t.mlp(b, name+".1.DenseReluDense"),
-		})
+		m.encoder.blocks = append(m.encoder.blocks,
+			t.block(b, name, 1, t.layer(attention.Full, bias)))
 	}
 	bias = t.bias(b, "decoder", false)
 	width := t.heads * t.dim
 	for i := range layers {
 		name := fmt.Sprintf("decoder.block.%d.layer", i)
 		cross := name + ".1.EncDecAttention"
-		m.blocks = append(m.blocks, block{
-			in: b.rms(name+".0.layer_norm", m.Hidden, t.eps, 0),
-			mixer: &selfAttention{
-				layer: t.layer(attention.Causal, bias), qkv: t.qkv(b, name+".0.SelfAttention"),
-				out: b.linear(name+".0.SelfAttention.o", m.Hidden, width), number: b.cached(t.heads, t.dim, 0),
-			},
-			crossNorm: b.rms(name+".1.layer_norm", m.Hidden, t.eps, 0),
-			cross: &crossAttention{
-				layer: t.layer(attention.Full, nil), q: b.linear(cross+".q", width, m.Hidden),
-				out: b.linear(cross+".o", m.Hidden, width),
-				kv:  b.fused(m.Hidden, part{cross + ".k", width}, part{cross + ".v", width}), number: i,
-			},
-			mlpNorm: b.rms(name+".2.layer_norm", m.Hidden, t.eps, 0),
-			mlp:     t.mlp(b, name+".2.DenseReluDense"),
-		})
+		k := t.block(b, name, 2, t.layer(attention.Causal, bias))
+		k.mixer.(*selfAttention).number = b.cached(t.heads, t.dim, 0)
+		k.crossNorm = b.rms(name+".1.layer_norm", m.Hidden, t.eps, 0)
+		k.cross = &crossAttention{
+			layer: t.layer(attention.Full, nil), q: b.linear(cross+".q", width, m.Hidden),
+			out: b.linear(cross+".o", m.Hidden, width),
+			kv:  b.fused(m.Hidden, part{cross + ".k", width}, part{cross + ".v", width}), number: i,
+		}
+		m.blocks = append(m.blocks, k)
 	}
 	m.cross = cacheShape{heads: t.heads, dim: t.dim}
 	m.finalNorm = b.rms("decoder.final_layer_norm", m.Hidden, t.eps, 0)
 	b.only("scale_decoder_outputs", false)
 	b.outputHead("lm_head")
+}
+
+// block is a block without a cross attention; its MLP has a number among the parts of the layer.
+func (t *t5) block(b *builder, name string, mlp int, l attention.Layer) block {
+	hidden, width := b.m.Hidden, t.heads*t.dim
+	attend := name + ".0.SelfAttention"
+	last := fmt.Sprintf("%s.%d", name, mlp)
+	return block{
+		in: b.rms(name+".0.layer_norm", hidden, t.eps, 0),
+		mixer: &selfAttention{
+			layer: l, out: b.linear(attend+".o", hidden, width),
+			qkv: b.fused(hidden, part{attend + ".q", width}, part{attend + ".k", width},
+				part{attend + ".v", width}),
+		},
+		mlpNorm: b.rms(last+".layer_norm", hidden, t.eps, 0),
+		mlp:     t.mlp(b, last+".DenseReluDense"),
+	}
 }
 
 // layer is attention without a scale.
@@ -77,12 +83,6 @@ func (t *t5) bias(b *builder, side string, both bool) attention.Bias {
 		Buckets: buckets, MaxDistance: b.wholeOr("relative_attention_max_distance", 128),
 		Bidirectional: both,
 	}
-}
-
-func (t *t5) qkv(b *builder, name string) *linear {
-	width := t.heads * t.dim
-	return b.fused(b.m.Hidden, part{name + ".q", width}, part{name + ".k", width},
-		part{name + ".v", width})
 }
 
 func (t *t5) mlp(b *builder, name string) mlp {
@@ -117,26 +117,17 @@ func buildBART(b *builder) {
 	for i := range layers {
 		name := fmt.Sprintf("model.decoder.layers.%d", i)
 		cross := name + ".encoder_attn"
-		m.blocks = append(m.blocks, block{
-			shape: postNorm,
-			mixer: &selfAttention{
-				layer:  attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim},
-				qkv:    b.bartQKV(name + ".self_attn"),
-				out:    b.linear(name+".self_attn.out_proj", m.Hidden, m.Hidden),
-				number: b.cached(heads, dim, 0),
-			},
-			mixerNorm: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps),
-			cross: &crossAttention{
-				layer:  attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, Mask: attention.Full},
-				q:      b.linear(cross+".q_proj", m.Hidden, m.Hidden),
-				out:    b.linear(cross+".out_proj", m.Hidden, m.Hidden),
-				kv:     b.fused(m.Hidden, part{cross + ".k_proj", m.Hidden}, part{cross + ".v_proj", m.Hidden}),
-				number: i,
-			},
-			crossNorm: b.layerNorm(name+".encoder_attn_layer_norm", m.Hidden, bartEps),
-			mlp:       b.bartMLP(name, inner), outNorm: b.layerNorm(name+".final_layer_norm", m.Hidden,
-				bartEps),
-		})
+		k := b.bartBlock(name, attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim}, inner)
+		k.mixer.(*selfAttention).number = b.cached(heads, dim, 0)
+		k.cross = &crossAttention{
+			layer:  attention.Layer{Heads: heads, KVHeads: heads, HeadDim: dim, Mask: attention.Full},
+			q:      b.linear(cross+".q_proj", m.Hidden, m.Hidden),
+			out:    b.linear(cross+".out_proj", m.Hidden, m.Hidden),
+			kv:     b.fused(m.Hidden, part{cross + ".k_proj", m.Hidden}, part{cross + ".v_proj", m.Hidden}),
+			number: i,
+		}
+		k.crossNorm = b.layerNorm(name+".encoder_attn_layer_norm", m.Hidden, bartEps)
+		m.blocks = append(m.blocks, k)
 	}
 	m.cross = cacheShape{heads: heads, dim: dim}
 	b.outputHead("lm_head")
@@ -145,15 +136,21 @@ func buildBART(b *builder) {
 // bartEps is the epsilon of PyTorch's LayerNorm, which BART does not set.
 const bartEps = 1e-5
 
-func (b *builder) bartQKV(name string) *linear {
-	h := b.m.Hidden
-	return b.fused(h, part{name + ".q_proj", h}, part{name + ".k_proj", h}, part{name + ".v_proj", h})
-}
-
-func (b *builder) bartMLP(name string, inner int) mlp {
-	h := b.m.Hidden
-	return &plainMLP{up: b.linear(name+".fc1", inner, h), down: b.linear(name+".fc2", h, inner),
-		act: b.activation("activation_function", "gelu")}
+// bartBlock is a block without a cross attention.
+func (b *builder) bartBlock(name string, l attention.Layer, inner int) block {
+	h, attend := b.m.Hidden, name+".self_attn"
+	return block{
+		shape: postNorm,
+		mixer: &selfAttention{
+			layer: l, out: b.linear(attend+".out_proj", h, h),
+			qkv: b.fused(h, part{attend + ".q_proj", h}, part{attend + ".k_proj", h},
+				part{attend + ".v_proj", h}),
+		},
+		mixerNorm: b.layerNorm(name+".self_attn_layer_norm", h, bartEps),
+		mlp: &plainMLP{up: b.linear(name+".fc1", inner, h), down: b.linear(name+".fc2", h, inner),
+			act: b.activation("activation_function", "gelu")},
+		outNorm: b.layerNorm(name+".final_layer_norm", h, bartEps),
+	}
 }
 
 func (b *builder) bartEncoder() *encoder {
@@ -165,19 +162,13 @@ func (b *builder) bartEncoder() *encoder {
 	e := &encoder{
 		embed: embed, positions: b.numbers("model.encoder.embed_positions.weight", m.MaxLen+bartOffset,
 			m.Hidden), offset: bartOffset,
-		embedNorm: b.layerNorm("model.encoder.layernorm_embedding", m.Hidden, bartEps), maxLen: m.MaxLen,
+		embedNorm: b.layerNorm("model.encoder.layernorm_embedding", m.Hidden, bartEps),
 	}
 	heads, inner := b.positive("encoder_attention_heads"), b.positive("encoder_ffn_dim")
 	for i := range b.layers("encoder_layers") {
 		name := fmt.Sprintf("model.encoder.layers.%d", i)
-		e.blocks = append(e.blocks, encoderBlock{
-			shape: postNorm, in: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps),
-			mlpNorm: b.layerNorm(name+".final_layer_norm", m.Hidden, bartEps),
-			layer: attention.Layer{Heads: heads, KVHeads: heads, HeadDim: m.Hidden / heads,
-				Mask: attention.Full},
-			qkv: b.bartQKV(name + ".self_attn"), out: b.linear(name+".self_attn.out_proj", m.Hidden,
-				m.Hidden), mlp: b.bartMLP(name, inner),
-		})
+		e.blocks = append(e.blocks, b.bartBlock(name, attention.Layer{Heads: heads, KVHeads: heads,
+			HeadDim: m.Hidden / heads, Mask: attention.Full}, inner))
 	}
 	return e
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/weights"
 	"github.com/kvactor/kvactor/gpu/attention"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 )
 
 // encoder turns the encoder's tokens into rows that the decoder's cross
@@ -14,18 +13,8 @@ type encoder struct {
 	positions []float32
 	offset    int
 	embedNorm *norm
-	blocks    []encoderBlock
+	blocks    []block // without a cache
 	finalNorm *norm
-	maxLen    int // 0: no limit
-}
-
-// encoderBlock is one layer of an encoder.
-type encoderBlock struct {
-	in, mlpNorm *norm
-	layer       attention.Layer
-	qkv, out    *linear
-	mlp         mlp
-	shape       residual
 }
 
 // encode runs the encoder for the sequences of the step that need it and writes
@@ -83,8 +72,10 @@ func (c *encoder) run(e *Executor, m *Model, tokens []messages.Token) ([]float32
 		Sequences: []attention.Sequence{{Prompt: rows, New: rows}}}); err != nil {
 		return nil, err
 	}
+	e.encoding = &plan
+	defer func() { e.encoding = nil }()
 	for i := range c.blocks {
-		if err := c.blocks[i].run(e, &plan, x, rows); err != nil {
+		if err := c.blocks[i].run(e, x, rows); err != nil {
 			return nil, err
 		}
 	}
@@ -92,36 +83,4 @@ func (c *encoder) run(e *Executor, m *Model, tokens []messages.Token) ([]float32
 		c.finalNorm.rows(x, x)
 	}
 	return x, nil
-}
-
-func (b *encoderBlock) run(e *Executor, plan *attention.Plan, x []float32, rows int) error {
-	h, y := e.buffer(bufferNormed, len(x)), e.buffer(bufferMixed, len(x))
-	from := x
-	if b.shape == preNorm {
-		b.in.rows(h, x)
-		from = h
-	}
-	qkv := e.buffer(bufferQKV, rows*b.qkv.out)
-	b.qkv.apply(e.workers, qkv, from, rows)
-	l := &b.layer
-	o := e.buffer(bufferAttended, rows*l.Heads*l.HeadDim)
-	cache := attention.NewContiguous(1, l.KVHeads, rows, l.HeadDim, windows.Float32)
-	if err := e.kernel.Forward(l, plan, cache, attention.Packed(qkv, l), o); err != nil {
-		return err
-	}
-	b.out.apply(e.workers, y, o, rows)
-	addTo(x, y)
-	from = x
-	if b.shape == postNorm {
-		b.in.rows(x, x)
-	} else {
-		b.mlpNorm.rows(h, x)
-		from = h
-	}
-	b.mlp.run(e, y, from, rows)
-	addTo(x, y)
-	if b.shape == postNorm {
-		b.mlpNorm.rows(x, x)
-	}
-	return nil
 }

@@ -54,6 +54,7 @@ type Executor struct {
 	step      []*Sequence
 	plan      attention.Plan
 	crossPlan attention.Plan
+	encoding  *attention.Plan   // of the encoder while it runs; else nil
 	caches    []attention.Paged // by pool
 	layer     int               // cache layer
 	block     int
@@ -250,6 +251,15 @@ func (e *Executor) cache() *attention.Paged {
 	c := &e.caches[at.pool]
 	c.Layer, c.Scales = at.index, e.scales[e.layer]
 	return c
+}
+
+// attended are the plan and the cache of self attention. What the encoder attends to is kept for
+// one layer.
+func (e *Executor) attended(l *attention.Layer, rows int) (*attention.Plan, attention.Cache) {
+	if e.encoding != nil {
+		return e.encoding, attention.NewContiguous(1, l.KVHeads, rows, l.HeadDim, windows.Float32)
+	}
+	return &e.plan, e.cache()
 }
 
 // crossCache is the cross attention's cache of the layer that runs.
