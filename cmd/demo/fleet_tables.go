@@ -59,7 +59,7 @@ func (t *fleetTables) print() error {
 		tables = append(tables, t.failure())
 	}
 	for _, table := range tables {
-		if err := table.Write(t.command.OutOrStdout(), report.Locale()); err != nil {
+		if err := table.Write(t.command.OutOrStdout()); err != nil {
 			return err
 		}
 	}

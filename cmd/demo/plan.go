@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/plan"
-	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/internal/cacheflags"
 	"github.com/kvactor/kvactor/cmd/internal/commandline"
 	"github.com/kvactor/kvactor/gpu/sim"
@@ -172,7 +171,7 @@ func planModel(c *cobra.Command, args []string, f *planFlags) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(p)
 	}
-	return p.Print(c.OutOrStdout(), report.Locale())
+	return p.Print(c.OutOrStdout())
 }
 
 // model reads the geometry, of a file or folder if there is one of that name, else of a preset.

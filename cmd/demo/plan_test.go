@@ -102,7 +102,6 @@ func TestPlanOfHybrids(t *testing.T) {
 }
 
 func TestPlanTables(t *testing.T) {
-	t.Setenv("LC_ALL", "C")
 	status, out, errs := command(t, "", "plan", "DeepSeek-V3", "--memory", "60GiB", "--seq-len",
 		"16384", "--parameters", "37e9")
 	require.Zero(t, status, errs)

@@ -151,7 +151,7 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 	row("median time to the first token",
 		func(r *realRun) string { return report.Duration(r.median()) })
 	row("time", func(r *realRun) string { return report.Duration(r.wall) })
-	if err := t.Write(out, report.Locale()); err != nil {
+	if err := t.Write(out); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\none of the chats")

@@ -17,7 +17,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/charts"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay/page"
-	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/internal/commandline"
 )
 
@@ -87,7 +86,7 @@ func (f *replayFlags) writeReports(
 	}
 	if f.plot {
 		for _, chart := range data.Charts() {
-			if err := chart.Terminal(c.OutOrStdout(), report.Locale()); err != nil {
+			if err := chart.Terminal(c.OutOrStdout()); err != nil {
 				return err
 			}
 		}

@@ -40,7 +40,7 @@ func printComparison(c *cobra.Command, results []*replay.Result) error {
 		t.Row(r.Policy, r.Mode, report.Count(r.Pages), report.Count(r.Hits),
 			fmt.Sprintf("%.2f %%", 100*r.HitRate), share, saved)
 	}
-	if err := t.Write(c.OutOrStdout(), report.Locale()); err != nil {
+	if err := t.Write(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if !modes[replay.ModeTimed] {
@@ -76,7 +76,7 @@ func printReplay(c *cobra.Command, r *replay.Result) error {
 	t.Row("pages checked", report.Count(r.Verified), fmt.Sprintf("%d wrong", len(r.Problems)))
 	t.Row("prefill time saved", fmt.Sprintf("%.0f s", r.SavedSeconds),
 		report.Percent(int64(1000*r.SavedSeconds), int64(1000*(r.SavedSeconds+r.PrefillSeconds))))
-	if err := t.Write(c.OutOrStdout(), report.Locale()); err != nil {
+	if err := t.Write(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprint(c.OutOrStdout(), thrashNote(r)); err != nil {
@@ -112,5 +112,5 @@ func printCalls(c *cobra.Command, calls []replay.Calls, total, wall float64) err
 		t.Row(k.Call, report.Count(k.Calls), report.Count(k.Items), duration(k.P50), duration(k.P99),
 			duration(k.Max), duration(k.Seconds))
 	}
-	return t.Write(c.OutOrStdout(), report.Locale())
+	return t.Write(c.OutOrStdout())
 }

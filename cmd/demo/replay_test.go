@@ -98,7 +98,6 @@ func TestReplayWithoutKernels(t *testing.T) {
 
 // The table of docs/traces.md is what its command prints.
 func TestTraceOfTheDocuments(t *testing.T) {
-	t.Setenv("LC_ALL", "C.UTF-8")
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "traces.md"))
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "```text\n")

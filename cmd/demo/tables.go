@@ -37,7 +37,7 @@ func (r *tables) print(wall time.Duration) error {
 		list = append(list, r.store())
 	}
 	for _, t := range list {
-		if err := t.Write(r.command.OutOrStdout(), report.Locale()); err != nil {
+		if err := t.Write(r.command.OutOrStdout()); err != nil {
 			return err
 		}
 	}
@@ -205,15 +205,15 @@ const pictureWidth = 60
 
 // picture draws how full the pools were over the run.
 func (r *tables) picture() error {
-	out, style := r.command.OutOrStdout(), report.Locale()
+	out := r.command.OutOrStdout()
 	if _, err := fmt.Fprintf(out,
 		"\ndevice pages over the run, used and cached, then used alone\n"); err != nil {
 		return err
 	}
 	for i, p := range r.stats.Pools {
 		_, err := fmt.Fprintf(out, "%10s %s\n%10s %s\n", p.Name,
-			style.Sparkline(r.play.occupied[i], pictureWidth),
-			"", style.Sparkline(r.play.used[i], pictureWidth))
+			report.Sparkline(r.play.occupied[i], pictureWidth),
+			"", report.Sparkline(r.play.used[i], pictureWidth))
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 )
 
 // samples are a chart of each kind.
@@ -145,31 +143,25 @@ func dots(i image.Image, want color.Color) (n int) {
 	return n
 }
 
-// TestTerminal: both sets of characters show titles, labels and the highest values.
+// TestTerminal: drawings show titles, labels and the highest values.
 func TestTerminal(t *testing.T) {
 	for _, c := range samples() {
-		for _, with := range []report.Style{report.ASCII, report.Unicode} {
-			var b bytes.Buffer
-			require.NoError(t, c.Terminal(&b, with))
-			text := b.String()
-			assert.True(t, strings.HasPrefix(text, "\n"+c.Title+"\n"))
-			if len(c.labels()) > 1 {
-				for _, label := range c.labels() {
-					assert.Contains(t, text, label, c.Name)
-				}
-			}
-			if with == report.ASCII {
-				assert.Len(t, []rune(text), len(text), "%s: %s", c.Name, text)
+		var b bytes.Buffer
+		require.NoError(t, c.Terminal(&b))
+		assert.True(t, strings.HasPrefix(b.String(), "\n"+c.Title+"\n"))
+		if len(c.labels()) > 1 {
+			for _, label := range c.labels() {
+				assert.Contains(t, b.String(), label, c.Name)
 			}
 		}
 	}
 	var b bytes.Buffer
-	require.NoError(t, samples()[2].Terminal(&b, report.ASCII))
+	require.NoError(t, samples()[2].Terminal(&b))
 	assert.Equal(t, strings.Join([]string{
 		"", "Distances",
-		"1 " + strings.Repeat("#", 13) + strings.Repeat(" ", 27) + " 1 s  first",
-		"  " + strings.Repeat("#", 27) + strings.Repeat(" ", 13) + " 2 s  second",
-		"2 " + strings.Repeat("#", 40) + " 3 s  first",
+		"1 " + strings.Repeat("█", 13) + strings.Repeat(" ", 27) + " 1 s  first",
+		"  " + strings.Repeat("█", 27) + strings.Repeat(" ", 13) + " 2 s  second",
+		"2 " + strings.Repeat("█", 40) + " 3 s  first",
 		"  " + strings.Repeat(" ", 40) + " 0  second", "",
 	}, "\n"), b.String())
 }
@@ -177,13 +169,13 @@ func TestTerminal(t *testing.T) {
 // TestLinesOnATerminal: lines begin and end where their points do, and one of one point is seen.
 func TestLinesOnATerminal(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, samples()[0].Terminal(&b, report.ASCII))
+	require.NoError(t, samples()[0].Terminal(&b))
 	lines := strings.Split(b.String(), "\n")
 	require.Len(t, lines, 7)
-	assert.Regexp(t, `^lru +_.*#.* 0 % to 95 %$`, lines[2])
-	assert.Regexp(t, `^one & only +#+ +90 % to 90 %$`, lines[3])
+	assert.Regexp(t, `^lru +▁.*█.* 0 % to 95 %$`, lines[2])
+	assert.Regexp(t, `^one & only +█+ +90 % to 90 %$`, lines[3])
 	assert.Regexp(t, `^ +1 +524k$`, lines[5])
-	assert.Less(t, strings.Count(lines[3], "#"), 5)
+	assert.Less(t, strings.Count(lines[3], "█"), 5)
 }
 
 func TestUnits(t *testing.T) {

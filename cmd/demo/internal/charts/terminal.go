@@ -18,10 +18,10 @@ const (
 )
 
 // Terminal draws the chart in characters, one row for each line and each bar.
-func (c *Chart) Terminal(w io.Writer, s report.Style) error {
-	text := c.bars(s)
+func (c *Chart) Terminal(w io.Writer) error {
+	text := c.bars()
 	if len(c.Lines) > 0 {
-		text = c.graph(s)
+		text = c.graph()
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n%s", c.Title, text)
 	return err
@@ -29,7 +29,7 @@ func (c *Chart) Terminal(w io.Writer, s report.Style) error {
 
 // graph draws lines. A row has the heights of a line at even steps of X, which are steps of the
 // logarithm if X is logarithmic, and behind them its lowest and its highest value.
-func (c *Chart) graph(s report.Style) string {
+func (c *Chart) graph() string {
 	position := func(x float64) float64 {
 		if c.X.Log {
 			return math.Log(x)
@@ -54,7 +54,7 @@ func (c *Chart) graph(s report.Style) string {
 				func(x, want float64) int { return cmp.Compare(position(x), want) })
 			shares[k] = l.Y[min(at, len(l.Y)-1)] / top
 		}
-		row := []rune(s.Sparkline(shares, terminalWidth))
+		row := []rune(report.Sparkline(shares, terminalWidth))
 		for k := range row {
 			if x := first + step*float64(k); x < begin-step || x > end+step {
 				row[k] = ' '
@@ -69,11 +69,7 @@ func (c *Chart) graph(s report.Style) string {
 }
 
 // bars draws a row for each bar.
-func (c *Chart) bars(s report.Style) string {
-	full := "#"
-	if s == report.Unicode {
-		full = "█"
-	}
+func (c *Chart) bars() string {
 	wide := 0
 	for _, name := range c.Categories {
 		wide = max(wide, len([]rune(name)))
@@ -90,7 +86,7 @@ func (c *Chart) bars(s report.Style) string {
 			if len(c.Bars) > 1 {
 				label = "  " + c.Bars[i].Label
 			}
-			fmt.Fprintf(&b, "%*s %-*s %s%s\n", wide, name, barWidth, strings.Repeat(full, n),
+			fmt.Fprintf(&b, "%*s %-*s %s%s\n", wide, name, barWidth, strings.Repeat("█", n),
 				c.Y.Unit.format(v), label)
 			name = ""
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // Print writes the plan as tables.
-func (p *Plan) Print(w io.Writer, style report.Style) error {
+func (p *Plan) Print(w io.Writer) error {
 	head := p.Model
 	if p.Type != "" {
 		head += " (" + p.Type + ")"
@@ -25,7 +25,7 @@ func (p *Plan) Print(w io.Writer, style report.Style) error {
 	}
 	tables := []report.Table{p.poolTable(), p.fitTable(), p.offloadTable()}
 	for i := range tables {
-		if err := tables[i].Write(w, style); err != nil {
+		if err := tables[i].Write(w); err != nil {
 			return err
 		}
 	}

@@ -21,42 +21,27 @@ func TestNumbers(t *testing.T) {
 	assert.Equal(t, "25.0 %", Percent(1, 4))
 	assert.Equal(t, "-", Percent(1, 0))
 	assert.Equal(t, "15 ns", Duration(15))
-	t.Setenv("LC_ALL", "C")
-	assert.Equal(t, "1.5 us", Duration(1500))
-	t.Setenv("LC_ALL", "C.UTF-8")
 	assert.Equal(t, "1.5 µs", Duration(1500))
 	assert.Equal(t, "2.35 ms", Duration(2345*time.Microsecond))
 	assert.Equal(t, "12 s", Duration(12*time.Second))
 	assert.Equal(t, "4000 s", Duration(4000*time.Second))
 }
 
-func TestStyleOf(t *testing.T) {
-	locale := func(set map[string]string) Style {
-		return StyleOf(func(n string) string { return set[n] })
-	}
-	assert.Equal(t, ASCII, locale(nil))
-	assert.Equal(t, Unicode, locale(map[string]string{"LANG": "en_GB.UTF-8"}))
-	assert.Equal(t, ASCII, locale(map[string]string{"LC_ALL": "C", "LANG": "en_GB.UTF-8"}))
-	assert.Equal(t, Unicode, locale(map[string]string{"LC_CTYPE": "C.utf8"}))
-}
-
 func TestSparkline(t *testing.T) {
-	assert.Equal(t, "▁▄█", Unicode.Sparkline([]float64{0, 0.45, 1}, 10))
-	assert.Equal(t, "_#", ASCII.Sparkline([]float64{0, 0, 1, 1}, 2))
-	assert.Empty(t, ASCII.Sparkline(nil, 5))
+	assert.Equal(t, "▁▄█", Sparkline([]float64{0, 0.45, 1}, 10))
+	assert.Equal(t, "▁█", Sparkline([]float64{0, 0, 1, 1}, 2))
+	assert.Empty(t, Sparkline(nil, 5))
 }
 
 func TestTable(t *testing.T) {
 	table := Table{Title: "pools", Header: []string{"pool", "pages"}}
 	table.Row("w1024h8", 12)
 	table.Row("wfullh8", 3456)
-	for style, frame := range map[Style]string{ASCII: "+", Unicode: "┌"} {
-		var b bytes.Buffer
-		require.NoError(t, table.Write(&b, style))
-		assert.Contains(t, b.String(), "\npools\n"+frame)
-		assert.Contains(t, b.String(), "   12 ")
-		assert.Contains(t, b.String(), "pool ")
-	}
+	var b bytes.Buffer
+	require.NoError(t, table.Write(&b))
+	assert.Contains(t, b.String(), "\npools\n┌")
+	assert.Contains(t, b.String(), "   12 ")
+	assert.Contains(t, b.String(), "pool ")
 }
 
 func TestProgressWithoutTerminal(t *testing.T) {

@@ -2,49 +2,16 @@ package report
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 )
 
-// Style is the set of characters to draw with.
-type Style int
-
-// The styles.
-const (
-	ASCII Style = iota
-	Unicode
-)
-
-// StyleOf picks the style of the process's locale, by the variables and the
-// order of POSIX. Without any, ASCII.
-func StyleOf(environment func(string) string) Style {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if value := strings.ToLower(environment(name)); value != "" {
-			if strings.Contains(value, "utf-8") || strings.Contains(value, "utf8") {
-				return Unicode
-			}
-			return ASCII
-		}
-	}
-	return ASCII
-}
-
-// Locale is the style of this process.
-func Locale() Style { return StyleOf(os.Getenv) }
-
 // levels are the characters of a picture, low to high.
-func (s Style) levels() []rune {
-	if s == Unicode {
-		return []rune("▁▂▃▄▅▆▇█")
-	}
-	return []rune("_.-=+*%#")
-}
+var levels = []rune("▁▂▃▄▅▆▇█")
 
 // Sparkline draws shares, 0 to 1, as one character each; values are averaged
 // when there are more than width.
-func (s Style) Sparkline(shares []float64, width int) string {
-	levels := s.levels()
+func Sparkline(shares []float64, width int) string {
 	var b strings.Builder
 	n := min(width, len(shares))
 	for i := range n {
@@ -96,17 +63,13 @@ func Percent[T ~int | ~int64](part, whole T) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// Duration prints a time with three digits, microseconds as the locale can.
+// Duration prints a time with three digits.
 func Duration(d time.Duration) string {
-	micro := "us"
-	if Locale() == Unicode {
-		micro = "µs"
-	}
 	switch {
 	case d < time.Microsecond:
 		return fmt.Sprintf("%d ns", d.Nanoseconds())
 	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g %s", float64(d)/float64(time.Microsecond), micro)
+		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
 	case d < time.Second:
 		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 	case d < 1000*time.Second:

@@ -27,20 +27,16 @@ func (t *Table) Row(cells ...any) {
 }
 
 // Write draws the table.
-func (t *Table) Write(w io.Writer, s Style) error {
+func (t *Table) Write(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "\n%s\n", t.Title); err != nil {
 		return err
-	}
-	symbols := tw.StyleASCII
-	if s == Unicode {
-		symbols = tw.StyleLight
 	}
 	align := []tw.Align{tw.AlignLeft}
 	for range len(t.Header) - 1 {
 		align = append(align, tw.AlignRight)
 	}
 	table := tablewriter.NewTable(w,
-		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(symbols)})),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(tw.StyleLight)})),
 		tablewriter.WithHeaderAutoFormat(tw.Off),
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 		tablewriter.WithRowAlignmentConfig(tw.CellAlignment{PerColumn: align}),
