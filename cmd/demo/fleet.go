@@ -14,8 +14,10 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/fleet"
+	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
 	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
 	"github.com/kvactor/kvactor/cmd/internal/storeurl"
 	"github.com/kvactor/kvactor/offloader/stores"
@@ -145,7 +147,7 @@ const (
 )
 
 // open finds what to replay and counts its requests.
-func (f *fleetFlags) open(args []string) (err error) {
+func (f *fleetFlags) open(args []string) error {
 	if len(args) > 0 {
 		f.trace = args[0]
 	}
@@ -153,8 +155,12 @@ func (f *fleetFlags) open(args []string) (err error) {
 		f.blockTokens, f.requests = workloadBlock, workload.Requests([]*workload.Users{f.users()})
 		return nil
 	}
-	f.requests, f.blockTokens, err = fleet.CountTrace(f.trace, f.limit)
-	return err
+	t, err := replay.Load(f.trace, f.limit)
+	if err != nil {
+		return err
+	}
+	f.requests, f.blockTokens = len(t.Requests), t.TokensPerBlock
+	return nil
 }
 
 // users are the conversations of the generated workload.
@@ -172,11 +178,11 @@ func (f *fleetFlags) source() (_ serve.Source, close func() error, err error) {
 	if f.trace == "" {
 		return f.users(), func() error { return nil }, nil
 	}
-	t, err := fleet.OpenTrace(f.trace, f.limit)
+	reader, err := trace.Open(f.trace)
 	if err != nil {
 		return nil, nil, err
 	}
-	return t, t.Close, nil
+	return &replay.Arrivals{Reader: reader, Limit: f.limit}, reader.Close, nil
 }
 
 // runFleet runs all variants, without and with a failure.

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
@@ -46,15 +48,13 @@ func writeTrace(t *testing.T) string {
 // fleetOf is a configuration of three engines over the trace, and over a store, which may be nil.
 func fleetOf(t *testing.T, path string, store stores.Store) Config {
 	t.Helper()
-	n, tokens, err := CountTrace(path, 0)
+	reader, err := trace.Open(path)
 	require.NoError(t, err)
-	require.Equal(t, testRequests, n)
-	require.Equal(t, testTokens, tokens)
-	source, err := OpenTrace(path, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, source.Close()) })
-	return Config{Engines: 3, Settings: settings(), Store: store, Source: source, Seed: 7,
-		KillAfter: n / 2}
+	require.Equal(t, testTokens, reader.TokensPerBlock())
+	t.Cleanup(func() { require.NoError(t, reader.Close()) })
+	return Config{Engines: 3, Settings: settings(), Store: store, Source: &replay.Arrivals{Reader: reader},
+		Seed:      7,
+		KillAfter: testRequests / 2}
 }
 
 func settings() Settings {
