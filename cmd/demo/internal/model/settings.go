@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -25,34 +26,20 @@ func parseSettings(text []byte) (*settings, error) {
 	return s, nil
 }
 
+// constants are strings, which stay as they are, and Python's constants outside of them.
+var constants = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|Infinity|NaN`)
+
 // withoutPython replaces what is no JSON outside of strings.
 func withoutPython(text []byte) []byte {
-	words := []struct{ from, to string }{{"Infinity", "1.7976931348623157e308"}, {"NaN", "null"}}
-	var out []byte
-	quoted := false
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if quoted && c == '\\' && i+1 < len(text) {
-			out = append(out, c, text[i+1])
-			i++
-			continue
+	return constants.ReplaceAllFunc(text, func(found []byte) []byte {
+		switch string(found) {
+		case "Infinity":
+			return []byte("1.7976931348623157e308")
+		case "NaN":
+			return []byte("null")
 		}
-		if c == '"' {
-			quoted = !quoted
-		}
-		found := false
-		for _, w := range words {
-			if !quoted && strings.HasPrefix(string(text[i:min(len(text), i+len(w.from))]), w.from) {
-				out = append(out, w.to...)
-				i += len(w.from) - 1
-				found = true
-			}
-		}
-		if !found {
-			out = append(out, c)
-		}
-	}
-	return out
+		return found
+	})
 }
 
 func (s *settings) refuse(key, format string, args ...any) {
