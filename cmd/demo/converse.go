@@ -55,21 +55,11 @@ const maxRanks = 16
 
 // check refuses counts that would take all memory by a slip of the finger.
 func (f *conversationFlags) check() error {
-	switch {
-	case f.conversations < 1 || f.conversations > 100_000:
-		return fmt.Errorf("--conversations %d is not within 1 and 100000", f.conversations)
-	case f.chats < 0 || f.chats > 100_000:
-		return fmt.Errorf("--chats %d is not within 0 and 100000", f.chats)
-	case f.hosts < 1 || f.hosts > 64:
-		return fmt.Errorf("--hosts %d is not within 1 and 64", f.hosts)
-	case f.pages < 256 || f.pages > 100_000:
-		return fmt.Errorf("--pages %d is not within 256 and 100000", f.pages)
-	case f.ranks < 0 || f.ranks > maxRanks:
-		return fmt.Errorf("--ranks %d is not within 1 and %d", f.ranks, maxRanks)
-	case f.hostPages < 0 || f.hostPages > 100_000:
-		return fmt.Errorf("--host-pages %d is not within 0 and 100000", f.hostPages)
-	}
-	return nil
+	return cmp.Or(
+		within("conversations", f.conversations, 1, 100_000), within("chats", f.chats, 0, 100_000),
+		within("hosts", f.hosts, 1, 64), within("pages", f.pages, 256, 100_000),
+		within("host-pages", f.hostPages, 0, 100_000), within("ranks", cmp.Or(f.ranks, 1), 1, maxRanks),
+	)
 }
 
 // Sizes of the hosts' batches.

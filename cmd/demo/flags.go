@@ -17,6 +17,14 @@ func notZero(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
+// within refuses a number of a flag beyond two limits.
+func within(name string, value, low, high int) error {
+	if value < low || value > high {
+		return fmt.Errorf("--%s %d is not within %d and %d", name, value, low, high)
+	}
+	return nil
+}
+
 // atLeast refuses a number of a flag below a limit.
 func atLeast(name string, value, limit int) error {
 	switch {

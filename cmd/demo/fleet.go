@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -112,15 +113,13 @@ var variants = []variant{
 
 // check refuses values that no fleet can have.
 func (f *fleetFlags) check() error {
+	if err := cmp.Or(
+		within("engines", f.engines, 1, 64), atLeast("limit", f.limit, 0),
+		atLeast("device-tokens", f.deviceTokens, 1), atLeast("host-tokens", f.hostTokens, 0),
+	); err != nil {
+		return err
+	}
 	switch {
-	case f.engines < 1 || f.engines > 64:
-		return fmt.Errorf("--engines %d is not within 1 and 64", f.engines)
-	case f.limit < 0:
-		return fmt.Errorf("--limit %d is negative", f.limit)
-	case f.deviceTokens < 1:
-		return fmt.Errorf("--device-tokens %d is not at least 1", f.deviceTokens)
-	case f.hostTokens < 0:
-		return fmt.Errorf("--host-tokens %d is negative", f.hostTokens)
 	case !(f.storeGbit > 0):
 		return fmt.Errorf("--store-gbit %g is not above 0", f.storeGbit)
 	case f.save != "commit" && f.save != "reuse":

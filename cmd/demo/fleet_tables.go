@@ -161,29 +161,18 @@ func seconds(s float64) string {
 
 // verdict says what was checked.
 func (t *fleetTables) verdict() error {
-	out := t.command.OutOrStdout()
-	var reused, checked, wrong int64
-	var problems []string
+	var v verdict
 	events, answered, givenUp := 0, 0, 0
 	for _, r := range t.all() {
-		reused, checked, wrong = reused+r.VerifiedPages, checked+r.CheckedPages, wrong+r.WrongPages
+		v.verified, v.wrong = v.verified+r.VerifiedPages, v.wrong+r.WrongPages
+		v.checked, v.problems = v.checked+r.CheckedPages, append(v.problems, r.Problems...)
 		events, answered, givenUp = events+r.Events, answered+r.Answered, givenUp+r.GivenUp
-		problems = append(problems, r.Problems...)
 	}
-	_, err := fmt.Fprintf(out,
-		"\n%s answers, %s requests too large for an engine; %s events followed\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
-		report.Count(answered), report.Count(givenUp), report.Count(events), report.Count(reused),
-		report.Count(wrong), report.Count(checked))
-	if err != nil {
+	out := t.command.OutOrStdout()
+	if _, err := fmt.Fprintf(out,
+		"\n%s answers, %s requests too large for an engine; %s events followed\n",
+		report.Count(answered), report.Count(givenUp), report.Count(events)); err != nil {
 		return err
 	}
-	if len(problems) == 0 {
-		_, err = fmt.Fprintln(out, "all right, and the router knew all of them")
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%d problems\n", len(problems))
-	for _, problem := range problems {
-		_, err = fmt.Fprintln(out, "  "+problem)
-	}
-	return err
+	return v.print(out, "all right, and the router knew all of them")
 }

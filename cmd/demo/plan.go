@@ -110,19 +110,15 @@ Nothing is allocated and no device is needed.`,
 
 // check refuses values that no plan can have.
 func (f *planFlags) check() error {
+	if err := cmp.Or(
+		atLeast("tp", f.tp, 1), atLeast("seq-len", f.seqLen, 0), atLeast("max-seq-len", f.maxSeqLen, 0),
+		atLeast("tokens-per-block", f.tokensPerBlock, 0), atLeast("sequences", f.number, 1),
+	); err != nil {
+		return err
+	}
 	switch {
-	case f.tp < 1:
-		return fmt.Errorf("--tp %d is not at least 1", f.tp)
 	case f.memory == 0:
 		return fmt.Errorf("--memory 0 holds no cache")
-	case f.seqLen < 0:
-		return fmt.Errorf("--seq-len %d is negative", f.seqLen)
-	case f.maxSeqLen < 0:
-		return fmt.Errorf("--max-seq-len %d is negative", f.maxSeqLen)
-	case f.tokensPerBlock < 0:
-		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
-	case f.number < 1:
-		return fmt.Errorf("--sequences %d is not at least 1", f.number)
 	case !(f.parameters >= 0 && f.parameters <= maxParameters): // nor NaN
 		return fmt.Errorf("--parameters %g is not within 0 and %g", f.parameters, maxParameters)
 	case !slices.Contains(sim.Profiles(), f.link):

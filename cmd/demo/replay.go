@@ -102,28 +102,21 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 
 // check refuses values that no replay can have.
 func (f *replayFlags) check() error {
-	if err := f.lists(); err != nil {
+	if err := cmp.Or(
+		f.lists(), within("host-pages", f.hostPages, 0, replay.MaxPages),
+		atLeast("tokens-per-block", f.tokensPerBlock, 0), atLeast("jobs", f.jobs, 1),
+		atLeast("prefill-doubles-at", f.prefillDoublesAt, 0), atLeast("prefetch", f.prefetch, 0),
+		atLeast("limit", f.limit, 0),
+	); err != nil {
 		return err
 	}
 	switch {
-	case f.hostPages < 0 || f.hostPages > replay.MaxPages:
-		return fmt.Errorf("--host-pages %d is not within 0 and %d", f.hostPages, replay.MaxPages)
-	case f.tokensPerBlock < 0:
-		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
-	case f.jobs < 1:
-		return fmt.Errorf("--jobs %d is not at least 1", f.jobs)
-	case f.prefillDoublesAt < 0:
-		return fmt.Errorf("--prefill-doubles-at %d is negative", f.prefillDoublesAt)
 	case f.prefillDoublesAt > 0 && !slices.Contains(f.policies, windows.Forecast):
 		return fmt.Errorf("--prefill-doubles-at goes with --policy %s", windows.Forecast)
-	case f.prefetch < 0:
-		return fmt.Errorf("--prefetch %d is negative", f.prefetch)
 	case f.prefetch > 0 && f.atomic && !f.timed:
 		return fmt.Errorf("--prefetch goes with --timed: with --atomic no request waits")
 	case f.plot && f.json:
 		return fmt.Errorf("--plot and --json both print; --png and --report write files")
-	case f.limit < 0:
-		return fmt.Errorf("--limit %d is negative", f.limit)
 	case f.model != "tiny" && f.model != "hybrid":
 		return fmt.Errorf("--model %s is none of tiny, hybrid", f.model)
 	case !f.kernels && (f.timed || !f.atomic):
@@ -142,8 +135,8 @@ func (f *replayFlags) lists() error {
 		if err != nil {
 			return fmt.Errorf("--pages %q: it is not a number", text)
 		}
-		if n < 1 || n > replay.MaxPages {
-			return fmt.Errorf("--pages %d is not within 1 and %d", n, replay.MaxPages)
+		if err := within("pages", n, 1, replay.MaxPages); err != nil {
+			return err
 		}
 		f.pages = append(f.pages, n)
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +54,9 @@ func (r *tables) print(wall time.Duration) error {
 	if err := r.picture(); err != nil {
 		return err
 	}
-	return r.verdict()
+	fmt.Fprintln(r.command.OutOrStdout())
+	return verdict{r.total.VerifiedPages, r.total.WrongPages, int64(r.checked), r.problems}.print(
+		r.command.OutOrStdout(), "all right; all invariants hold")
 }
 
 // storeTimes says why the modelled times of waiting grow with a store: reads take real time,
@@ -221,21 +225,21 @@ func (r *tables) picture() error {
 	return nil
 }
 
-func (r *tables) verdict() error {
-	out := r.command.OutOrStdout()
+// verdict is what was checked.
+type verdict struct {
+	verified, wrong, checked int64 // pages
+	problems                 []string
+}
+
+// print prints the verdict, with what is said where there are no problems.
+func (v verdict) print(out io.Writer, right string) error {
+	lines := append([]string{fmt.Sprintf("%d problems", len(v.problems))}, v.problems...)
+	if len(v.problems) == 0 {
+		lines[0] = right
+	}
 	_, err := fmt.Fprintf(out,
-		"\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
-		report.Count(r.total.VerifiedPages), report.Count(r.total.WrongPages), report.Count(r.checked))
-	if err != nil {
-		return err
-	}
-	if len(r.problems) == 0 {
-		_, err = fmt.Fprintln(out, "all right; all invariants hold")
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%d problems\n", len(r.problems))
-	for _, problem := range r.problems {
-		_, err = fmt.Fprintln(out, "  "+problem)
-	}
+		"%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: %s\n",
+		report.Count(v.verified), report.Count(v.wrong), report.Count(v.checked),
+		strings.Join(lines, "\n  "))
 	return err
 }
