@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"html"
-	"image"
 	"image/png"
 	"io"
 	"regexp"
@@ -66,30 +65,15 @@ func attribute(text string) string {
 // pngScale is how many dots of an image a point is.
 const pngScale = 2
 
-// image draws the chart with its title.
-func (c *Chart) image() (image.Image, error) {
-	canvas := vgimg.NewWith(vgimg.UseWH(width, height+titleSize+2*gap), vgimg.UseDPI(72*pngScale))
-	if err := c.draw(draw.New(canvas), c.Title); err != nil {
-		return nil, fmt.Errorf("chart %s: %w", c.Name, err)
-	}
-	return canvas.Image(), nil
-}
-
 // PNG writes the chart as an image.
-func (c *Chart) PNG(w io.Writer) error {
-	i, err := c.image()
-	if err != nil {
-		return err
-	}
-	return png.Encode(w, i)
-}
+func (c *Chart) PNG(w io.Writer) error { return Sheet(w, []*Chart{c}) }
 
-// Sheet writes all charts as one image, two beside each other.
+// Sheet writes all charts as one image, two beside each other, with their titles.
 func Sheet(w io.Writer, list []*Chart) error {
-	const columns = 2
+	columns := min(2, len(list))
 	rows := (len(list) + columns - 1) / columns
 	high := height + titleSize + 2*gap
-	canvas := vgimg.NewWith(vgimg.UseWH(columns*width, vg.Length(rows)*high),
+	canvas := vgimg.NewWith(vgimg.UseWH(vg.Length(columns)*width, vg.Length(rows)*high),
 		vgimg.UseDPI(72*pngScale))
 	whole := draw.New(canvas)
 	for i, c := range list {
