@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -38,16 +37,15 @@ type Setup struct {
 // OpenFunc starts an engine and what it runs on. A refusal is passed on.
 type OpenFunc func(Setup) (*Rig, error)
 
-// Rig is an engine with its device. All but Engine may be absent; over an
-// engine without a device no bytes are written or checked.
+// Rig is an engine with its device.
 type Rig struct {
 	Engine Engine
 
-	Launcher gpu.Launcher // nil: no device
-	Compute  gpu.Stream   // the host's own
-	Pools    []gpu.Pool   // the device's handles, by PoolID
+	Launcher gpu.Launcher
+	Compute  gpu.Stream // the host's own
+	Pools    []gpu.Pool // the device's handles, by PoolID
 	// Drain waits until every transfer and kernel is done.
-	Drain func(context.Context) error
+	Drain func()
 	// Bytes is the memory of a page when nothing is under way; nil if there is
 	// no such page.
 	Bytes func(gpu.Slot) []byte

@@ -91,6 +91,8 @@ func openPlain(engines *[]*plain) OpenFunc {
 			FailCopies: func(_ gpu.Direction, n int) error { e.failures += n; return nil },
 			PanicActor: func(actor string) error { e.panicked = append(e.panicked, actor); return nil },
 			Hazards:    func() []string { return nil },
+			Drain:      func() {},
+			Close:      func() error { return nil },
 		}
 		for i, p := range s.Pools {
 			count := 16

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -223,33 +222,11 @@ func TestVerifyTellsWhatEngineAndDeviceFind(t *testing.T) {
 			rig, err := open(s)
 			engines[0].memory.lose = -1
 			rig.Hazards = func() []string { return []string{"an unordered read"} }
-			rig.Drain = func(context.Context) error { drained++; return nil }
+			rig.Drain = func() { drained++ }
 			return rig, err
 		}))
 	assert.Contains(t, out.String(), `"problems":["one thing","another thing","an unordered read"]`)
 	assert.Equal(t, 2, drained, "at verify and at the end")
-}
-
-// Without a device a script runs all the same: over the oracle, say.
-func TestScriptsRunWithoutADevice(t *testing.T) {
-	var engines []*plain
-	open := openPlain(&engines)
-	var out strings.Builder
-	lines := []string{
-		openLine4, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"prefill":"manual"}`,
-		`{"op":"commit","seq":"A","computed":5}`,
-		`{"op":"append","steps":[{"seq":"A","tokens":[6,7]}]}`, `{"op":"verify"}`,
-		`{"op":"fault","kind":"copy"}`, `{"op":"fault","kind":"panic","actor":"tree"}`,
-	}
-	require.NoError(t, Run(strings.NewReader(strings.Join(lines, "\n")), &out,
-		func(s Setup) (*Rig, error) {
-			_, err := open(s)
-			return &Rig{Engine: engines[0]}, err
-		}))
-	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
-	served(t, lines[:5], answers[:5])
-	assert.Equal(t, messages.ErrNotSupported, codeOf(t, answers[5]))
-	assert.Equal(t, messages.ErrNotSupported, codeOf(t, answers[6]))
 }
 
 // A sequence that went down with an actor answers sequence_lost until it is

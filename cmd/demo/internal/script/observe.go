@@ -8,7 +8,6 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -76,9 +75,7 @@ func (q *eventsRequest) do(p *player) (any, error) {
 type verifyRequest struct{}
 
 func (*verifyRequest) do(p *player) (any, error) {
-	if err := p.rig.drain(p.ctx); err != nil {
-		return nil, err
-	}
+	p.rig.Drain()
 	// First, because it asks every actor: one that was to panic does so here, and not over
 	// what is compared.
 	wrong := p.engine.Check(p.ctx)
@@ -93,17 +90,12 @@ func (*verifyRequest) do(p *player) (any, error) {
 		// Joined errors stand one a line.
 		problems = append(problems, strings.Split(wrong.Error(), "\n")...)
 	}
-	if p.rig.Hazards != nil {
-		problems = append(problems, p.rig.Hazards()...)
-	}
+	problems = append(problems, p.rig.Hazards()...)
 	return verifyAnswer{done("verify"), pages, problems}, nil
 }
 
 // checkBytes checks the pages of the tree and of all running sequences.
 func (p *player) checkBytes() (pages int, problems []string, err error) {
-	if p.writer == nil {
-		return 0, []string{}, nil
-	}
 	claims := host.Claims{}
 	if claims.Blocks, err = p.engine.Contents(p.ctx); err != nil {
 		return 0, nil, err
@@ -157,9 +149,6 @@ func (q *faultRequest) do(p *player) (any, error) {
 		return nil, bad("fault", "actor goes with kind panic alone")
 	case q.Count != nil && (*q.Count < 1 || *q.Count > math.MaxInt32):
 		return nil, bad("fault", "count %d is not between 1 and %d", *q.Count, math.MaxInt32)
-	case p.rig.FailCopies == nil:
-		return nil, refusals.New(messages.ErrNotSupported,
-			"fault: this engine has no device whose copies could fail")
 	}
 	return done("fault"), p.rig.FailCopies(direction, int(or(q.Count, 1)))
 }
@@ -175,8 +164,6 @@ func (p *player) failActor(actor string, count *int64) error {
 		return bad("fault", "actor %q is none of pool:<name>, tree, offloader, coordinator", actor)
 	case count != nil && *count != 1:
 		return bad("fault", "count goes with failing copies alone")
-	case p.rig.PanicActor == nil:
-		return refusals.New(messages.ErrNotSupported, "fault: this engine has no actors")
 	}
 	return p.rig.PanicActor(actor)
 }

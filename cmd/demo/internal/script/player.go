@@ -22,7 +22,7 @@ type player struct {
 	rig     *Rig
 	engine  Engine
 	clock   *Clock
-	writer  *host.Writer // nil without a device
+	writer  *host.Writer
 	layouts []host.Layout
 
 	tokensPerBlock, maxSeqLen int
@@ -75,12 +75,10 @@ func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
 	if setup.Store != nil {
 		p.memory = setup.Store.Memory
 	}
-	if rig.Launcher != nil {
-		p.writer = host.NewWriter(host.WriterConfig{
-			Launcher: rig.Launcher, Stream: rig.Compute, Pools: rig.Pools, Layouts: p.layouts,
-			NanosPerToken: nanosPerToken,
-		})
-	}
+	p.writer = host.NewWriter(host.WriterConfig{
+		Launcher: rig.Launcher, Stream: rig.Compute, Pools: rig.Pools, Layouts: p.layouts,
+		NanosPerToken: nanosPerToken,
+	})
 	return p
 }
 
@@ -167,14 +165,6 @@ func (p *player) recurrent() bool {
 // compute launches one kernel that computes the KV of all works, into the pages
 // that the engine has given by now.
 func (p *player) compute(label string, works []work) error {
-	if p.writer == nil {
-		for _, w := range works {
-			if p.computes(w) {
-				w.s.written = max(w.s.written, w.to)
-			}
-		}
-		return nil
-	}
 	step := host.Step{Label: label}
 	for _, w := range works {
 		if !p.computes(w) {

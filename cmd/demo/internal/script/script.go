@@ -192,16 +192,12 @@ func (c *conversation) stop() (leaked int, err error) {
 	}
 	rig, memory := c.host.rig, c.host.memory
 	c.host = nil
-	err = rig.drain(c.ctx)
-	leaked, closing := rig.Engine.Close(c.ctx)
+	rig.Drain()
+	leaked, err = rig.Engine.Close(c.ctx)
 	if memory != nil {
 		memory.Fail(0)
 	}
-	err = errors.Join(err, closing)
-	if rig.Close != nil {
-		err = errors.Join(err, rig.Close())
-	}
-	return leaked, err
+	return leaked, errors.Join(err, rig.Close())
 }
 
 // shut ends a conversation whose input has ended.
@@ -210,12 +206,4 @@ func (c *conversation) shut() error {
 		return fmt.Errorf("closing the engine: %w", err)
 	}
 	return nil
-}
-
-// drain waits for the device, if there is one.
-func (r *Rig) drain(ctx context.Context) error {
-	if r.Drain == nil {
-		return nil
-	}
-	return r.Drain(ctx)
 }
