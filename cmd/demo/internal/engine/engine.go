@@ -2,9 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
@@ -42,9 +39,7 @@ func With(options ...actors.Option) Spawn {
 }
 
 func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
-	quiet := actor.WithLoggerFactory(
-		func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
-	system := actor.NewActorSystem(quiet)
+	system := actors.NewSystem(nil)
 	all := append([]actors.Option{actors.WithClock(s.Clock)}, options...)
 	if s.OnCall != nil {
 		all = append(all, actors.WithCallObserver(s.OnCall))

@@ -3,11 +3,8 @@
 package live
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -25,16 +22,9 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// System is the actor system of the process: one serves all engines, since
-// making one costs milliseconds. Its own log is silent; the engine's errors
-// come back to the callers.
-var System = sync.OnceValue(func() *actor.ActorSystem {
-	return actor.NewActorSystem(
-		actor.WithLoggerFactory(
-			func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
-		actor.WithDeadLetterThrottleInterval(time.Millisecond),
-	)
-})
+// System is the actor system of the process: one serves all engines, since making one costs
+// milliseconds. Its own log is silent; the engine's errors come back to the callers.
+var System = sync.OnceValue(func() *actor.ActorSystem { return actors.NewSystem(nil) })
 
 // Open starts an engine as a script's open line asks.
 func Open(s script.Setup) (*script.Rig, error) {
@@ -76,7 +66,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 	look := &host.Inspector{Launcher: device, Stream: compute, Drain: device.Drain}
 	rig := &script.Rig{
 		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(),
-		Drain:      func(context.Context) error { device.Drain(); return nil },
+		Drain:      device.Drain,
 		Bytes:      look.Bytes,
 		Hazards:    checked.Problems,
 		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
