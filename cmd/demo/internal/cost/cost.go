@@ -12,7 +12,10 @@
 // and the KV of every sequence: (weights + KV) / (0.8 · HBM bandwidth).
 package cost
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Model is what the formulas need to know of a model.
 type Model struct {
@@ -53,28 +56,20 @@ func Llama8B() Model {
 // Gemma12B is Gemma-3-12B in bf16: every sixth of 48 layers has full
 // attention, the others a window of 1024 tokens.
 func Gemma12B() Model {
-	m := Model{
+	return Model{
 		Name: "Gemma-3-12B", Parameters: 11.8e9, WeightBytes: 23.6e9,
-		QueryHeads: 16, HeadDim: 256, Windows: make([]int, 48), KVLayerBytes: 8 * 256 * 2 * 2,
+		QueryHeads: 16, HeadDim: 256, KVLayerBytes: 8 * 256 * 2 * 2,
+		Windows: slices.Repeat([]int{1024, 1024, 1024, 1024, 1024, 0}, 8),
 	}
-	for i := range m.Windows {
-		if (i+1)%6 != 0 {
-			m.Windows[i] = 1024
-		}
-	}
-	return m
 }
 
 // Mistral7B is Mistral-7B-v0.1 in bf16: a window of 4096 tokens in all 32 layers.
 func Mistral7B() Model {
-	m := Model{
+	return Model{
 		Name: "Mistral-7B-v0.1", Parameters: 7.24e9, WeightBytes: 14.5e9,
-		QueryHeads: 32, HeadDim: 128, Windows: make([]int, 32), KVLayerBytes: 8 * 128 * 2 * 2,
+		QueryHeads: 32, HeadDim: 128, KVLayerBytes: 8 * 128 * 2 * 2,
+		Windows: slices.Repeat([]int{4096}, 32),
 	}
-	for i := range m.Windows {
-		m.Windows[i] = 4096
-	}
-	return m
 }
 
 // Span is a run of tokens [From, To) of one sequence.

@@ -231,14 +231,8 @@ func (r *run) kill(ctx context.Context) error {
 }
 
 func (r *run) status() Status {
-	s := Status{}
-	prompt, reused := int64(0), int64(0)
-	for _, p := range []*Part{&r.result.Before, &r.result.After, &r.result.Again} {
-		s.Answered += p.Answered
-		prompt += p.PromptTokens
-		reused += p.ReusedTokens
-	}
-	s.HitRate = float64(reused) / float64(max(1, prompt))
+	all := r.result.all()
+	s := Status{Answered: all.Answered, HitRate: all.HitRate}
 	for _, m := range r.members {
 		n := len(m.flights)
 		if !m.alive {

@@ -99,14 +99,20 @@ func (r *Result) add(h *host) {
 	r.RejectedObjects += s.Rejected
 }
 
+// all are the answers of all parts.
+func (r *Result) all() (all Part) {
+	for _, p := range []Part{r.Before, r.After, r.Again} {
+		all.Answered += p.Answered
+		all.PromptTokens += p.PromptTokens
+		all.ReusedTokens += p.ReusedTokens
+	}
+	all.HitRate = float64(all.ReusedTokens) / float64(max(1, all.PromptTokens))
+	return all
+}
+
 // close computes what follows from the counters.
 func (r *Result) close(wall, wait time.Duration) {
-	for _, p := range []Part{r.Before, r.After, r.Again} {
-		r.Answered += p.Answered
-		r.PromptTokens += p.PromptTokens
-		r.ReusedTokens += p.ReusedTokens
-	}
-	r.HitRate = float64(r.ReusedTokens) / float64(max(1, r.PromptTokens))
+	r.Part = r.all()
 	r.FirstSeconds = wait.Seconds() / float64(max(1, r.Answered))
 	r.Seconds = wall.Seconds()
 	if r.Problems == nil {

@@ -35,9 +35,6 @@ func (s *stage) Put(_ context.Context, objects []stores.Object) error {
 // Close does nothing: the store is that of all engines.
 func (s *stage) Close() error { return nil }
 
-// publishBytes bounds the bytes of one call of the store.
-const publishBytes = 16 << 20
-
 // publish writes what was put since the last time, in the order of the keys.
 func (s *stage) publish(ctx context.Context) error {
 	s.mu.Lock()
@@ -49,16 +46,10 @@ func (s *stage) publish(ctx context.Context) error {
 		objects = append(objects, stores.Object{Key: key, Body: body})
 	}
 	slices.SortFunc(objects, func(a, b stores.Object) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	for len(objects) > 0 {
-		n, size := 0, 0
-		for n < len(objects) && n < stores.MaxBatch && (n == 0 || size < publishBytes) {
-			size += len(objects[n].Body)
-			n++
-		}
-		if err := s.Store.Put(ctx, objects[:n]); err != nil {
+	for batch := range slices.Chunk(objects, stores.MaxBatch) {
+		if err := s.Store.Put(ctx, batch); err != nil {
 			return err
 		}
-		objects = objects[n:]
 	}
 	return nil
 }

@@ -231,10 +231,7 @@ func (s *Scheduler) await(ctx context.Context) (done bool, err error) {
 		default:
 		}
 		s.mu.Lock()
-		for _, j := range s.arrived {
-			s.waiting = append(s.waiting, newAnswer(j, 0))
-		}
-		s.arrived = s.arrived[:0]
+		s.takeArrived()
 		s.counters.Running, s.counters.Waiting = len(s.running), len(s.waiting)+s.fetching
 		stopped := s.stopping && s.fetching == 0
 		s.mu.Unlock()
@@ -249,6 +246,14 @@ func (s *Scheduler) await(ctx context.Context) (done bool, err error) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// takeArrived makes the jobs that have arrived wait. It is called with mu held.
+func (s *Scheduler) takeArrived() {
+	for _, j := range s.arrived {
+		s.waiting = append(s.waiting, newAnswer(j, 0))
+	}
+	s.arrived = s.arrived[:0]
 }
 
 // turn is one turn of the loop: admissions and a step.
@@ -271,10 +276,7 @@ func (s *Scheduler) abandon(ctx context.Context, reason Reason, err error) {
 	s.endFetch()
 	s.fetches.Wait() // no more begin after Stop
 	s.mu.Lock()
-	for _, j := range s.arrived {
-		s.waiting = append(s.waiting, newAnswer(j, 0))
-	}
-	s.arrived = nil
+	s.takeArrived()
 	s.mu.Unlock()
 	all := append(s.waiting, s.running...)
 	for _, a := range s.running {

@@ -199,14 +199,3 @@ func (g *GGUF) infos(c *cursor, n int) (map[*Tensor]uint64, error) {
 	}
 	return offsets, nil
 }
-
-func product(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		if d < 1 || n > math.MaxInt32/d {
-			return 0
-		}
-		n *= d
-	}
-	return n
-}

@@ -66,9 +66,15 @@ func (t Type) size(n int) int {
 }
 
 // Len is the count of numbers.
-func (t *Tensor) Len() int {
+func (t *Tensor) Len() int { return product(t.Shape) }
+
+// product is the count of numbers of a shape; 0 if there is no such shape.
+func product(shape []int) int {
 	n := 1
-	for _, d := range t.Shape {
+	for _, d := range shape {
+		if d < 1 || n > math.MaxInt32/d {
+			return 0
+		}
 		n *= d
 	}
 	return n
@@ -76,12 +82,9 @@ func (t *Tensor) Len() int {
 
 // check refuses a tensor whose bytes do not fit its shape.
 func (t *Tensor) check() error {
-	n := 1
-	for _, d := range t.Shape {
-		if d < 1 || n > math.MaxInt32/d {
-			return fmt.Errorf("tensor %s: shape %v", t.Name, t.Shape)
-		}
-		n *= d
+	n := t.Len()
+	if n == 0 {
+		return fmt.Errorf("tensor %s: shape %v", t.Name, t.Shape)
 	}
 	if t.Type.size(n) != len(t.bytes) {
 		return fmt.Errorf("tensor %s: %d bytes for shape %v of %s", t.Name, len(t.bytes), t.Shape, t.Type)
