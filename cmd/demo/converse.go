@@ -127,16 +127,8 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	cache.TokensPerBlock = tokensPerBlock
 	cache.MaxAttentionWindow = preset.Windows
 	cache.OffloadAhead = f.ahead
-	pools, err := windows.Pools(preset.Model, cache)
-	if err != nil {
-		return nil, err
-	}
-	var pages []windows.PageCounts
-	for _, p := range pools {
-		pages = append(pages, windows.PageCounts{Primary: f.pages, Secondary: f.hostPages})
-		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
-	}
-	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages, Ranks: f.ranks}
+	options := engine.Options{Model: preset.Model, Cache: cache, Ranks: f.ranks,
+		Pages: windows.PageCounts{Primary: f.pages, Secondary: f.hostPages}}
 	fetch, stored, closeStore, err := f.attach(ctx, &options)
 	if err != nil {
 		return nil, err
@@ -153,7 +145,7 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	p := &play{
 		rig: rig, preset: preset, closeStore: closeStore, users: workload.Share(plan, f.hosts),
 		start:    time.Now(),
-		occupied: make([][]float64, len(pools)), used: make([][]float64, len(pools)),
+		occupied: make([][]float64, len(rig.Pools)), used: make([][]float64, len(rig.Pools)),
 	}
 	for i, users := range p.users {
 		server, err := serve.New(serve.Config{

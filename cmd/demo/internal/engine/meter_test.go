@@ -44,7 +44,7 @@ func TestMeterOfRig(t *testing.T) {
 	p := Tiny()
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
-	rig, err := Open(Options{Model: p.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}}})
+	rig, err := Open(Options{Model: p.Model, Cache: cache, Pages: windows.PageCounts{Primary: 8}})
 	require.NoError(t, err)
 	a, err := rig.Admit(t.Context(), messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3}})
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,8 @@ import (
 type Options struct {
 	Model windows.Model
 	Cache windows.Config
-	// Pages are the page counts of each pool, by PoolID.
-	Pages []windows.PageCounts
+	Pages windows.PageCounts // of each pool
+	Limit int64              // of the bytes of all pages; 0: none
 	Watch Watch
 	// Ranks is the number of devices of a tensor-parallel group that the model is divided
 	// between; 0: one device, which is no group. Pages are then those of each.
@@ -95,16 +96,24 @@ func Open(o Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(pools) != len(o.Pages) {
-		panic(fmt.Sprintf("engine: page counts for %d pools, the model has %d", len(o.Pages), len(pools)))
+	block := int64(0) // bytes of a page in each pool
+	for _, p := range pools {
+		block += p.PageBytes()
+	}
+	o.Cache.HostCacheSize = int64(o.Pages.Secondary) * block
+	if bytes := float64(block) * (float64(o.Pages.Primary) + float64(o.Pages.Secondary)); o.Limit > 0 &&
+		bytes > float64(o.Limit) {
+		return nil, fmt.Errorf("%d + %d pages of each pool are %.0f GiB, which is over the limit of %d",
+			o.Pages.Primary, o.Pages.Secondary, bytes/(1<<30), o.Limit>>30)
 	}
 	poison := sim.PoisonOff
 	if o.Watch == Watched {
 		poison = sim.PoisonOn
 	}
-	// The device is made before the engine, and whoever spawns the engine may watch it.
+	// Memory is twice what the pages need, so that it is never what an engine that was given page
+	// counts runs out of. The device is made before the engine, and whoever spawns the engine may watch it.
 	told := func(sim.Operation) {}
-	config := sim.Config{MemoryBytes: deviceMemory(pools, o.Pages), Profile: link, Poison: poison}
+	config := sim.Config{MemoryBytes: 1<<20 + 2*int64(o.Pages.Primary)*block, Profile: link, Poison: poison}
 	if o.Spawn != nil {
 		config.Trace = func(op sim.Operation) { told(op) }
 	}
@@ -135,7 +144,8 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	setup := Setup{
-		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: r.Device, Clock: r.Now,
+		Model: o.Model, Cache: o.Cache, Pages: slices.Repeat([]windows.PageCounts{o.Pages}, len(r.Pools)),
+		Pools: r.Pools, Device: r.Device, Clock: r.Now,
 		Trace:  trace,
 		OnCall: r.Meter.Observe,
 	}
@@ -167,16 +177,6 @@ func (r *Rig) Hazards() []string {
 		return nil
 	}
 	return r.hazards.Problems()
-}
-
-// deviceMemory is twice what the pages need, so that memory is never what an
-// engine that was given page counts runs out of.
-func deviceMemory(pools []windows.Pool, pages []windows.PageCounts) int64 {
-	bytes := int64(1 << 20)
-	for i, p := range pools[:len(pages)] {
-		bytes += 2 * p.PageBytes() * int64(pages[i].Primary)
-	}
-	return bytes
 }
 
 // Now is the device's time.

@@ -65,15 +65,19 @@ func newHost(ctx context.Context, s Settings, store stores.Store) (*host, error)
 	if h.shape, err = shapeOf(s.Shape); err != nil {
 		return nil, err
 	}
-	cache, pages, err := h.memory(&s)
-	if err != nil {
-		return nil, err
+	if s.Pages > maxPages || s.HostPages > maxPages {
+		return nil, fmt.Errorf("%d + %d pages of an engine are over the limit of %d", s.Pages,
+			s.HostPages, maxPages)
 	}
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock,
+		h.shape.Windows, eventBuffer
 	if store != nil {
 		h.stage = newStage(store)
 	}
 	h.rig, err = engine.Open(engine.Options{
-		Model: h.shape.Model, Cache: cache, Pages: pages,
+		Model: h.shape.Model, Cache: cache, Limit: maxMemory,
+		Pages: windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages},
 		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s) },
 	})
 	if err != nil {
@@ -96,29 +100,6 @@ func newHost(ctx context.Context, s Settings, store stores.Store) (*host, error)
 		return nil, errors.Join(err, h.kill(context.WithoutCancel(ctx)))
 	}
 	return h, nil
-}
-
-// memory gives each pool pages for the tokens that the settings ask for.
-func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCounts, err error) {
-	cache = windows.DefaultConfig()
-	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock,
-		h.shape.Windows, eventBuffer
-	pools, err := windows.Pools(h.shape.Model, cache)
-	if err != nil {
-		return cache, nil, err
-	}
-	block := int64(0) // bytes of a block in all pools
-	for i := range pools {
-		block += pools[i].PageBytes()
-		pages = append(pages, windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages})
-	}
-	if bytes := int64(s.Pages+s.HostPages) * block; s.Pages > maxPages || s.HostPages > maxPages ||
-		bytes > maxMemory {
-		return cache, nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit",
-			s.Pages, s.HostPages, bytes>>20)
-	}
-	cache.HostCacheSize = int64(s.HostPages) * block
-	return cache, pages, nil
 }
 
 // spawn starts the engine with its store.

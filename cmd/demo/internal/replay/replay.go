@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	clocks "sync/atomic"
@@ -106,29 +105,21 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 	}
 	// Whole blocks are what atomic replays count; their prompts have no others.
 	cache.EnablePartialReuse = mode != ModeAtomic
-	pools, err := windows.Pools(c.Model, cache)
-	if err != nil {
-		return nil, err
-	}
-	s.result.Pools = len(pools)
-	pages := make([]windows.PageCounts, len(pools))
-	bytes := int64(0)
-	for i, p := range pools {
-		pages[i] = windows.PageCounts{Primary: c.Pages + extra, Secondary: c.HostPages}
-		bytes += int64(c.Pages+c.HostPages) * p.PageBytes()
-		s.result.PageBytes += p.PageBytes()
-		cache.HostCacheSize += int64(c.HostPages) * p.PageBytes()
-	}
-	if bytes > maxMemory {
-		return nil, fmt.Errorf("%d + %d pages of each pool are %d GiB of memory, the limit is %d",
-			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
-	}
-	options := engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn}
+	options := engine.Options{Model: c.Model, Cache: cache, Limit: maxMemory, Spawn: c.Spawn,
+		Pages: windows.PageCounts{Primary: c.Pages + extra, Secondary: c.HostPages}}
 	if mode == ModeAtomic {
 		// Requests of this model take no time, so the engine's time is that of the trace.
 		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
 	}
-	return engine.Open(options)
+	rig, err := engine.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	s.result.Pools = len(rig.Pools)
+	for _, p := range rig.Pools {
+		s.result.PageBytes += p.PageBytes()
+	}
+	return rig, nil
 }
 
 // next reads the next request of the trace, nil at its end or the limit.

@@ -60,7 +60,7 @@ func openWith(
 	rig, err := engine.Open(engine.Options{
 		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8,
 			MaxSeqLen: 4096},
-		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Spawn: spawn, Watch: engine.Watched,
+		Cache: cache, Pages: windows.PageCounts{Primary: pages}, Spawn: spawn, Watch: engine.Watched,
 	})
 	require.NoError(t, err)
 	c := serve.Config{Rig: rig, Name: "host", Model: cost.Llama8B(), GPU: cost.H100(), StepTokens: 16}

@@ -69,7 +69,7 @@ func startWatched(t *testing.T, o observer.Options) *watched {
 	watcher.Adjust(&cache)
 	var attached *actors.Engine
 	rig, err := engine.Open(engine.Options{
-		Model: preset.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}},
+		Model: preset.Model, Cache: cache, Pages: windows.PageCounts{Primary: 8},
 		Spawn: func(s engine.Setup) (engine.Engine, func(), error) {
 			s.Trace(func(op sim.Operation) { transferred(watcher, op) })
 			e, stop, err := engine.With(append(watcher.EngineOptions(), actors.WithLogger(logger))...)(s)
