@@ -45,9 +45,8 @@ func (c *Collection) Add(kind string, layer int, r Resource) error {
 	case c.names[name]:
 		return refuse("there is one of this name already")
 	}
-	// The first problem is enough: the others may follow from it.
-	if ps := r.problems(); len(ps) > 0 {
-		return refuse("%s", ps[0])
+	if s := r.problem(); s != "" {
+		return refuse("%s", s)
 	}
 	if attends(r) {
 		// A layer is in one attention pool, so it has one pair of keys and values.
@@ -57,10 +56,7 @@ func (c *Collection) Add(kind string, layer int, r Resource) error {
 			}
 		}
 	}
-	if shared, ok := r.(SharedKV); ok && !slices.ContainsFunc(c.entries, func(e entry) bool {
-		_, paged := e.resource.(PagedKV)
-		return paged && e.layer == shared.Layer
-	}) {
+	if shared, ok := r.(SharedKV); ok && ownerOf(c.entries, shared.Layer) == nil {
 		return refuse("layer %d has no keys and values of its own to share", shared.Layer)
 	}
 	if c.names == nil {
@@ -87,6 +83,26 @@ func (c *Collection) resolved(cache windows.Config) *Collection {
 		}
 	}
 	return r
+}
+
+// first is the first entry of a kind; nil without one.
+func first[R Resource](entries []entry) *entry {
+	for i := range entries {
+		if _, ok := entries[i].resource.(R); ok {
+			return &entries[i]
+		}
+	}
+	return nil
+}
+
+// ownerOf is the entry of the keys and values of a layer; nil if it has none of its own.
+func ownerOf(entries []entry, layer int) *entry {
+	for i := range entries {
+		if _, paged := entries[i].resource.(PagedKV); paged && entries[i].layer == layer {
+			return &entries[i]
+		}
+	}
+	return nil
 }
 
 // attends tells whether a resource is the keys and values of its layer.

@@ -51,17 +51,7 @@ func (c *Collection) decide(strict bool) []Decision {
 // gives up the reference, so that all convolutions are local. Without an SSM there is
 // nothing to compare with, and the convolutions are managed.
 func (d *decider) references(entries []entry) {
-	for i := range entries {
-		e := &entries[i]
-		switch e.resource.(type) {
-		case PagedKV:
-			d.kv = orFirst(d.kv, e)
-		case SSM:
-			d.ssm = orFirst(d.ssm, e)
-		case CausalConv:
-			d.conv = orFirst(d.conv, e)
-		}
-	}
+	d.kv, d.ssm, d.conv = first[PagedKV](entries), first[SSM](entries), first[CausalConv](entries)
 	if d.ssm == nil || d.conv == nil {
 		return
 	}
@@ -72,14 +62,6 @@ func (d *decider) references(entries []entry) {
 			"conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
 			v.ConvDim, d.conv.name, s.HeadDim*s.NumHeads, 2*s.DState, d.ssm.name)
 	}
-}
-
-// orFirst is the first entry of a kind: the one found already, else this one.
-func orFirst(first, e *entry) *entry {
-	if first != nil {
-		return first
-	}
-	return e
 }
 
 // decide decides on one resource.
@@ -102,10 +84,7 @@ func (d *decider) decide(e *entry) (managed bool, reason string) {
 			return false, "a state that is not checkpointable is local"
 		}
 	case SharedKV:
-		owner := &d.entries[slices.IndexFunc(d.entries, func(e entry) bool {
-			_, paged := e.resource.(PagedKV)
-			return paged && e.layer == r.Layer
-		})]
+		owner := ownerOf(d.entries, r.Layer)
 		managed, _ := d.decide(owner)
 		return managed, "where " + owner.name + " is"
 	default:
@@ -129,7 +108,7 @@ func (d *decider) decideKV(e *entry, r PagedKV) (bool, string) {
 		}
 	}
 	note("head_dim", r.HeadDim, ref.HeadDim)
-	note("value_dim", r.pool(1).ValueDim, ref.pool(1).ValueDim)
+	note("value_dim", r.ValueDim, ref.ValueDim)
 	note("side_bytes", r.SideBytes, ref.SideBytes)
 	note("dtype", r.DType, ref.DType)
 	note("kv_factor", r.factor(), ref.factor())

@@ -1,7 +1,9 @@
 package resources
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kvactor/kvactor/windows"
@@ -13,10 +15,14 @@ import (
 // add the same one.
 type Resource interface {
 	fmt.Stringer
-	// problems are sentences about wrong values.
-	problems() []string
-	// slot is what a local one takes for a sequence of so many tokens, in bytes.
-	slot(maxSeqLen int) int64
+	// problem is a sentence about the first wrong value; "": there is none.
+	problem() string
+}
+
+// array is a resource of elements that lie one behind the other: states, and rows of a
+// sequence of so many tokens.
+type array interface {
+	array(tokens int) (shape []int, dtype windows.DType)
 }
 
 // PagedKV is the keys and values of a layer, in pages. It is the only resource that
@@ -126,22 +132,17 @@ func (r PagedKV) String() string {
 func (r SharedKV) String() string { return fmt.Sprintf("the keys and values of layer %d", r.Layer) }
 
 // String is the resource in the words of the plan.
-func (r SSM) String() string {
-	return fmt.Sprintf("SSM state %d x %d x %d %s", r.NumHeads, r.HeadDim, r.DState, r.DType)
-}
+func (r SSM) String() string { return "SSM state " + measures(r) }
 
 // String is the resource in the words of the plan.
-func (r CausalConv) String() string {
-	return fmt.Sprintf("convolution state %d x %d %s", r.ConvDim, r.DConv-1, r.DType)
-}
+func (r CausalConv) String() string { return "convolution state " + measures(r) }
 
 // String is the resource in the words of the plan.
 func (r State) String() string {
-	s := "state " + dims(r.Shape) + " " + string(r.DType)
 	if r.Checkpointable {
-		s += ", checkpointable"
+		return "state " + measures(r) + ", checkpointable"
 	}
-	return s
+	return "state " + measures(r)
 }
 
 // String is the resource in the words of the plan.
@@ -149,157 +150,126 @@ func (r Unpaged) String() string {
 	return "a row of " + dims(r.TokenShape) + " " + string(r.DType) + " a token"
 }
 
+// measures are the shape and the type of a state.
+func measures(a array) string {
+	shape, dtype := a.array(0)
+	return dims(shape) + " " + string(dtype)
+}
+
 // dims draws a shape.
 func dims(shape []int) string {
-	words := make([]string, len(shape))
-	for i, n := range shape {
-		words[i] = fmt.Sprint(n)
-	}
-	return strings.Join(words, " x ")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(shape), "[]"), " ", " x ")
 }
 
-// elements is the number of elements of a shape.
-func elements(shape ...int) int {
-	// The empty product is 1: a state of one element has no dimensions, which shape refuses before.
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
+func (r SSM) array(int) ([]int, windows.DType) {
+	return []int{r.NumHeads, r.HeadDim, r.DState}, r.DType
 }
 
-// bytes is the size of a state, 0 for a resource that is none. Sizes cannot overflow:
-// Add has checked the dimensions.
+func (r CausalConv) array(int) ([]int, windows.DType) {
+	return []int{r.ConvDim, r.DConv - 1}, r.DType
+}
+
+func (r State) array(int) ([]int, windows.DType) { return slices.Clone(r.Shape), r.DType }
+
+func (r Unpaged) array(tokens int) ([]int, windows.DType) {
+	return append([]int{tokens}, r.TokenShape...), r.DType
+}
+
+// bytes is the size of a state. Sizes cannot overflow: Add has checked the dimensions.
 func bytes(r Resource) int64 {
-	switch r := r.(type) {
-	case SSM:
-		return r.DType.RowBytes(elements(r.NumHeads, r.HeadDim, r.DState))
-	case CausalConv:
-		return r.DType.RowBytes(elements(r.ConvDim, r.DConv-1))
-	case State:
-		return r.DType.RowBytes(elements(r.Shape...))
-	default:
-		return 0
+	shape, dtype := r.(array).array(0)
+	elements := 1
+	for _, n := range shape {
+		elements *= n
 	}
+	return dtype.RowBytes(elements)
 }
 
-// slot is the size of local keys and values: rows for the longest sequence, in one
-// piece. A local one is not paged, because nothing would move its pages with those of
-// the engine.
-func (r PagedKV) slot(n int) int64 {
-	return r.pool(n).PageBytes()
-}
-func (r SharedKV) slot(int) int64   { return 0 }
-func (r SSM) slot(int) int64        { return bytes(r) }
-func (r CausalConv) slot(int) int64 { return bytes(r) }
-func (r State) slot(int) int64      { return bytes(r) }
-func (r Unpaged) slot(n int) int64 {
-	return int64(n) * r.DType.RowBytes(elements(r.TokenShape...))
-}
-
-// check collects problems of named numbers and an element type. The names are those of
+// atLeast is the problem of a named number, "" if it is in its range. The names are those of
 // the document's handlers.
-type check []string
-
-func (c *check) atLeast(least int, name string, n int) {
+func atLeast(least int, name string, n int) string {
 	// One sentence for both ends: an author sees the range at once.
 	if n < least || n > maxDim {
-		*c = append(*c, fmt.Sprintf("%s %d is not between %d and %d", name, n, least, maxDim))
+		return fmt.Sprintf("%s %d is not between %d and %d", name, n, least, maxDim)
 	}
+	return ""
 }
 
 // maxDim bounds each dimension, so that products do not overflow unnoticed.
 const maxDim = 1 << 20
 
-func (c *check) dtype(d windows.DType, scaled bool) {
+// typeProblem is the problem of an element type.
+func typeProblem(d windows.DType, scaled bool) string {
 	// Only keys and values have the scales that NVFP4 needs.
 	if !d.Known() || d == windows.NVFP4 && !scaled {
-		*c = append(*c, fmt.Sprintf("dtype %q is not known", d))
+		return fmt.Sprintf("dtype %q is not known", d)
 	}
+	return ""
 }
 
-// shape checks the dimensions of a shape together: their product must not exceed
-// what a page may have.
-func (c *check) shape(name string, shape []int) {
+// shapeProblem is the problem of the dimensions of a shape together: their product must not
+// exceed what a page may have.
+func shapeProblem(name string, shape ...int) string {
 	if len(shape) == 0 {
-		*c = append(*c, name+" is empty")
+		return name + " is empty"
 	}
 	product := 1
 	for _, n := range shape {
-		c.atLeast(1, name, n)
-		// Clamped, so that a wrong dimension cannot overflow the product before it is reported.
-		if product *= max(1, min(n, maxDim)); product > maxElements {
-			*c = append(*c, fmt.Sprintf("%s has more than %d elements", name, maxElements))
-			return
+		if s := atLeast(1, name, n); s != "" {
+			return s
+		}
+		if product *= n; product > maxElements {
+			return fmt.Sprintf("%s has more than %d elements", name, maxElements)
 		}
 	}
+	return ""
 }
 
 // maxElements bounds a state or a row.
 const maxElements = 1 << 34
 
-func (r PagedKV) problems() []string {
-	var c check
-	c.atLeast(1, "num_kv_heads", r.NumKVHeads)
-	c.atLeast(1, "head_dim", r.HeadDim)
-	c.dtype(r.DType, true)
-	if r.KVFactor < 0 || r.KVFactor > 2 {
-		c = append(c, fmt.Sprintf("kv_factor %d is not 1 or 2", r.KVFactor))
+func (r PagedKV) problem() string {
+	if s := cmp.Or(atLeast(1, "num_kv_heads", r.NumKVHeads), atLeast(1, "head_dim", r.HeadDim),
+		typeProblem(r.DType, true)); s != "" {
+		return s
 	}
-	if l := r.layout(); l != windows.HND && l != windows.NHD {
-		c = append(c, fmt.Sprintf("kv_layout %q is not one of HND, NHD", l))
-	}
-	if r.ValueDim != 0 {
-		c.atLeast(1, "value_dim", r.ValueDim)
-	}
-	if r.SideBytes != 0 {
-		c.atLeast(1, "side_bytes", r.SideBytes)
-	}
+	switch l := r.layout(); {
+	case r.KVFactor < 0 || r.KVFactor > 2:
+		return fmt.Sprintf("kv_factor %d is not 1 or 2", r.KVFactor)
+	case l != windows.HND && l != windows.NHD:
+		return fmt.Sprintf("kv_layout %q is not one of HND, NHD", l)
+	case r.ValueDim != 0 && atLeast(1, "value_dim", r.ValueDim) != "":
+		return atLeast(1, "value_dim", r.ValueDim)
+	case r.SideBytes != 0 && atLeast(1, "side_bytes", r.SideBytes) != "":
+		return atLeast(1, "side_bytes", r.SideBytes)
 	// A window of 1 is the token itself: nothing would be kept.
-	if r.Window < 0 || r.Window == 1 {
-		c = append(c, fmt.Sprintf("window %d is neither 0 nor 2 or more", r.Window))
+	case r.Window < 0 || r.Window == 1:
+		return fmt.Sprintf("window %d is neither 0 nor 2 or more", r.Window)
+	case r.Chunk < 0 || r.Chunk == 1:
+		return fmt.Sprintf("chunk %d is neither 0 nor 2 or more", r.Chunk)
 	}
-	if r.Chunk < 0 || r.Chunk == 1 {
-		c = append(c, fmt.Sprintf("chunk %d is neither 0 nor 2 or more", r.Chunk))
-	}
-	return c
+	return ""
 }
 
-// problems has none: Add knows the layers.
-func (r SharedKV) problems() []string { return nil }
+// problem has none: Add knows the layers.
+func (r SharedKV) problem() string { return "" }
 
-func (r SSM) problems() []string {
-	var c check
-	c.atLeast(1, "num_heads", r.NumHeads)
-	c.atLeast(1, "head_dim", r.HeadDim)
-	c.atLeast(1, "d_state", r.DState)
-	c.dtype(r.DType, false)
-	// Of dimensions that are wrong by themselves the product says nothing.
-	if len(c) == 0 {
-		c.shape("state_shape", []int{r.NumHeads, r.HeadDim, r.DState})
-	}
-	return c
+func (r SSM) problem() string {
+	return cmp.Or(atLeast(1, "num_heads", r.NumHeads), atLeast(1, "head_dim", r.HeadDim),
+		atLeast(1, "d_state", r.DState), typeProblem(r.DType, false),
+		shapeProblem("state_shape", r.NumHeads, r.HeadDim, r.DState))
 }
 
-func (r CausalConv) problems() []string {
-	var c check
-	c.atLeast(1, "conv_dim", r.ConvDim)
+func (r CausalConv) problem() string {
 	// A convolution over one input keeps none.
-	c.atLeast(2, "d_conv", r.DConv)
-	c.dtype(r.DType, false)
-	return c
+	return cmp.Or(atLeast(1, "conv_dim", r.ConvDim), atLeast(2, "d_conv", r.DConv),
+		typeProblem(r.DType, false))
 }
 
-func (r State) problems() []string {
-	var c check
-	c.shape("shape", r.Shape)
-	c.dtype(r.DType, false)
-	return c
+func (r State) problem() string {
+	return cmp.Or(shapeProblem("shape", r.Shape...), typeProblem(r.DType, false))
 }
 
-func (r Unpaged) problems() []string {
-	var c check
-	c.shape("token_shape", r.TokenShape)
-	c.dtype(r.DType, false)
-	return c
+func (r Unpaged) problem() string {
+	return cmp.Or(shapeProblem("token_shape", r.TokenShape...), typeProblem(r.DType, false))
 }

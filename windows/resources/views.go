@@ -49,7 +49,8 @@ func (p *Plan) locate() {
 			continue
 		case PagedKV:
 			if !d.Managed {
-				p.placeKV(r, v, r.pool(p.maxSeqLen), 0, p.takeSlot(d))
+				pool := r.pool(p.maxSeqLen)
+				p.placeKV(r, v, pool, 0, p.takeSlot(pool.PageBytes()))
 				continue
 			}
 			pool, layer := p.find(d.Layer, windows.KindAttention)
@@ -57,14 +58,14 @@ func (p *Plan) locate() {
 			p.placeKV(r, v, pool, layer, 0)
 			continue
 		}
+		size := v.lay(d.Resource.(array).array(p.maxSeqLen))
 		if d.Managed {
 			pool, layer := p.find(d.Layer, windows.KindState)
 			p.setPool(d, &v, pool, layer)
 			v.Offset = int64(layer)*pool.StateBytes + aligned(states[d.Layer])
-			states[d.Layer] = aligned(states[d.Layer]) + bytes(d.Resource)
-			v.shape(d.Resource)
+			states[d.Layer] = aligned(states[d.Layer]) + size
 		} else {
-			p.placeLocal(d, &v)
+			v.Offset = p.takeSlot(size)
 		}
 		p.views[d.Name] = v
 	}
@@ -175,44 +176,22 @@ func (p *Plan) find(layer int, kind windows.Kind) (windows.Pool, int) {
 // slotAlignment is the boundary at which each local resource begins in its slot.
 const slotAlignment = 256
 
-// takeSlot gives a local resource the next part of a slot, at a boundary that suits every kernel.
-// The size of a slot is known when all have one.
-func (p *Plan) takeSlot(d *Decision) int64 {
+// takeSlot gives a local resource the next bytes of a slot, at a boundary that suits every kernel.
+// The size of a slot is known when all have theirs.
+func (p *Plan) takeSlot(bytes int64) int64 {
 	begin := p.slotBytes
-	n := d.Resource.slot(p.maxSeqLen)
-	p.slotBytes += (n + slotAlignment - 1) / slotAlignment * slotAlignment
+	p.slotBytes += (bytes + slotAlignment - 1) / slotAlignment * slotAlignment
 	return begin
 }
 
-// placeLocal locates a local state, or local rows.
-func (p *Plan) placeLocal(d *Decision, v *View) {
-	v.Offset = p.takeSlot(d)
-	v.shape(d.Resource)
-	if rows, ok := d.Resource.(Unpaged); ok {
-		v.Shape = append([]int{p.maxSeqLen}, v.Shape...)
-		v.Strides = append([]int64{rows.slot(1)}, v.Strides...)
-	}
-}
-
-// shape sets the shape of a state, or of one row: the elements lie one behind the
-// other.
-func (v *View) shape(r Resource) {
-	var dtype windows.DType
-	switch r := r.(type) {
-	case SSM:
-		v.Shape, dtype = []int{r.NumHeads, r.HeadDim, r.DState}, r.DType
-	case CausalConv:
-		v.Shape, dtype = []int{r.ConvDim, r.DConv - 1}, r.DType
-	case State:
-		v.Shape, dtype = slices.Clone(r.Shape), r.DType
-	case Unpaged:
-		v.Shape, dtype = slices.Clone(r.TokenShape), r.DType
-	}
-	v.Strides = make([]int64, len(v.Shape))
+// lay sets the shape and returns its bytes: the elements lie one behind the other, the last
+// dimension being the nearest.
+func (v *View) lay(shape []int, dtype windows.DType) int64 {
+	v.Shape, v.Strides = shape, make([]int64, len(shape))
 	stride := int64(dtype.Bytes())
-	// Row major: the last dimension is the nearest.
-	for i := len(v.Shape) - 1; i >= 0; i-- {
+	for i := len(shape) - 1; i >= 0; i-- {
 		v.Strides[i] = stride
-		stride *= int64(v.Shape[i])
+		stride *= int64(shape[i])
 	}
+	return stride
 }
