@@ -28,12 +28,8 @@ func (m Model) problems(ps *problems) {
 // layerProblems checks the numbers of layers and tokens, and the lists that have
 // an entry for each layer.
 func (m Model) layerProblems(ps *problems) {
-	if m.Layers < 1 || m.Layers > MaxLayers {
-		ps.say("layers %d is not between 1 and %d", m.Layers, MaxLayers)
-	}
-	if m.MaxSeqLen < 1 || m.MaxSeqLen > MaxSeqLenEver {
-		ps.say("max_seq_len %d is not between 1 and %d", m.MaxSeqLen, MaxSeqLenEver)
-	}
+	ps.between(1, MaxLayers, m.Layers, "layers")
+	ps.between(1, MaxSeqLenEver, m.MaxSeqLen, "max_seq_len")
 	if n := len(m.KVHeads); n == 0 || n != 1 && n != m.Layers {
 		ps.say("kv_heads has %d values for %d layers", n, m.Layers)
 	}
@@ -78,9 +74,7 @@ func (m Model) stateProblems(ps *problems) {
 		if len(s.Layers) == 0 {
 			ps.say("state.layers is an empty list")
 		}
-		if s.Bytes < 1 {
-			ps.say("state.bytes %d is not 1 or more", s.Bytes)
-		}
+		ps.atLeast(1, s.Bytes, "state.bytes %d")
 		for _, l := range s.Layers {
 			switch {
 			case l < 0 || l >= m.Layers:
@@ -140,7 +134,7 @@ func (m Model) stated() []bool {
 func (m Model) shapeProblems(ps *problems) {
 	if len(m.Shapes) == 0 {
 		s := Shape{m.HeadDim, m.ValueDim, m.KVFactor, m.DType, m.Layout, m.SideBytes}
-		s.problems(ps, "", "of the model ")
+		s.problems(ps, "", " of the model")
 		return
 	}
 	if n := len(m.Shapes); n != m.Layers {
@@ -150,34 +144,28 @@ func (m Model) shapeProblems(ps *problems) {
 		if len(m.KVHeads) == m.Layers && i < m.Layers && m.KVHeads[i] == 0 {
 			continue
 		}
-		of := fmt.Sprintf("of layer %d ", i)
+		of := fmt.Sprintf(" of layer %d", i)
 		s.problems(ps, of, of)
 	}
 }
 
 // problems checks one shape. The words say in each sentence whose shape it is.
 func (s Shape) problems(ps *problems, of, ofType string) {
-	if s.HeadDim < 1 {
-		ps.say("head_dim %d %sis not 1 or more", s.HeadDim, of)
-	}
-	if s.ValueDim < 0 {
-		ps.say("value_dim %d %sis negative", s.ValueDim, of)
-	}
+	ps.atLeast(1, int64(s.HeadDim), "head_dim %d"+of)
+	ps.atLeast(0, int64(s.ValueDim), "value_dim %d"+of)
 	if s.KVFactor < 0 || s.KVFactor > 2 {
-		ps.say("kv_factor %d %sis not 1 or 2", s.KVFactor, of)
+		ps.say("kv_factor %d%s is not 1 or 2", s.KVFactor, of)
 	}
 	if s.KVFactor == 1 && s.ValueDim > 0 && s.ValueDim != s.HeadDim {
-		ps.say("value_dim %d %sis given with kv_factor 1, which has no values", s.ValueDim, of)
+		ps.say("value_dim %d%s is given with kv_factor 1, which has no values", s.ValueDim, of)
 	}
 	if !s.DType.Known() {
-		ps.say("dtype %q %sis not one of %s", s.DType, ofType, dtypeNames)
+		ps.say("dtype %q%s is not one of %s", s.DType, ofType, dtypeNames)
 	}
 	if s.Layout != "" && s.Layout != HND && s.Layout != NHD {
-		ps.say("layout %q %sis not one of %s, %s", s.Layout, of, HND, NHD)
+		ps.say("layout %q%s is not one of %s, %s", s.Layout, of, HND, NHD)
 	}
-	if s.SideBytes < 0 {
-		ps.say("side_bytes %d %sis negative", s.SideBytes, of)
-	}
+	ps.atLeast(0, int64(s.SideBytes), "side_bytes %d"+of)
 }
 
 // at shows value v of a list, with its layer unless the value is that of all.

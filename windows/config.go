@@ -178,6 +178,33 @@ func (ps *problems) say(format string, args ...any) {
 	*ps = append(*ps, fmt.Sprintf(format, args...))
 }
 
+// atLeast checks a number that may not be less than 0 or 1. what is the format of the number
+// with its name.
+func (ps *problems) atLeast(least, n int64, what string) {
+	switch {
+	case n >= least:
+	case least == 0:
+		ps.say(what+" is negative", n)
+	default:
+		ps.say(what+" is not %d or more", n, least)
+	}
+}
+
+// between checks a number that has two ends.
+func (ps *problems) between(least, most, n int, name string) {
+	if n < least || n > most {
+		ps.say("%s %d is not between %d and %d", name, n, least, most)
+	}
+}
+
+// part checks a part of a whole. The comparison is negated so that NaN, which compares false, is
+// refused.
+func (ps *problems) part(f float64, name string) {
+	if !(f > 0 && f <= 1) {
+		ps.say("%s %v is not greater than 0 and at most 1", name, f)
+	}
+}
+
 // Join combines refusals into an ErrConfigInvalid refusal with all their sentences,
 // or nil if all errors are nil. A host uses it to report the problems that a
 // reader and Validate found together.
@@ -223,9 +250,7 @@ func (c Config) shapeProblems(ps *problems) {
 			ps.say("max_attention_window %d is not 2 or more", w)
 		}
 	}
-	if c.SinkTokenLength < 0 {
-		ps.say("sink_token_length %d is negative", c.SinkTokenLength)
-	}
+	ps.atLeast(0, int64(c.SinkTokenLength), "sink_token_length %d")
 	if c.DType != AutoDType && !DType(c.DType).Known() {
 		ps.say("dtype %q is not one of auto, %s", c.DType, dtypeNames)
 	}
@@ -236,9 +261,9 @@ func (c Config) shapeProblems(ps *problems) {
 // models without recurrent layers too, where they have no effect, so that one
 // file serves several models.
 func (c Config) stateProblems(ps *problems) {
-	if n := c.StateCheckpointInterval; n < 0 {
-		ps.say("state_checkpoint_interval %d is negative", n)
-	} else if t := c.TokensPerBlock; t > 0 && n%t != 0 {
+	n := c.StateCheckpointInterval
+	ps.atLeast(0, int64(n), "state_checkpoint_interval %d")
+	if t := c.TokensPerBlock; n > 0 && t > 0 && n%t != 0 {
 		ps.say("state_checkpoint_interval %d is not a multiple of tokens_per_block %d", n, t)
 	}
 	switch c.MambaSSMCacheDType {
@@ -255,33 +280,26 @@ func (c Config) memoryProblems(ps *problems) {
 	if f := c.FreeGPUMemoryFraction; !(f > 0 && f < 1) {
 		ps.say("free_gpu_memory_fraction %v is not greater than 0 and less than 1", f)
 	}
-	if c.MaxTokens < 0 {
-		ps.say("max_tokens %d is not 1 or more", c.MaxTokens)
+	if c.MaxTokens != 0 {
+		ps.atLeast(1, int64(c.MaxTokens), "max_tokens %d")
 	}
-	if c.HostCacheSize < 0 {
-		ps.say("host_cache_size %d is negative", c.HostCacheSize)
-	}
-	if c.ExpectedSeqLen < 0 {
-		ps.say("expected_seq_len %d is not 1 or more", c.ExpectedSeqLen)
+	ps.atLeast(0, c.HostCacheSize, "host_cache_size %d")
+	if c.ExpectedSeqLen != 0 {
+		ps.atLeast(1, int64(c.ExpectedSeqLen), "expected_seq_len %d")
 	}
 }
 
 // policyProblems checks priorities, events and eviction.
 func (c Config) policyProblems(ps *problems) {
-	if p := c.SecondaryOffloadMinPriority; p < 0 || p > int(messages.MaxPriority) {
-		ps.say("secondary_offload_min_priority %d is not between 0 and %d", p, messages.MaxPriority)
-	}
-	if c.EventBufferMaxSize < 0 {
-		ps.say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)
-	}
+	ps.between(0, int(messages.MaxPriority), c.SecondaryOffloadMinPriority,
+		"secondary_offload_min_priority")
+	ps.atLeast(0, int64(c.EventBufferMaxSize), "event_buffer_max_size %d")
 	if !slices.Contains(EvictionPolicies(), c.EvictionPolicy) {
 		ps.say("eviction_policy %q is not known; there are %s",
 			c.EvictionPolicy, strings.Join(EvictionPolicies(), ", "))
 	}
-	switch {
-	case c.PrefillDoublesAt < 0:
-		ps.say("prefill_doubles_at %d is negative", c.PrefillDoublesAt)
-	case c.PrefillDoublesAt > 0 && c.EvictionPolicy != Forecast:
+	ps.atLeast(0, int64(c.PrefillDoublesAt), "prefill_doubles_at %d")
+	if c.PrefillDoublesAt > 0 && c.EvictionPolicy != Forecast {
 		ps.say("prefill_doubles_at goes with eviction_policy %s only", Forecast)
 	}
 }
@@ -319,9 +337,7 @@ func fractionProblems(ps *problems, fractions map[string]float64) {
 	for _, name := range slices.Sorted(maps.Keys(fractions)) {
 		f := fractions[name]
 		sum += f
-		if !(f > 0 && f <= 1) {
-			ps.say("pool_fractions of %s: %v is not greater than 0 and at most 1", name, f)
-		}
+		ps.part(f, "pool_fractions of "+name+":")
 	}
 	if len(*ps) == n && !(math.Abs(sum-1) <= fractionTolerance) {
 		ps.say("pool_fractions sum to %v, not 1", sum)

@@ -121,12 +121,8 @@ func (m Model) encoderProblems(ps *problems) {
 		ps.say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers,
 			m.Layers)
 	}
-	if m.CrossKVHeads < 1 {
-		ps.say("cross_kv_heads %d is not 1 or more", m.CrossKVHeads)
-	}
-	if m.EncoderMaxLen < 1 || m.EncoderMaxLen > MaxSeqLenEver {
-		ps.say("encoder_max_len %d is not between 1 and %d", m.EncoderMaxLen, MaxSeqLenEver)
-	}
+	ps.atLeast(1, int64(m.CrossKVHeads), "cross_kv_heads %d")
+	ps.between(1, MaxSeqLenEver, m.EncoderMaxLen, "encoder_max_len")
 }
 
 // crossProblems checks cross_kv_cache_fraction.

@@ -1,6 +1,7 @@
 package windows
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -65,12 +66,9 @@ func (c Config) quotaProblems(ps *problems) {
 		if salt == "" {
 			ps.say("salt_quotas has an empty salt; requests without one are among other_salts_quota")
 		}
-		// The comparison is negated so that NaN, which compares false, is refused.
-		if q := c.SaltQuotas[salt]; !(q > 0 && q <= 1) {
-			ps.say("salt_quotas of %q: %v is not greater than 0 and at most 1", salt, q)
-		}
+		ps.part(c.SaltQuotas[salt], fmt.Sprintf("salt_quotas of %q:", salt))
 	}
-	if q := c.OtherSaltsQuota; q != 0 && !(q > 0 && q <= 1) {
-		ps.say("other_salts_quota %v is not greater than 0 and at most 1", q)
+	if c.OtherSaltsQuota != 0 {
+		ps.part(c.OtherSaltsQuota, "other_salts_quota")
 	}
 }
