@@ -3,14 +3,12 @@ package attention
 import "math"
 
 // lanes is the number of partial sums of a dot product.
-// It is the number of float32 in an AVX2 register. Plain code has the same eight sums, so
-// that it gives the same bits.
 const lanes = 8
 
-// plainDot is the dot product: partial sum l adds the products l, l+8, l+16 … in
-// this order, and the eight are added in pairs four, two and one apart. Every
-// implementation keeps the order, so all give the same bits.
-func plainDot(a, b []float32) float32 {
+// Dot is the dot product of two vectors of one length: partial sum l adds the products l, l+8,
+// l+16 … in this order, and the eight are added in pairs four, two and one apart. The order is
+// part of what it promises.
+func Dot(a, b []float32) float32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	n := len(a)
 	b = b[:n]
@@ -28,7 +26,7 @@ func plainDot(a, b []float32) float32 {
 		s6 += float32(x[6] * y[6])
 		s7 += float32(x[7] * y[7])
 	}
-	// The rest is added as products with 0 behind the end, as the vector code loads them.
+	// The rest is added as if products with 0 were behind the end.
 	if i < n {
 		var t [lanes]float32
 		for l := range n - i {
@@ -40,9 +38,9 @@ func plainDot(a, b []float32) float32 {
 	return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
 }
 
-// plainAddRows adds weight[i] · row i to out, row by row: each element of out has
+// addRows adds weight[i] · row i to out, row by row: each element of out has
 // one order of additions. Four rows go at a time, which changes no bit.
-func plainAddRows(out, weights, rows []float32, stride int) {
+func addRows(out, weights, rows []float32, stride int) {
 	n := len(out)
 	i := 0
 	// out[d] is loaded and stored once for four rows instead of once for each.
