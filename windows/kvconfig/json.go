@@ -41,7 +41,6 @@ func MergeSection(c *windows.Config, path string, text []byte) error {
 func merge(c *windows.Config, path string, entries []entry) error {
 	r := &reading{config: *c}
 	r.object(path, entries, names)
-	r.contradictions()
 	*c = r.config
 	return r.err()
 }

@@ -33,14 +33,8 @@ type tooLarge string
 type reading struct {
 	config    windows.Config
 	problems  []string
-	misshapen bool    // a value has the wrong type, rather than an unknown name or a wrong value
-	given     []given // for contradictions
-}
-
-// given records the name under which a field was set.
-type given struct {
-	name, field string
-	value       any
+	misshapen bool             // a value has the wrong type, rather than an unknown name or a wrong value
+	given     map[string]entry // what has set each field, under whatever name
 }
 
 // configText names the text in errors.
@@ -78,8 +72,6 @@ func build(base windows.Config, entries []entry) (windows.Config, error) {
 	} else {
 		r.object("", entries, names)
 	}
-	// After all names have been read: the two names of one field may be far apart.
-	r.contradictions()
 	return r.config, r.err()
 }
 
@@ -92,10 +84,7 @@ var names = allNames()
 func allNames() map[string]setter {
 	all := maps.Clone(options)
 	for name := range fields(new(windows.Config)) { // no name is in both
-		all[name] = func(r *reading, e entry) {
-			r.set(name, e)
-			r.given = append(r.given, given{e.name, name, e.value})
-		}
+		all[name] = alias(name)
 	}
 	return all
 }
@@ -159,41 +148,32 @@ func (r *reading) object(path string, list []entry, setters map[string]setter) {
 	}
 }
 
-// contradictions refuses two names of one field with different values.
-func (r *reading) contradictions() {
-	first := make(map[string]given, len(r.given))
-	for _, g := range r.given {
-		f, ok := first[g.field]
-		if !ok {
-			first[g.field] = g
-			continue
-		}
-		// Equal values are no contradiction: a file may be written for several versions. Lists are not
-		// compared, since no option with two names has one.
-		if f.name != g.name && isScalar(f.value) && f.value != g.value {
-			r.say("%s %v and %s %v are one option with two values", f.name, f.value, g.name, g.value)
-		}
+// named sets a field, and refuses a second name of it that gives it another value. A value that
+// was refused sets nothing, so it contradicts nothing.
+func (r *reading) named(field string, e entry, set setter) {
+	problems := len(r.problems)
+	set(r, e)
+	if len(r.problems) > problems {
+		return
 	}
-}
-
-// isScalar reports whether the value can be compared.
-func isScalar(value any) bool {
-	switch value.(type) {
-	case []any, []entry:
-		return false
-	default:
-		return true
+	if r.given == nil {
+		r.given = make(map[string]entry)
+	}
+	first, again := r.given[field]
+	switch {
+	case !again:
+		r.given[field] = e
+	// Equal values are no contradiction: a file may be written for several versions. No field that
+	// has two names has a list, so the values can be compared.
+	case first.name != e.name && first.value != e.value:
+		r.say("%s %v and %s %v are one option with two values", first.name, first.value, e.name, e.value)
 	}
 }
 
 // section reads the value of kv_cache_config. null stands for an empty section.
 func (r *reading) section(value any) {
-	switch v := value.(type) {
-	case nil:
-	case []entry:
-		r.object("", v, names)
-	default:
-		r.misshape("%s is %s, not an object", section, describe(v))
+	if value != nil && r.check(entry{section, value}, anObject) {
+		r.object("", value.([]entry), names)
 	}
 }
 

@@ -10,9 +10,10 @@ import "fmt"
 // tunes a part that the engine does not have, or it is refused with the reason
 // unless its value asks for nothing.
 var options = map[string]setter{
-	// Other names of fields.
-	"avg_seq_len":                avgSeqLen,
-	"mamba_state_cache_interval": checkpointInterval,
+	// Other names of fields. The interval is the distance in tokens between the checkpoints of
+	// recurrent states, 0 for none at an interval.
+	"avg_seq_len":                alias("expected_seq_len"),
+	"mamba_state_cache_interval": alias("state_checkpoint_interval"),
 	"mamba_state_config":         stateConfig,
 
 	// Without a meaning here.
@@ -116,40 +117,24 @@ func shown(e entry) string {
 	}
 }
 
-// avgSeqLen sets expected_seq_len: both are the length that the split of the
-// memory assumes.
-func avgSeqLen(r *reading, e entry) { r.alias(e, "expected_seq_len") }
-
-// checkpointInterval sets state_checkpoint_interval: both are the distance in
-// tokens between the checkpoints of recurrent states, 0 for none at an interval.
-func checkpointInterval(r *reading, e entry) { r.alias(e, "state_checkpoint_interval") }
-
-// alias sets the field of another name. Two names for one field with two values
-// are a contradiction, which err reports.
-func (r *reading) alias(e entry, field string) {
-	// A value that was refused sets nothing, so it contradicts nothing.
-	problems := len(r.problems)
-	r.set(field, e)
-	if len(r.problems) == problems {
-		r.given = append(r.given, given{e.name, field, e.value})
-	}
+// alias sets the field of a name, which may be another one than that of the entry.
+func alias(field string) setter {
+	set := func(r *reading, e entry) { r.set(field, e) }
+	return func(r *reading, e entry) { r.named(field, e, set) }
 }
 
 // stateConfig reads the section of recurrent states. The engine makes a
 // checkpoint at the branch and at the end of each prompt in any case; other
 // positions than multiples of an interval cannot be named.
 func stateConfig(r *reading, e entry) {
-	list, ok := e.value.([]entry)
-	if !ok {
-		r.misshape("%s is %s, not an object", e.name, describe(e.value))
-		return
+	if r.check(e, anObject) {
+		r.object(e.name+".", e.value.([]entry), stateOptions)
 	}
-	r.object(e.name+".", list, stateOptions)
 }
 
 // stateOptions are the names within mamba_state_config.
 var stateOptions = map[string]setter{
-	"periodic_snapshot_interval": checkpointInterval,
+	"periodic_snapshot_interval": alias("state_checkpoint_interval"),
 	"enable_branch_snapshot": refused(aBoolean, "branches always get a checkpoint",
 		true),
 	"additional_snapshot_offsets_from_start": offsets,

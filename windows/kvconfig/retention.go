@@ -36,7 +36,6 @@ func buildRetention(entries []entry, err error) (*messages.Retention, error) {
 	}
 	r := &reading{}
 	out := r.retention(entries)
-	r.contradictions()
 	if len(r.problems) > 0 {
 		return nil, refusals.New(messages.ErrBadRequest, "%s", strings.Join(r.problems, "; "))
 	}
@@ -56,10 +55,8 @@ func (r *reading) retention(entries []entry) (out messages.Retention) {
 			set(r, e)
 		}
 	}
-	priority := forDecode(func(r *reading, e entry) {
-		r.priority(e, &decode.Priority)
-		r.given = append(r.given, given{e.name, "decode_retention_priority", e.value})
-	})
+	set := func(r *reading, e entry) { r.priority(e, &decode.Priority) }
+	priority := forDecode(func(r *reading, e entry) { r.named("decode_retention_priority", e, set) })
 	r.object("", entries, map[string]setter{
 		"token_range_retention_configs": func(r *reading, e entry) { out.Ranges = r.ranges(e) },
 		"decode_retention_priority":     priority,
