@@ -60,7 +60,7 @@ type Collector struct {
 	pools  []windows.Pool
 	cache  *windows.Config // nil before Configure
 
-	own, store, vllm, trtllm descriptions
+	labels prometheus.Labels // of all metrics but those of TensorRT-LLM
 
 	// appended is what was exported last: drafts that are rejected are rewound, and a counter
 	// must not fall.
@@ -99,19 +99,10 @@ func New(o Options) *Collector {
 		o.Waiting = func() int { return 0 }
 	}
 	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
-	c := &Collector{
+	return &Collector{
 		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels),
-		times: newPageTimes(labels, o.Aliases),
+		times: newPageTimes(labels, o.Aliases), labels: labels,
 	}
-	c.own = ownDescriptions(labels)
-	c.store = storeDescriptions(labels)
-	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
-		c.vllm = vllmDescriptions(labels)
-	}
-	if o.Aliases&AliasTensorRTLLM != 0 {
-		c.trtllm = trtllmDescriptions(prometheus.Labels{"model_name": o.Model, "engine_type": "kvactor"})
-	}
-	return c
 }
 
 // Attach says which engine the collector asks; the pools are the engine's.
@@ -159,174 +150,191 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.Timeout)
 	defer cancel()
 	stats, err := source.Stats(ctx)
+	to, up := scrape{out, "kvactor_", c.labels}, 1.0
 	if err != nil {
-		c.own.gauge(out, "up", 0)
+		up = 0
+	}
+	to.gauge("up", up, "Whether the engine answered the scrape.")
+	if err != nil {
 		return
 	}
-	c.own.gauge(out, "up", 1)
-	c.collectEngine(out, &stats)
+	c.collectEngine(to, &stats)
 	if stats.Store != nil {
-		c.collectStore(out, stats.Store)
+		collectStore(scrape{out, "kvactor_store_", c.labels}, stats.Store)
 	}
 	for i := range stats.Pools {
-		c.collectPool(out, &stats.Pools[i])
+		collectPool(to, &stats.Pools[i])
 	}
 	for i := range pools {
 		p := &pools[i]
-		c.own.gauge(out, "pool_page_bytes", float64(p.PageBytes()), p.Name)
-		c.own.gauge(out, "pool_block_tokens", float64(p.TokensPerBlock), p.Name)
-		c.own.gauge(out, "pool_window_tokens", float64(p.Window), p.Name)
-		c.own.gauge(out, "pool_layers", float64(len(p.Layers)), p.Name)
+		to.gauge("pool_page_bytes", float64(p.PageBytes()), "Bytes of a page.", "pool", p.Name)
+		to.gauge("pool_block_tokens", float64(p.TokensPerBlock), "Tokens of a block.", "pool", p.Name)
+		to.gauge("pool_window_tokens", float64(p.Window),
+			"Tokens of the attention window; 0 without a window.", "pool", p.Name)
+		to.gauge("pool_layers", float64(len(p.Layers)),
+			"Layers whose contents lie in the pages.", "pool", p.Name)
 	}
-	if c.vllm != nil {
-		c.collectVLLM(out, &stats, pools)
-	}
-	if c.trtllm != nil {
-		c.collectTensorRTLLM(out, &stats, pools)
+	c.collectVLLM(scrape{out, "vllm:", c.labels}, &stats, pools)
+	if c.o.Aliases&AliasTensorRTLLM != 0 {
+		labels := prometheus.Labels{"model_name": c.o.Model, "engine_type": "kvactor"}
+		c.collectTensorRTLLM(scrape{out, "trtllm_", labels}, &stats, pools)
 	}
 }
 
-func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats) {
-	c.own.counter(out, "requests_total", float64(s.Requests))
-	c.own.counter(out, "readmissions_total", float64(s.Readmissions))
-	c.own.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
-	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
-	c.own.counter(out, "thrash_tokens_total", float64(s.ThrashTokens))
-	c.collectForgets(out, s)
-	c.own.counter(out, "rounds_total", float64(s.Rounds))
-	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
-	c.own.counter(out, "copies_refused_total", float64(s.Calls.RefusedCopies))
-	c.own.counter(out, "appended_tokens_total", float64(c.appended.most(s.AppendedTokens)))
+func (c *Collector) collectEngine(to scrape, s *inspect.Stats) {
+	to.counter("requests_total", s.Requests,
+		"Prompts that were admitted, noted at the admission. One that was preempted and is admitted again counts in readmissions_total.")
+	to.counter("readmissions_total", s.Readmissions,
+		"Admissions of requests that were admitted before: the host had preempted them, or a failure had lost them.")
+	to.counter("prompt_tokens_total", s.PromptTokens, "Tokens of the prompts of requests_total.")
+	to.counter("reused_tokens_total", s.ReusedTokens,
+		"Tokens of prompt_tokens_total whose keys and values were reused at the admission.")
+	to.counter("thrash_tokens_total", s.ThrashTokens,
+		"Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before two to three times what it holds had come in. Prompts with multimodal items and lost checkpoints of states do not count.")
+	collectForgets(to, s)
+	to.counter("rounds_total", s.Rounds,
+		"Requests that the coordinator has begun to serve, its own included.")
+	to.counter("actor_restarts_total", s.Restarts, "Actors that failed and were restarted.")
+	to.counter("copies_refused_total", s.Calls.RefusedCopies, "Copies that the device has refused.")
+	to.counter("appended_tokens_total", c.appended.most(s.AppendedTokens),
+		"Tokens appended to sequences less those rewound, of each beam. The last token of an answer is never appended.")
 	if c.o.Generated != nil {
-		c.own.counter(out, "generated_tokens_total", float64(c.o.Generated()))
+		to.counter("generated_tokens_total", c.o.Generated(),
+			"Tokens that the host has generated for its clients, those that ended an answer included.")
 	}
 	for code, n := range map[string]int64{
 		"out_of_pages": s.RefusedSteps.OutOfPages, "sequence_lost": s.RefusedSteps.SequenceLost,
 		"other": s.RefusedSteps.Other,
 	} {
-		c.own.counter(out, "step_refusals_total", float64(n), code)
+		to.counter("step_refusals_total", n,
+			"Steps of appends, commits and releases that were refused in a call that was served, by the code of the refusal. Each try counts.", "code", code)
 	}
-	c.collectMemory(out, &s.Memory)
-	c.own.gauge(out, "sequences_running", float64(s.Sequences))
-	c.own.gauge(out, "sequences_lost", float64(s.LostSequences))
-	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))
-	c.own.gauge(out, "admissions_waiting", float64(s.Waiting))
-	c.own.gauge(out, "calls_in_flight", float64(s.Calls.InFlight))
-	c.own.gauge(out, "calls_blocked", float64(s.Calls.Blocked))
-	c.own.counter(out, "hit_tokens_total", float64(s.ReusedTokens-s.Prompts.HostTokens), "device")
-	c.own.counter(out, "hit_tokens_total", float64(s.Prompts.HostTokens), "host")
+	collectMemory(to, &s.Memory)
+	to.gauge("sequences_running", float64(s.Sequences), "Sequences that are running.")
+	to.gauge("sequences_lost", float64(s.LostSequences),
+		"Running sequences that a failure has lost, and that their host has not released yet.")
+	to.gauge("requests_waiting", float64(c.o.Waiting()),
+		"Requests that wait for the host to admit them.")
+	to.gauge("admissions_waiting", float64(s.Waiting),
+		"Requests for admission that wait for pages in the engine's queue.")
+	to.gauge("calls_in_flight", float64(s.Calls.InFlight),
+		"Calls that the engine has accepted and not answered yet.")
+	to.gauge("calls_blocked", float64(s.Calls.Blocked),
+		"Calls that wait to be accepted, because as many as may be are in flight.")
+	host := s.Prompts.HostTokens
+	for tier, n := range map[string]int64{"device": s.ReusedTokens - host, "host": host} {
+		to.counter("hit_tokens_total", n,
+			"Tokens of reused_tokens_total by where they were: host if a pool copied their block from host memory, else device.", "tier", tier)
+	}
 	for i, reason := range inspect.MissReasons() {
-		c.own.counter(out, "missed_tokens_total", float64(s.Prompts.Missed[i]), string(reason))
+		to.counter("missed_tokens_total", s.Prompts.Missed[i],
+			"Tokens of prompt_tokens_total that were not reused, by why, noted at the admission.", "reason", string(reason))
 	}
-	c.own.histogram(out, "request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil)
-	c.own.histogram(out, "request_reused_tokens", &s.Prompts.Reused, s.ReusedTokens, nil)
+	to.tokens("request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil,
+		"Tokens of each prompt of requests_total.")
+	to.tokens("request_reused_tokens", &s.Prompts.Reused, s.ReusedTokens, nil,
+		"Reused tokens of each prompt of requests_total.")
 }
 
 // collectMemory exports what memory is for.
-func (c *Collector) collectMemory(out chan<- prometheus.Metric, m *inspect.MemoryStats) {
-	c.own.gauge(out, "ranks", float64(m.Ranks))
-	c.own.gauge(out, "memory_bytes", float64(m.DeviceBytes), "device", "pages")
-	c.own.gauge(out, "memory_bytes", float64(m.ContentBytes), "host", "contents")
-	c.own.gauge(out, "memory_bytes", float64(m.AheadBytes), "host", "ahead")
-	c.own.gauge(out, "memory_bytes", float64(m.SaveBytes), "host", "saves")
-	c.own.gauge(out, "memory_bytes", float64(m.MetadataBytes), "host", "records")
+func collectMemory(to scrape, m *inspect.MemoryStats) {
+	to.gauge("ranks", float64(m.Ranks), "Devices that the engine's device stands for.")
+	for part, bytes := range map[[2]string]int64{
+		{"device", "pages"}: m.DeviceBytes, {"host", "contents"}: m.ContentBytes,
+		{"host", "ahead"}: m.AheadBytes, {"host", "saves"}: m.SaveBytes,
+		{"host", "records"}: m.MetadataBytes,
+	} {
+		to.gauge("memory_bytes", float64(bytes),
+			"Memory of the engine on all ranks, by device and host, and by what it is for: on the device pages; on the host contents that were evicted, copies ahead of evictions, saves to a store, and about what the records of pages and blocks take.", "memory", part[0], "part", part[1])
+	}
 }
 
 // collectForgets exports what hosts have had the engine forget, and the epoch of the weights.
-func (c *Collector) collectForgets(out chan<- prometheus.Metric, s *inspect.Stats) {
-	c.own.counter(out, "resets_total", float64(s.Forgets.Resets), "idle")
-	c.own.counter(out, "resets_total", float64(s.Forgets.RunningResets), "running")
-	c.own.counter(out, "resets_total", float64(s.Forgets.Weights), "weights")
-	c.own.counter(out, "resets_total", float64(s.Forgets.Scales), "scales")
-	c.own.counter(out, "invalidations_total", float64(s.Forgets.Invalidations))
-	c.own.counter(out, "invalidated_blocks_total", float64(s.Forgets.InvalidatedBlocks))
-	// The host may name them by the bytes of a hash, which are no label.
-	c.own.gauge(out, "weights_info", 1, strings.ToValidUTF8(s.Weights, "\uFFFD"))
-}
-
-func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {
-	for _, tier := range []struct {
-		name string
-		n    inspect.TierPages
-	}{{"primary", s.Primary}, {"secondary", s.Secondary}} {
-		c.own.gauge(out, "pages", float64(tier.n.Used), s.Name, tier.name, "used")
-		c.own.gauge(out, "pages", float64(tier.n.Cached), s.Name, tier.name, "cached")
-		c.own.gauge(out, "pages", float64(tier.n.Free), s.Name, tier.name, "free")
-	}
-	for _, x := range []struct {
-		name string
-		n    int64
-	}{
-		{"pages_allocated_total", s.AllocatedPages},
-		{"pages_reused_total", s.ReusedFull},
-		{"partial_reuses_total", s.ReusedPartial},
-		{"blocks_missed_total", s.Missed},
-		{"pages_evicted_total", s.Evicted},
-		{"pages_offloaded_total", s.Offloaded},
-		{"pages_dropped_total", s.Dropped},
-		{"pages_onboarded_total", s.Onboarded},
-		{"offloaded_bytes_total", s.BytesOffloaded},
-		{"onboarded_bytes_total", s.BytesOnboarded},
-		{"offload_saved_bytes_total", s.BytesSaved},
-		{"offloads_without_copy_total", s.DirtyTakes},
-		{"offloads_waited_for_total", s.WaitingTakes},
-		{"pages_offloaded_ahead_total", s.AheadPages},
-		{"checkpoints_total", s.Checkpoints},
-		{"checkpoints_skipped_total", s.CheckpointsSkipped},
+func collectForgets(to scrape, s *inspect.Stats) {
+	for what, n := range map[string]int64{
+		"idle": s.Forgets.Resets, "running": s.Forgets.RunningResets, "weights": s.Forgets.Weights,
+		"scales": s.Forgets.Scales,
 	} {
-		c.own.counter(out, x.name, float64(x.n), s.Name)
+		to.counter("resets_total", n,
+			"Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor do a new epoch of the weights and other scales.", "forgot", what)
 	}
+	to.counter("invalidations_total", s.Forgets.Invalidations,
+		"Invalidations by session, salt, adapter or tokens, also those that found nothing.")
+	to.counter("invalidated_blocks_total", s.Forgets.InvalidatedBlocks,
+		"Blocks that invalidations have forgotten.")
+	// The host may name them by the bytes of a hash, which are no label.
+	weights := strings.ToValidUTF8(s.Weights, "\uFFFD")
+	to.gauge("weights_info", 1, "The epoch of the weights, in a label.", "weights", weights)
 }
 
-// storeDescriptions are the metrics of an engine's store. Engines without one export none.
-func storeDescriptions(constant prometheus.Labels) descriptions {
-	return describe("kvactor_store_", constant, nil, [][2]string{
-		{"saved_objects_total", "Objects written to the store."},
-		{"saved_bytes_total", "Bytes of the objects written to the store."},
-		{"fetched_objects_total", "Objects read from the store that were what was asked for."},
-		{"fetched_bytes_total", "Bytes of these objects."},
-		{"misses_total", "Pages that the store was asked for and did not have."},
-		{"rejected_total", "Objects read from the store that were not what was asked for."},
-		{"replaced_total", "Objects that could not be used and were saved anew."},
-		{"dropped_total",
-			"Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's."},
-		{"errors_total", "Calls of the store that failed."},
-		{"breaker_open", "Whether the store is not asked because too many calls have failed."},
-		{"breaker_opened_total", "How often the breaker has opened."},
-		{"call_duration_seconds", "Time that calls of the store took."},
-	})
+func collectPool(to scrape, s *inspect.PoolStats) {
+	for tier, n := range map[string]inspect.TierPages{"primary": s.Primary, "secondary": s.Secondary} {
+		for state, n := range map[string]int{"used": n.Used, "cached": n.Cached, "free": n.Free} {
+			to.gauge("pages", float64(n),
+				"Pages by pool, tier and state.", "pool", s.Name, "tier", tier, "state", state)
+		}
+	}
+	to.counter("pages_allocated_total", s.AllocatedPages,
+		"Device pages taken for any purpose, also for readmissions.", "pool", s.Name)
+	to.counter("pages_reused_total", s.ReusedFull,
+		"Pages that prompts of requests_total reused whole.", "pool", s.Name)
+	to.counter("partial_reuses_total", s.ReusedPartial,
+		"Prompts of requests_total that reused a block in part.", "pool", s.Name)
+	to.counter("blocks_missed_total", s.Missed,
+		"Blocks of the prompts of requests_total from the first that was not reused on.", "pool", s.Name)
+	to.counter("pages_evicted_total", s.Evicted,
+		"Device pages whose contents were evicted, kept in host memory or not.", "pool", s.Name)
+	to.counter("pages_offloaded_total", s.Offloaded,
+		"Evicted pages whose contents host memory kept.", "pool", s.Name)
+	to.counter("pages_dropped_total", s.Dropped,
+		"Pages of either tier whose contents eviction dropped.", "pool", s.Name)
+	to.counter("pages_onboarded_total", s.Onboarded,
+		"Pages copied from host memory to the device.", "pool", s.Name)
+	to.counter("offloaded_bytes_total", s.BytesOffloaded,
+		"Bytes copied to host memory.", "pool", s.Name)
+	to.counter("onboarded_bytes_total", s.BytesOnboarded,
+		"Bytes copied from host memory.", "pool", s.Name)
+	to.counter("offload_saved_bytes_total", s.BytesSaved,
+		"Bytes not copied to host memory because they were there already.", "pool", s.Name)
+	to.counter("offloads_without_copy_total", s.DirtyTakes,
+		"Offloads of contents of which host memory had no copy.", "pool", s.Name)
+	to.counter("offloads_waited_for_total", s.WaitingTakes,
+		"Offloads whose copy whoever took the page had to wait for.", "pool", s.Name)
+	to.counter("pages_offloaded_ahead_total", s.AheadPages,
+		"Pages copied to host memory before anyone asked.", "pool", s.Name)
+	to.counter("checkpoints_total", s.Checkpoints,
+		"Checkpoints of recurrent states that were made.", "pool", s.Name)
+	to.counter("checkpoints_skipped_total", s.CheckpointsSkipped,
+		"Checkpoints for which no page was found.", "pool", s.Name)
 }
 
 // collectStore exports the counters of a store.
-func (c *Collector) collectStore(out chan<- prometheus.Metric, s *inspect.StoreStats) {
-	for _, x := range []struct {
-		name string
-		n    int64
-	}{
-		{"saved_objects_total", s.SavedObjects},
-		{"saved_bytes_total", s.SavedBytes},
-		{"fetched_objects_total", s.FetchedObjects},
-		{"fetched_bytes_total", s.FetchedBytes},
-		{"misses_total", s.Misses},
-		{"rejected_total", s.Rejected},
-		{"replaced_total", s.Replaced},
-		{"dropped_total", s.Dropped},
-		{"errors_total", s.Errors},
-		{"breaker_opened_total", s.BreakerOpened},
-	} {
-		c.store.counter(out, x.name, float64(x.n))
-	}
+func collectStore(to scrape, s *inspect.StoreStats) {
+	to.counter("saved_objects_total", s.SavedObjects, "Objects written to the store.")
+	to.counter("saved_bytes_total", s.SavedBytes, "Bytes of the objects written to the store.")
+	to.counter("fetched_objects_total", s.FetchedObjects,
+		"Objects read from the store that were what was asked for.")
+	to.counter("fetched_bytes_total", s.FetchedBytes, "Bytes of these objects.")
+	to.counter("misses_total", s.Misses, "Pages that the store was asked for and did not have.")
+	to.counter("rejected_total", s.Rejected,
+		"Objects read from the store that were not what was asked for.")
+	to.counter("replaced_total", s.Replaced, "Objects that could not be used and were saved anew.")
+	to.counter("dropped_total", s.Dropped,
+		"Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's.")
+	to.counter("errors_total", s.Errors, "Calls of the store that failed.")
+	to.counter("breaker_opened_total", s.BreakerOpened, "How often the breaker has opened.")
 	open := 0.0
 	if s.BreakerOpen {
 		open = 1
 	}
-	c.store.gauge(out, "breaker_open", open)
+	to.gauge("breaker_open", open,
+		"Whether the store is not asked because too many calls have failed.")
 	buckets, below := map[float64]uint64{}, uint64(0)
 	for i, bound := range inspect.StoreLatencyBounds() {
 		below += uint64(s.Latency[i])
 		buckets[bound.Seconds()] = below
 	}
 	count := below + uint64(s.Latency[len(s.Latency)-1])
-	out <- prometheus.MustNewConstHistogram(c.store["call_duration_seconds"], count,
-		s.CallTime.Seconds(), buckets)
+	to.histogram("call_duration_seconds", buckets, count, s.CallTime.Seconds(),
+		"Time that calls of the store took.")
 }

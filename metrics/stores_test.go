@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,8 +33,11 @@ func TestStores(t *testing.T) {
 	c.Attach(stored{s}, nil)
 	const labels = `{engine="e",model_name="m"}`
 	helps := map[string]string{}
-	for _, d := range c.store {
-		text := d.String() // Desc{fqName: "…", help: "…", …}
+	out := make(chan prometheus.Metric, 1<<10)
+	c.Collect(out)
+	close(out)
+	for m := range out {
+		text := m.Desc().String() // Desc{fqName: "…", help: "…", …}
 		name, rest, _ := strings.Cut(strings.TrimPrefix(text, `Desc{fqName: "kvactor_store_`),
 			`", help: "`)
 		helps[name], _, _ = strings.Cut(rest, `"`)

@@ -3,56 +3,9 @@ package metrics
 import (
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
-
-// trtllmDescriptions are those metrics of TensorRT-LLM 1.3 of which an engine knows the truth.
-// docs/observability.md says of all others why they are absent. What has iter in its name
-// counts from the start there, too.
-func trtllmDescriptions(constant prometheus.Labels) descriptions {
-	d := describe("trtllm_", constant, nil, [][2]string{
-		{"kv_cache_hit_rate", "Reused blocks as a share of reused and missed ones, since the start."},
-		{"kv_cache_utilization", "Share of the device pages in use, of the fullest pool."},
-		{"kv_cache_host_utilization", "Share of the host pages in use or cached, of all pools."},
-		{"kv_cache_max_blocks", "Device pages of the fullest pool."},
-		{"kv_cache_free_blocks", "Device pages of the fullest pool that are not in use."},
-		{"kv_cache_used_blocks", "Device pages of the fullest pool in use."},
-		{"kv_cache_tokens_per_block", "Tokens of a block."},
-		{"kv_cache_reused_blocks_total", "Blocks reused, of all pools of attention."},
-		{"kv_cache_missed_blocks_total", "Prompt blocks not reused, of all pools of attention."},
-		{"kv_cache_iter_reused_blocks_total",
-			"Blocks reused, whole or in part, of all pools of attention."},
-		{"kv_cache_iter_full_reused_blocks_total", "Blocks reused whole, of all pools of attention."},
-		{"kv_cache_iter_partial_reused_blocks_total",
-			"Blocks reused in part, of all pools of attention."},
-		{"kv_cache_iter_missed_blocks_total", "Prompt blocks not reused, of all pools of attention."},
-		{"kv_cache_gen_alloc_blocks_total", "Device pages that appends took, of all pools."},
-		{"kv_cache_onboard_bytes_total", "Bytes copied from host memory."},
-		{"kv_cache_offload_bytes_total", "Bytes copied to host memory."},
-		{"kv_cache_disk_prefetch_blocks_total", "Pages that came from the store to host memory."},
-		{"prompt_tokens_total",
-			"Tokens of the prompts that were admitted, once for each request, however often it was preempted."},
-		{"prompt_cached_tokens_total",
-			"Tokens of prompt_tokens_total that were reused when the request was first admitted."},
-		{"generation_tokens_total", "Tokens that the host has generated for its clients."},
-		{"prompt_cached_tokens_per_request",
-			"Reused tokens of each prompt, noted when it is first admitted."},
-		{"num_requests_running", "Sequences that are running."},
-		{"num_requests_waiting",
-			"Requests that wait for the host to admit them, and those that wait for pages."},
-	})
-	d["prompt_cache_hit_tokens_total"] = prometheus.NewDesc("trtllm_prompt_cache_hit_tokens_total",
-		"Prompt tokens reused, by the tier that had them.",
-		[]string{"cache_level", "cache_tier"}, constant)
-	d["kv_cache_config_info"] = prometheus.NewDesc("trtllm_kv_cache_config_info",
-		"The cache, in labels.",
-		[]string{"page_size", "enable_block_reuse", "enable_partial_reuse", "free_gpu_memory_fraction",
-			"cache_dtype"}, constant)
-	return d
-}
 
 // sumOf adds the counters of pools that the aliases have: of all, or of those that a function
 // chooses.
@@ -81,75 +34,94 @@ func hostShare(s *inspect.Stats) float64 {
 	return share(all)
 }
 
-func (c *Collector) collectTensorRTLLM(
-	out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool,
-) {
+// collectTensorRTLLM exports those metrics of TensorRT-LLM 1.3 of which an engine knows the truth.
+// docs/observability.md says of all others why they are absent. What has iter in its name
+// counts from the start there, too.
+func (c *Collector) collectTensorRTLLM(to scrape, s *inspect.Stats, pools []windows.Pool) {
 	p, usage := fullest(s)
 	if p == nil {
 		return
 	}
-	c.trtllm.gauge(out, "kv_cache_utilization", usage)
-	c.trtllm.gauge(out, "kv_cache_host_utilization", hostShare(s))
-	c.trtllm.gauge(out, "kv_cache_max_blocks", float64(p.Primary.Total))
-	c.trtllm.gauge(out, "kv_cache_free_blocks", float64(p.Primary.Total-p.Primary.Used))
-	c.trtllm.gauge(out, "kv_cache_used_blocks", float64(p.Primary.Used))
-	c.trtllm.gauge(out, "kv_cache_tokens_per_block", float64(blockTokens(pools)))
-	c.trtllm.gauge(out, "num_requests_running", float64(s.Sequences))
-	c.trtllm.gauge(out, "num_requests_waiting", float64(c.waiting(s)))
-	c.trtllmBlocks(out, s, pools)
-	c.trtllmPrompts(out, s)
+	to.gauge("kv_cache_utilization", usage, "Share of the device pages in use, of the fullest pool.")
+	to.gauge("kv_cache_host_utilization", hostShare(s),
+		"Share of the host pages in use or cached, of all pools.")
+	to.gauge("kv_cache_max_blocks", float64(p.Primary.Total), "Device pages of the fullest pool.")
+	to.gauge("kv_cache_free_blocks", float64(p.Primary.Total-p.Primary.Used),
+		"Device pages of the fullest pool that are not in use.")
+	to.gauge("kv_cache_used_blocks", float64(p.Primary.Used),
+		"Device pages of the fullest pool in use.")
+	to.gauge("kv_cache_tokens_per_block", float64(blockTokens(pools)), "Tokens of a block.")
+	to.gauge("num_requests_running", float64(s.Sequences), "Sequences that are running.")
+	to.gauge("num_requests_waiting", float64(c.waiting(s)),
+		"Requests that wait for the host to admit them, and those that wait for pages.")
+	trtllmBlocks(to, s, pools)
+	c.trtllmPrompts(to, s)
 	if len(pools) > 0 {
-		c.trtllm.gauge(out, "kv_cache_config_info", 1, strconv.Itoa(blockTokens(pools)),
+		to.gauge("kv_cache_config_info", 1,
+			"The cache, in labels.", "page_size", strconv.Itoa(blockTokens(pools)),
+			"enable_block_reuse",
 			c.configured(func(cache *windows.Config) string { return title(cache.EnableBlockReuse) }),
+			"enable_partial_reuse",
 			c.configured(func(cache *windows.Config) string { return title(cache.EnablePartialReuse) }),
+			"free_gpu_memory_fraction",
 			c.configured(func(cache *windows.Config) string {
 				return strconv.FormatFloat(cache.FreeGPUMemoryFraction, 'g', -1, 64)
 			}),
-			string(pools[0].DType))
+			"cache_dtype", string(pools[0].DType))
 	}
 }
 
 // trtllmBlocks exports what became of blocks. A pool of recurrent states has checkpoints, which
 // TensorRT-LLM does not count as blocks.
-func (c *Collector) trtllmBlocks(
-	out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool,
-) {
+func trtllmBlocks(to scrape, s *inspect.Stats, pools []windows.Pool) {
 	all := sumOf(s, nil)
 	blocks := sumOf(s, func(pool int) bool {
 		return pool >= len(pools) || pools[pool].Kind != windows.KindState
 	})
-	reused := float64(blocks.ReusedFull + blocks.ReusedPartial)
+	reused := blocks.ReusedFull + blocks.ReusedPartial
 	rate := 0.0
-	if n := reused + float64(blocks.Missed); n > 0 {
-		rate = reused / n
+	if n := reused + blocks.Missed; n > 0 {
+		rate = float64(reused) / float64(n)
 	}
-	c.trtllm.gauge(out, "kv_cache_hit_rate", rate)
-	c.trtllm.counter(out, "kv_cache_reused_blocks_total", reused)
-	c.trtllm.counter(out, "kv_cache_missed_blocks_total", float64(blocks.Missed))
-	c.trtllm.counter(out, "kv_cache_iter_reused_blocks_total", reused)
-	c.trtllm.counter(out, "kv_cache_iter_full_reused_blocks_total", float64(blocks.ReusedFull))
-	c.trtllm.counter(out, "kv_cache_iter_partial_reused_blocks_total", float64(blocks.ReusedPartial))
-	c.trtllm.counter(out, "kv_cache_iter_missed_blocks_total", float64(blocks.Missed))
-	c.trtllm.counter(out, "kv_cache_gen_alloc_blocks_total", float64(s.AppendedPages))
-	c.trtllm.counter(out, "kv_cache_onboard_bytes_total", float64(all.BytesOnboarded))
-	c.trtllm.counter(out, "kv_cache_offload_bytes_total", float64(all.BytesOffloaded))
+	to.gauge("kv_cache_hit_rate", rate,
+		"Reused blocks as a share of reused and missed ones, since the start.")
+	to.counter("kv_cache_reused_blocks_total", reused, "Blocks reused, of all pools of attention.")
+	to.counter("kv_cache_missed_blocks_total", blocks.Missed,
+		"Prompt blocks not reused, of all pools of attention.")
+	to.counter("kv_cache_iter_reused_blocks_total", reused,
+		"Blocks reused, whole or in part, of all pools of attention.")
+	to.counter("kv_cache_iter_full_reused_blocks_total", blocks.ReusedFull,
+		"Blocks reused whole, of all pools of attention.")
+	to.counter("kv_cache_iter_partial_reused_blocks_total", blocks.ReusedPartial,
+		"Blocks reused in part, of all pools of attention.")
+	to.counter("kv_cache_iter_missed_blocks_total", blocks.Missed,
+		"Prompt blocks not reused, of all pools of attention.")
+	to.counter("kv_cache_gen_alloc_blocks_total", s.AppendedPages,
+		"Device pages that appends took, of all pools.")
+	to.counter("kv_cache_onboard_bytes_total", all.BytesOnboarded, "Bytes copied from host memory.")
+	to.counter("kv_cache_offload_bytes_total", all.BytesOffloaded, "Bytes copied to host memory.")
 	if s.Store != nil {
-		c.trtllm.counter(out, "kv_cache_disk_prefetch_blocks_total", float64(s.Store.FetchedObjects))
+		to.counter("kv_cache_disk_prefetch_blocks_total", s.Store.FetchedObjects,
+			"Pages that came from the store to host memory.")
 	}
 }
 
 // trtllmPrompts exports what TensorRT-LLM counts of prompts. Its buckets are powers of two.
-func (c *Collector) trtllmPrompts(out chan<- prometheus.Metric, s *inspect.Stats) {
-	c.trtllm.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
-	c.trtllm.counter(out, "prompt_cached_tokens_total", float64(s.ReusedTokens))
+func (c *Collector) trtllmPrompts(to scrape, s *inspect.Stats) {
+	to.counter("prompt_tokens_total", s.PromptTokens,
+		"Tokens of the prompts that were admitted, once for each request, however often it was preempted.")
+	to.counter("prompt_cached_tokens_total", s.ReusedTokens,
+		"Tokens of prompt_tokens_total that were reused when the request was first admitted.")
 	if c.o.Generated != nil {
-		c.trtllm.counter(out, "generation_tokens_total", float64(c.o.Generated()))
+		to.counter("generation_tokens_total", c.o.Generated(),
+			"Tokens that the host has generated for its clients.")
 	}
-	c.trtllm.counter(out, "prompt_cache_hit_tokens_total",
-		float64(s.ReusedTokens-s.Prompts.HostTokens), "0", "gpu")
-	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.Prompts.HostTokens), "1", "host")
-	c.trtllm.histogram(out, "prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens,
-		func(bound int) bool {
-			return bound == 0 || bound >= 64 && bound <= 8192
-		})
+	host := s.Prompts.HostTokens
+	for tier, n := range map[[2]string]int64{{"0", "gpu"}: s.ReusedTokens - host, {"1", "host"}: host} {
+		to.counter("prompt_cache_hit_tokens_total", n,
+			"Prompt tokens reused, by the tier that had them.", "cache_level", tier[0], "cache_tier", tier[1])
+	}
+	powers := func(bound int) bool { return bound == 0 || bound >= 64 && bound <= 8192 }
+	to.tokens("prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens, powers,
+		"Reused tokens of each prompt, noted when it is first admitted.")
 }
