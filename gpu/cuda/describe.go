@@ -142,7 +142,7 @@ func (l *lists) describe(pools []*pool, copies []gpu.Copy) error {
 // are one piece on both sides, so the loop runs once.
 func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
 	src, dst := pools[c.Src.Pool], pools[c.Dst.Pool]
-	way, _ := c.Direction() // none goes from host to host: checkBatch
+	way, _ := c.Direction() // none goes from host to host: Checker
 	for done := int64(0); done < c.Bytes; {
 		from := src.extent(c.Src, c.SrcOffset+done)
 		// The extent is that of the destination, so zeros are cut where memory ends as copies are.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/hostmemory"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
@@ -97,7 +98,7 @@ type Device struct {
 	regions  atomic.Uint32 // numbers given to pieces of memory
 	external gpu.Stream    // waits for events of the host application; 0: not yet
 	probe    uintptr       // stream that finds out whether an event is one of a capture; 0: not yet
-	overlaps gpu.Overlaps
+	checker  inprocess.Checker
 	copies   copyQueue
 	trace    trace
 }
@@ -106,6 +107,7 @@ type Device struct {
 func open(drv *driver, o Options) (*Device, error) {
 	d := &Device{driver: drv, options: o, numa: -1, systemPage: int64(os.Getpagesize()),
 		trace: trace{tell: o.Trace}}
+	d.checker = inprocess.Checker{Known: d.issued, Within: d.checkRange}
 	if err := d.progress.reserve(); err != nil {
 		return nil, err
 	}

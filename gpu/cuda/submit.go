@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
 
 // Submit queues a batch: the waits, one call for all copies, the ticket. A
@@ -24,8 +24,9 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 		return gpu.Ticket{}, err
 	}
 	defer s.unlock()
-	if err := d.checkBatch(b); err != nil {
-		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, st.name, err)
+	// All is checked before anything is queued, so a refused batch leaves no trace.
+	if err := d.checker.Batch(st.name, b); err != nil {
+		return gpu.Ticket{}, err
 	}
 	if err := s.notCapturing(st); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
@@ -57,22 +58,6 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	return ticket, err
 }
 
-// checkBatch refuses what no device would do.
-// All is checked before anything is queued, so a refused batch leaves no trace.
-func (d *Device) checkBatch(b *gpu.Batch) error {
-	for _, t := range b.Waits {
-		if err := issued(d, t); err != nil {
-			return err
-		}
-	}
-	for i := range b.Copies {
-		if err := b.Copies[i].Check(d.checkRange); err != nil {
-			return fmt.Errorf("copy %d: %w", i, err)
-		}
-	}
-	return d.overlaps.Find(b.Copies)
-}
-
 // checkRange refuses bytes that are not in a page of a pool as it is now. The driver
 // would not: address space behind the last page may be mapped.
 // Page numbers come from the engine; the check costs a comparison for each and finds its
@@ -82,17 +67,6 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	pages := p.spec.DevicePages
-	if s.Tier == messages.Secondary {
-		pages = p.spec.HostPages
-	}
-	if s.Page < 0 || int(s.Page) >= pages {
-		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
-	}
-	// Written as a difference, so that a huge offset cannot overflow.
-	if offset < 0 || offset > p.spec.PageBytes-bytes {
-		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
-			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
-	}
-	return nil
+	return inprocess.Shape{Name: p.spec.Name, PageBytes: p.spec.PageBytes,
+		Pages: [2]int{p.spec.DevicePages, p.spec.HostPages}}.Within(s, offset, bytes)
 }

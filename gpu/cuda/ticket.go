@@ -12,7 +12,7 @@ import (
 
 // issued refuses tickets that no stream has issued.
 // The zero ticket and those of destroyed streams have passed.
-func issued(d *Device, t gpu.Ticket) error {
+func (d *Device) issued(t gpu.Ticket) error {
 	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (d *Device) Known(t gpu.Ticket) error {
 		return nil //nolint:nilerr // the next call returns it
 	}
 	defer s.unlock()
-	return issued(d, t)
+	return d.issued(t)
 }
 
 // ticket makes the next ticket of a stream: the counter, then the event, so that
@@ -143,7 +143,7 @@ func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
 	defer s.unlock()
 	// All are checked before the first wait is queued, so that a refused call changes nothing.
 	for _, t := range tickets {
-		if err := issued(d, t); err != nil {
+		if err := d.issued(t); err != nil {
 			return fmt.Errorf("wait on stream %s: %w", st.name, err)
 		}
 	}
@@ -217,7 +217,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 		return false
 	}
 	defer s.unlock()
-	return issued(d, t) == nil && d.passed(s, t) && d.ending() == nil
+	return d.issued(t) == nil && d.passed(s, t) && d.ending() == nil
 }
 
 // Sync blocks until the ticket has passed or the context ends. A thread sits in
@@ -256,7 +256,7 @@ func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
 		return 0, "", err
 	}
 	defer s.unlock()
-	if err := issued(d, t); err != nil {
+	if err := d.issued(t); err != nil {
 		return 0, "", err
 	}
 	if t.Seq == 0 || d.passed(s, t) {

@@ -1,4 +1,4 @@
-// Package inprocess holds what devices share whose streams run in this process:
-// gpu/sim and gpu/host. It checks batches and kernels before they are queued, finds
-// pages in use, injects faults, and keeps the streams.
+// Package inprocess holds what devices share: the checks of batches and kernels before they
+// are queued, and, for devices whose streams run in this process (gpu/sim and gpu/host), the
+// streams, the search for pages in use, and injected faults.
 package inprocess
