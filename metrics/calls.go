@@ -39,24 +39,16 @@ var callNames = []string{
 }
 
 func newCalls(constant prometheus.Labels) *calls {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help,
-			ConstLabels: constant}, labels)
-	}
 	c := &calls{
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kvactor_call_duration_seconds", Help: "Time from a call to its answer.",
-			ConstLabels: constant,
-			// Calls take from 1 µs to some ms; the default buckets begin at 5 ms. A server
-			// that reads native histograms gets them with an error below 10 %.
-			Buckets: []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
-				1e-3, 1e-2, 1e-1, 1},
-			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-		}, []string{"call"}),
-		refusals: counter("call_refusals_total",
-			"Calls that were refused as a whole, by the code of the refusal. Each try counts.", "code"),
-		admissions: counter("admissions_total",
-			"Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.", "answer"),
+		// Calls take from 1 µs to some ms; the default buckets begin at 5 ms.
+		durations: durations("kvactor_call_duration_seconds", "Time from a call to its answer.", constant,
+			[]float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1}, "call"),
+		refusals: counters("kvactor_call_refusals_total",
+			"Calls that were refused as a whole, by the code of the refusal. Each try counts.",
+			constant, "code"),
+		admissions: counters("kvactor_admissions_total",
+			"Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.",
+			constant, "answer"),
 		byCall: map[string]prometheus.Observer{},
 	}
 	for _, name := range callNames {
@@ -66,6 +58,25 @@ func newCalls(constant prometheus.Labels) *calls {
 	c.pending.enter = func(x callTime) { c.byCall[x.call].Observe(x.seconds) }
 	c.begin()
 	return c
+}
+
+// durations makes histograms of seconds. A server that reads native histograms gets them with an
+// error below 10 %.
+func durations(
+	name, help string, constant prometheus.Labels, buckets []float64, labels ...string,
+) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, ConstLabels: constant, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+	}, labels)
+}
+
+// counters makes counters with labels.
+func counters(
+	name, help string, constant prometheus.Labels, labels ...string,
+) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(
+		prometheus.CounterOpts{Name: name, Help: help, ConstLabels: constant}, labels)
 }
 
 // begin exports counters from 0 on: a rate that begins with the first increase misses it.
@@ -223,11 +234,9 @@ var stageBuckets = []float64{1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-
 	1e-3, 1e-2, 1e-1, 1, 10}
 
 func newStages(constant prometheus.Labels) *stages {
-	s := &stages{durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kvactor_stage_duration_seconds",
-		Help: "Time that a call was in a stage of its way through the engine.", ConstLabels: constant,
-		Buckets: stageBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-	}, []string{"call", "stage"})}
+	s := &stages{durations: durations("kvactor_stage_duration_seconds",
+		"Time that a call was in a stage of its way through the engine.", constant, stageBuckets,
+		"call", "stage")}
 	s.pending.enter = func(x stageTime) {
 		s.durations.WithLabelValues(x.call, string(x.stage)).Observe(x.seconds)
 	}

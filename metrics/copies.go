@@ -20,25 +20,17 @@ var copyBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3
 	5e-2, 1e-1, 1}
 
 func newCopies(constant prometheus.Labels, aliases Aliases) copies {
-	label := []string{"stream"}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help,
-			ConstLabels: constant}, label)
-	}
-	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kvactor_" + name, Help: help, ConstLabels: constant,
-			Buckets: copyBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-		}, label)
-	}
 	c := copies{
-		busy: counter("link_busy_seconds_total",
-			"Time for which copies of a stream were under way, by the device's clock."),
-		moved: counter("link_bytes_total", "Bytes that the copies of a stream have moved."),
-		durations: histogram("copy_duration_seconds",
-			"Time for which a batch of copies was under way, by the device's clock."),
-		latencies: histogram("copy_latency_seconds",
-			"Time from the order of a batch of copies to its end: the longest that what needs it can have waited."),
+		busy: counters("kvactor_link_busy_seconds_total",
+			"Time for which copies of a stream were under way, by the device's clock.", constant, "stream"),
+		moved: counters("kvactor_link_bytes_total", "Bytes that the copies of a stream have moved.",
+			constant, "stream"),
+		durations: durations("kvactor_copy_duration_seconds",
+			"Time for which a batch of copies was under way, by the device's clock.", constant,
+			copyBuckets, "stream"),
+		latencies: durations("kvactor_copy_latency_seconds",
+			"Time from the order of a batch of copies to its end: the longest that what needs it can have waited.",
+			constant, copyBuckets, "stream"),
 	}
 	if aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
 		c.vllm = newVLLMTransfers(constant, aliases)

@@ -16,13 +16,10 @@ var pageTimeBuckets = []float64{
 // pageTimes are the histograms of what WithPageObserver tells.
 type pageTimes struct {
 	own  [inspect.PageTimeKinds]*prometheus.HistogramVec // by pool
-	vllm [inspect.PageTimeKinds]prometheus.Histogram     // nil: no aliases
+	vllm [inspect.PageTimeKinds]*prometheus.HistogramVec // nil: no aliases
 
-	// names are those of the pools, and empty before Attach; byPool are the histograms of own that
-	// have been used, [kind][pool]. To look one up by its label takes half as long as to enter a
-	// time in it. Both belong to the lock of pending.
+	// names are those of the pools, and empty before Attach. They belong to the lock of pending.
 	names   []string
-	byPool  [inspect.PageTimeKinds][]prometheus.Observer
 	pending pending[inspect.PageTime]
 }
 
@@ -37,14 +34,10 @@ func newPageTimes(own prometheus.Labels, aliases Aliases) *pageTimes {
 		inspect.PageReuseGap: {"page_reuse_gap_seconds", "kv_block_reuse_gap_seconds",
 			"Time from a use of a block on a sampled device page to the next admission that reuses it."},
 	} {
-		options := prometheus.HistogramOpts{
-			Name: "kvactor_" + row[0], Help: row[2], ConstLabels: own,
-			Buckets: pageTimeBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-		}
-		t.own[kind] = prometheus.NewHistogramVec(options, []string{"pool"})
+		t.own[kind] = durations("kvactor_"+row[0], row[2], own, pageTimeBuckets, "pool")
 		if aliases&AliasVLLM != 0 {
-			options.Name = "vllm:" + row[1]
-			t.vllm[kind] = prometheus.NewHistogram(options)
+			t.vllm[kind] = durations("vllm:"+row[1], row[2], own, pageTimeBuckets)
+			t.vllm[kind].WithLabelValues() // exported before the first time, as vLLM does
 		}
 	}
 	return t
@@ -77,9 +70,6 @@ func (t *pageTimes) attach(pools []windows.Pool) {
 	for i := range pools {
 		t.names[i] = pools[i].Name
 	}
-	for kind := range t.byPool {
-		t.byPool[kind] = make([]prometheus.Observer, len(pools))
-	}
 }
 
 // enter enters a time in the histograms. What came before Attach is of no pool that has a
@@ -88,13 +78,9 @@ func (t *pageTimes) enter(x inspect.PageTime) {
 	if int(x.Pool) >= len(t.names) {
 		return
 	}
-	h := &t.byPool[x.Kind][x.Pool]
-	if *h == nil {
-		*h = t.own[x.Kind].WithLabelValues(t.names[x.Pool])
-	}
 	seconds := x.Duration.Seconds()
-	(*h).Observe(seconds)
+	t.own[x.Kind].WithLabelValues(t.names[x.Pool]).Observe(seconds)
 	if alias := t.vllm[x.Kind]; alias != nil {
-		alias.Observe(seconds)
+		alias.WithLabelValues().Observe(seconds)
 	}
 }

@@ -42,16 +42,14 @@ func newVLLMTransfers(constant prometheus.Labels, aliases Aliases) *vllmTransfer
 			}),
 		}
 	}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vllm:kv_offload_" + name,
-			Help: help, ConstLabels: constant}, []string{"transfer_type"})
-	}
 	return &vllmTransfers{
 		load: one("load", "CPU_to_GPU", "from"), store: one("store", "GPU_to_CPU", "to"),
 		aliases: aliases,
-		bytes:   counter("total_bytes_total", "Bytes copied, by direction. Deprecated by vLLM."),
-		seconds: counter("total_time_total",
-			"Time for which copies were under way, by direction. Deprecated by vLLM."),
+		bytes: counters("vllm:kv_offload_total_bytes_total",
+			"Bytes copied, by direction. Deprecated by vLLM.", constant, "transfer_type"),
+		seconds: counters("vllm:kv_offload_total_time_total",
+			"Time for which copies were under way, by direction. Deprecated by vLLM.", constant,
+			"transfer_type"),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "vllm:kv_offload_size",
 			Help: "Bytes of a batch of copies, by direction. Deprecated by vLLM.", ConstLabels: constant,
