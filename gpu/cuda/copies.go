@@ -9,10 +9,9 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// batchCall is what the device knows of cuMemcpyBatchAsync.
-// A batch call queues thousands of copies in one call of the driver; without it each
-// copy is a call.
-type batchCall struct {
+// attempts is what the device knows of a call that moves many copies, which it can also do one
+// by one.
+type attempts struct {
 	usable bool
 	// refusals counts refused calls in a row whose copies were then taken one by
 	// one. The call is not tried again after maxRefusals: it would double the
@@ -27,7 +26,7 @@ const maxRefusals = 8
 // copyQueue queues the copies of one batch at a time, under the device's lock.
 type copyQueue struct {
 	lists   lists
-	batches batchCall
+	batches attempts // of cuMemcpyBatchAsync: thousands of copies in one call of the driver
 	kernel  kernel
 	listed  int // pieces in the lists that the kernel takes
 }
@@ -166,9 +165,9 @@ func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 	return at, r
 }
 
-// refused notes that the driver refuses batches whose copies it takes.
+// refused notes that the driver refuses a call whose copies it takes.
 // A function that is not supported will not be supported later.
-func (c *batchCall) refused(r result) {
+func (c *attempts) refused(r result) {
 	c.refusals++
 	if r == notSupported || c.refusals >= maxRefusals {
 		c.usable = false

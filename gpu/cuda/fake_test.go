@@ -12,7 +12,11 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 )
+
+// fill writes one byte value everywhere.
+var fill = inprocess.Fill
 
 // fake is a driver in Go behind the C calling convention: its functions are
 // called through the same table as the real ones. It can be wrong in the ways in

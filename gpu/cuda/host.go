@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/inprocess"
 	"github.com/kvactor/kvactor/gpu/internal/memfd"
 )
 
@@ -188,7 +189,7 @@ func (p *pool) pinPiece(s *session, i int) error {
 	at := int64(i) * h.piece
 	memory := h.bytes[at:min(at+h.piece, int64(len(h.bytes)))]
 	if h.mapped && !p.imported {
-		fill(memory, poisonNew)
+		inprocess.Fill(memory, poisonNew)
 	}
 	on := fmt.Sprintf("pool %s, host pages from %d on", p.spec.Name, at/p.spec.PageBytes)
 	r := s.call(fnMemHostRegister, address(&memory[0]), uintptr(len(memory)), portableMapped)
@@ -226,16 +227,6 @@ func (p *pool) registeredWhole(s *session, memory []byte, on string) error {
 		return fmt.Errorf("cuda: %s: the host has registered the memory in parts", on)
 	}
 	return nil
-}
-
-// fill writes one byte value everywhere, doubling what it has, at the speed of
-// copies.
-// The parts double, so the loop runs once for each power of two.
-func fill(b []byte, v byte) {
-	b[0] = v
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
-	}
 }
 
 // preferNode asks the system to take memory from the node near the device, and

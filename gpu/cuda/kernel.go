@@ -70,14 +70,13 @@ const fewestPieces = 4
 
 // kernel moves many pieces in one launch. It is used under the device's lock.
 type kernel struct {
-	usable      bool
+	attempts
 	module      uintptr
 	short, long uintptr                // functions
 	processors  int                    // of the device
 	below       [gpu.Directions]uint64 // pieces of so many bytes or more are not for the kernel
 	// pieces that a batch must have: fewestPieces; a test of times sets 1
-	fewest   int
-	refusals int // in a row
+	fewest int
 
 	memory []byte // of the launch's parameters, outside of Go's heap
 	params *[1]uintptr
@@ -203,14 +202,6 @@ func (k *kernel) grid() (blocks, shift int) {
 		shift++
 	}
 	return min(blocks, (k.pieces<<shift+kernelWarps-1)/kernelWarps), shift
-}
-
-// refused notes that the driver refuses a launch whose copies it takes.
-func (k *kernel) refused(r result) {
-	k.refusals++
-	if r == notSupported || k.refusals >= maxRefusals {
-		k.usable = false
-	}
 }
 
 // launchListed takes the kernel's pieces out of the lists and queues them, if there are enough
