@@ -1,10 +1,10 @@
 package windows
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,8 +14,7 @@ import (
 
 // Config is the cache configuration. Names and defaults are those of
 // TensorRT-LLM's KvCacheConfig, and the name of a field in files and in errors
-// is the Go name in lower case with underscores. Package kvconfig reads a Config
-// from JSON and YAML.
+// is its tag. Package kvconfig reads a Config from JSON and YAML.
 //
 // A Config that starts from DefaultConfig means what its fields say. In any other the zero
 // value of a field stands for its default, also for the flags that are on by default and for
@@ -24,90 +23,90 @@ import (
 // all fields set, as WithDefaults returns it.
 type Config struct {
 	// TokensPerBlock is the size of a block, a power of two greater than 1.
-	TokensPerBlock int
+	TokensPerBlock int `name:"tokens_per_block"`
 	// MaxAttentionWindow are windows in tokens, 2 or more, repeated over the
 	// layers; nil: every layer has full attention. A window of Model.MaxSeqLen or
 	// more is full attention.
-	MaxAttentionWindow []int
+	MaxAttentionWindow []int `name:"max_attention_window"`
 	// SinkTokenLength is how many leading tokens never leave a limited window.
-	SinkTokenLength int
+	SinkTokenLength int `name:"sink_token_length"`
 	// DType is the element type of all layers, or AutoDType for the model's.
-	DType string
+	DType string `name:"dtype"`
 	// MambaSSMCacheDType is the element type of recurrent states: "", "auto",
 	// float16, bfloat16 or float32. The engine is given states as bytes
 	// (Model.States); only a reader that computes these bytes, such as package
 	// hfconfig, uses this field.
-	MambaSSMCacheDType string
+	MambaSSMCacheDType string `name:"mamba_ssm_cache_dtype"`
 
 	// FreeGPUMemoryFraction is the part of the free device memory that the pages
 	// take, greater than 0 and less than 1: the driver needs a rest. A host that
 	// knows how many bytes it wants divides them with Divide and gives the engine
 	// the page counts; then the fraction has no effect.
-	FreeGPUMemoryFraction float64
+	FreeGPUMemoryFraction float64 `name:"free_gpu_memory_fraction"`
 	// MaxTokens caps each attention pool at ⌈MaxTokens/TokensPerBlock⌉ device
 	// pages; 0: no cap.
-	MaxTokens int
+	MaxTokens int `name:"max_tokens"`
 	// HostCacheSize is the host memory for pages on each rank, in bytes; 0: no offloading. Copies
 	// ahead of demand and a store have their part of it (DivideHost).
-	HostCacheSize int64
+	HostCacheSize int64 `name:"host_cache_size"`
 	// CrossKVCacheFraction is the part of the cache's memory for the cross pool of
 	// an encoder–decoder model, which needs it; other models must not set it.
-	CrossKVCacheFraction float64
+	CrossKVCacheFraction float64 `name:"cross_kv_cache_fraction"`
 	// ExpectedSeqLen is the sequence length that the memory split assumes, in
 	// tokens; 0: Model.MaxSeqLen. See the section on memory in the package
 	// comment: for models with limited windows it decides how many sequences fit.
-	ExpectedSeqLen int
+	ExpectedSeqLen int `name:"expected_seq_len"`
 	// PoolFractions are the parts of the memory by pool name, one for each pool,
 	// each in (0,1], with sum 1; nil: by need. Fractions computes some.
-	PoolFractions map[string]float64
+	PoolFractions map[string]float64 `name:"pool_fractions"`
 
 	// EnableBlockReuse allows storing and matching blocks.
-	EnableBlockReuse bool
+	EnableBlockReuse bool `name:"enable_block_reuse"`
 	// EnablePartialReuse allows storing and matching parts of blocks.
-	EnablePartialReuse bool
+	EnablePartialReuse bool `name:"enable_partial_reuse"`
 	// CopyOnPartialReuse allows copying a block that matches in part. Without it,
 	// such a block is taken over if that is possible, or not reused.
-	CopyOnPartialReuse bool
+	CopyOnPartialReuse bool `name:"copy_on_partial_reuse"`
 	// StateCheckpointInterval is the distance in tokens between checkpoints of
 	// recurrent states, a multiple of TokensPerBlock, in addition to those at
 	// branches and at the ends of prompts; 0: only those.
-	StateCheckpointInterval int
+	StateCheckpointInterval int `name:"state_checkpoint_interval"`
 
 	// OnboardBlocks allows bringing contents back from host memory. Without it,
 	// nothing is offloaded either.
-	OnboardBlocks bool
+	OnboardBlocks bool `name:"onboard_blocks"`
 	// SecondaryOffloadMinPriority is the lowest priority that is offloaded, 0 to
 	// 100. Contents of a lower priority are dropped when they are evicted.
-	SecondaryOffloadMinPriority int
+	SecondaryOffloadMinPriority int `name:"secondary_offload_min_priority"`
 	// OffloadAhead allows copying pages to host memory before they are evicted.
 	// Evictions then rarely wait for a copy. The engine submits these copies in
 	// the call that finds the link idle, so that call takes longer: in an
 	// engine with host memory an admission that evicts costs several times one
 	// that does not.
-	OffloadAhead bool
+	OffloadAhead bool `name:"offload_ahead"`
 
 	// SaltQuotas are the parts of each tier of each pool that a salt may use,
 	// each in (0,1], by salt; nil: none.
-	SaltQuotas map[string]float64
+	SaltQuotas map[string]float64 `name:"salt_quotas"`
 	// OtherSaltsQuota is the common part of all other salts and of requests
 	// without a salt, in (0,1]; 0: no quota. Without a quota they never exceed
 	// one, so SaltQuotas alone do not protect any salt from them.
-	OtherSaltsQuota float64
+	OtherSaltsQuota float64 `name:"other_salts_quota"`
 
 	// EventBufferMaxSize is how many events are kept for a slow reader; 0: the
 	// engine makes no events.
-	EventBufferMaxSize int
+	EventBufferMaxSize int `name:"event_buffer_max_size"`
 	// EvictionPolicy is one of EvictionPolicies. A policy orders pages within a priority.
-	EvictionPolicy string
+	EvictionPolicy string `name:"eviction_policy"`
 	// PrefillDoublesAt is the depth in tokens at which computing a token takes twice as long
 	// as at the beginning of a prompt: parameters ÷ (2 × layers × query heads × head
 	// dimension), some 30,000 for a model of 8 billion parameters. With it Forecast keeps the
 	// blocks that save most work instead of those that are hit most, in all pools, since a hit
 	// saves the work of all layers; 0: it does not.
-	PrefillDoublesAt int
+	PrefillDoublesAt int `name:"prefill_doubles_at"`
 
-	UseUVM       bool   // deprecated: true is refused
-	TransferMode string // deprecated: refused unless empty
+	UseUVM       bool   `name:"use_uvm"`       // deprecated: true is refused
+	TransferMode string `name:"transfer_mode"` // deprecated: refused unless empty
 
 	complete bool // the zero value of a field is meant, and not its default
 }
@@ -135,16 +134,12 @@ func (c Config) WithDefaults() Config {
 	if c.complete {
 		return c
 	}
-	d := DefaultConfig()
-	c.TokensPerBlock = cmp.Or(c.TokensPerBlock, d.TokensPerBlock)
-	c.DType = cmp.Or(c.DType, d.DType)
-	c.FreeGPUMemoryFraction = cmp.Or(c.FreeGPUMemoryFraction, d.FreeGPUMemoryFraction)
-	c.SecondaryOffloadMinPriority = cmp.Or(
-		c.SecondaryOffloadMinPriority, d.SecondaryOffloadMinPriority)
-	c.OnboardBlocks, c.OffloadAhead = d.OnboardBlocks, d.OffloadAhead
-	c.EnableBlockReuse, c.EnablePartialReuse = d.EnableBlockReuse, d.EnablePartialReuse
-	c.CopyOnPartialReuse = d.CopyOnPartialReuse
-	c.EvictionPolicy = cmp.Or(c.EvictionPolicy, d.EvictionPolicy)
+	of, defaults := reflect.ValueOf(&c).Elem(), reflect.ValueOf(DefaultConfig())
+	for i := range of.NumField() {
+		if f := of.Field(i); f.CanSet() && f.IsZero() {
+			f.Set(defaults.Field(i))
+		}
+	}
 	c.complete = true
 	return c
 }

@@ -1,38 +1,23 @@
 package kvconfig
 
-import "github.com/kvactor/kvactor/windows"
+import (
+	"reflect"
+
+	"github.com/kvactor/kvactor/windows"
+)
 
 // fields are the fields of a configuration by their names. What a value may be, beyond its
 // type, is checked by Config.Validate: the rules of some fields need the model, and a host
 // that fills in a Config by hand needs them too.
 func fields(c *windows.Config) map[string]any {
-	return map[string]any{
-		"tokens_per_block":               &c.TokensPerBlock,
-		"max_attention_window":           &c.MaxAttentionWindow,
-		"sink_token_length":              &c.SinkTokenLength,
-		"dtype":                          &c.DType,
-		"free_gpu_memory_fraction":       &c.FreeGPUMemoryFraction,
-		"max_tokens":                     &c.MaxTokens,
-		"host_cache_size":                &c.HostCacheSize,
-		"secondary_offload_min_priority": &c.SecondaryOffloadMinPriority,
-		"onboard_blocks":                 &c.OnboardBlocks,
-		"enable_block_reuse":             &c.EnableBlockReuse,
-		"enable_partial_reuse":           &c.EnablePartialReuse,
-		"copy_on_partial_reuse":          &c.CopyOnPartialReuse,
-		"event_buffer_max_size":          &c.EventBufferMaxSize,
-		"cross_kv_cache_fraction":        &c.CrossKVCacheFraction,
-		"use_uvm":                        &c.UseUVM,
-		"transfer_mode":                  &c.TransferMode,
-		"eviction_policy":                &c.EvictionPolicy,
-		"prefill_doubles_at":             &c.PrefillDoublesAt,
-		"state_checkpoint_interval":      &c.StateCheckpointInterval,
-		"mamba_ssm_cache_dtype":          &c.MambaSSMCacheDType,
-		"expected_seq_len":               &c.ExpectedSeqLen,
-		"pool_fractions":                 &c.PoolFractions,
-		"offload_ahead":                  &c.OffloadAhead,
-		"salt_quotas":                    &c.SaltQuotas,
-		"other_salts_quota":              &c.OtherSaltsQuota,
+	all := make(map[string]any)
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Tag.Get("name"); name != "" {
+			all[name] = v.Field(i).Addr().Interface()
+		}
 	}
+	return all
 }
 
 // zero says what is wrong with a 0 in fields in which it stands for none. A text says none by
