@@ -67,7 +67,7 @@ func ExampleEngine_Export() {
 	must(s.Release(ctx, kvactor.Ticket{}))
 	// Output:
 	// 5 tokens have come
-	// hand-over: the stream is damaged: check of the preamble
+	// hand-over: the stream is damaged: check of the header
 }
 
 // Two models of one shape have different weights: with their names a hand-over between
