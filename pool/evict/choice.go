@@ -12,7 +12,7 @@ const (
 	// Else a survey compares about surveyed of them, all parts of the queue, and keeps as many as
 	// the next choices take: one in keptShare of those compared.
 	surveyed  = 512
-	keptShare = 16
+	keptShare = 32
 )
 
 // candidate is a piece with the rank that its value has at some moment.
