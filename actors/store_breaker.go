@@ -61,16 +61,20 @@ func (c *storeClient) call(ctx context.Context, do func(context.Context) error) 
 // leaveBehind waits for a call no longer than its time. A call that goes on is counted as stuck
 // until it ends.
 func (c *storeClient) leaveBehind(ctx context.Context, do func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- do(ctx) }()
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = do(ctx)
+	}()
 	select {
-	case err := <-done:
+	case <-done:
 		return err
 	case <-ctx.Done():
 	}
 	c.stuck.Add(1)
 	go func() {
-		_ = <-done // its caller was told of its time
+		<-done
 		c.stuck.Add(-1)
 	}()
 	return ctx.Err()
