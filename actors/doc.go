@@ -1,8 +1,8 @@
-// Package actors runs the cache engine: Spawn starts it, and the methods of Engine
-// are all that a host calls. An engine is a set of actors that exchange records. The
-// packages that decide (tree, pool, offloader, events and actors/coordinator) are
-// plain single-threaded cores and import no actor. The actors of this package receive
-// a record, call their core and send the record back.
+// Package actors runs the cache engine: Spawn starts it, and a host calls only the methods of
+// Engine. An engine is a set of actors that exchange records. The packages that make decisions
+// (tree, pool, offloader, events and actors/coordinator) are plain single-threaded cores that
+// import no actors. The actors of this package receive a record, call their core and send the
+// record back.
 //
 // # The actors
 //
@@ -22,8 +22,8 @@
 //	├── store            with WithStore: names the pages to be saved and writes them
 //	└── events           the log of changes; a reader that is too slow loses events
 //
-// An engine for an encoder–decoder model has one pool more, matched by the encoder's
-// input in the same round.
+// An engine for an encoder–decoder model has one more pool, which is matched by the encoder's input
+// in the same round.
 //
 // # What each actor alone may change
 //
@@ -36,15 +36,14 @@
 //	store        the keys of blocks in a store; the pages that wait to be written
 //	events       the log and the numbers of its events
 //
-// Only the coordinator sends messages that change another actor's state, with two exceptions:
-// the tree reports changes to the event log and the store, and the offloader gives the store
-// pages to write. So there are no races between actors to repair: no retry, no stale reference,
-// no lock.
+// Only the coordinator sends messages that change another actor's state, with two exceptions: the
+// tree reports changes to the event log and the store, and the offloader gives the store pages to
+// write. So actors don't race: no retries, no stale references, no locks.
 //
 // # What is lent, and for how long
 //
-// A message is a pointer to a record, and records are used again. The table says who
-// may read and write a record, and until when.
+// A message is a pointer to a record, and records are reused. This table says who may read and
+// write a record, and until when.
 //
 //	record                      owner           lent to            until
 //	request of a host           the host        the engine         it is answered: the call
@@ -63,28 +62,27 @@
 //	Config.Memory               the host        the device, for    Close has returned no
 //	                                            pages and copies   error
 //
-// A call whose context ends before its turn returns at once. Its record is then the
-// host's again: the engine still has a pointer to it in its queue, and removes that
-// without reading the record. A call whose turn has come returns only with its answer,
-// or when its request begins to wait for pages (WithWaitingRoom).
+// If a call's context ends before its turn, the call returns at once and its record is the host's
+// again: the engine still has a pointer to it in its queue, but removes that without reading the
+// record. Once its turn has come, a call returns only with its answer, or when its request begins
+// to wait for pages (WithWaitingRoom).
 //
-// The owner of a record neither reads nor writes it while it is lent. When an actor
-// has failed, its records never come back by themselves. The coordinator then sends a
-// fence to each actor: a message that comes back behind everything that was sent
-// before it. When all fences are back no record is lent, and the recovery begins.
+// The owner of a record neither reads nor writes it while it is lent. When an actor fails, its
+// records don't come back. The coordinator then sends a fence to each actor: a message that comes
+// back after everything sent before it. When all fences are back, no record is lent, and the
+// recovery begins.
 //
-// With the build tag isolated each actor has a goroutine of its own, so that the race
-// detector sees an actor that touches what another one holds: while actors run on the
-// goroutines of their callers, it cannot. `make isolation` runs the stress tests so.
+// With the build tag isolated each actor has its own goroutine, so the race detector sees if an
+// actor touches what another one holds. It can't while actors run on their callers' goroutines.
+// `make isolation` runs the stress tests with that tag.
 //
 // # Rounds
 //
-// The coordinator serves one request at a time, in a round; requests that arrive
-// meanwhile queue. A batch is one request: AdmitBatch, Commit, Append and Release
-// of many sequences cost the messages of one. No stage of a round waits for the
-// device, the clock or the host; copies and kernels are ordered on the device's
-// streams. There are two exceptions: a rebalance waits for the memory to move, a
-// recovery for the copies under way to end.
+// The coordinator serves one request at a time, in a round; requests that arrive meanwhile queue. A
+// batch is one request: AdmitBatch, Commit, Append and Release of many sequences cost the messages
+// of one. No stage of a round waits for the device, the clock or the host; copies and kernels are
+// ordered on the device's streams. There are two exceptions: a rebalance waits for memory to move,
+// and a recovery waits for the copies under way.
 //
 // # A request, from the call to the answer
 //
@@ -106,24 +104,22 @@
 //	 │◀──────────── answer ────────────│                │      │         │
 //	 │ waits for Ready on its stream, computes, Commit(After: its kernel) …
 //
-// A call whose context ends while it waits at the gate or is queued has started
-// nothing. One that has begun is answered, whatever its context does: otherwise
-// its caller would not know what it holds.
+// If a call's context ends while the call waits at the gate or in the queue, it has started
+// nothing. A call that has begun is answered, whatever its context does: otherwise its caller
+// wouldn't know what it holds.
 //
-// Every accepted call is answered: served, refused, cancelled by its context, or
-// aborted because an actor or the engine has ended. A refusal is a
-// *messages.Refusal and has changed nothing; errors.Is knows the Err… values of
-// package messages. In a batch each item has its own. A request that an actor of the
-// host sends to PID comes back in a *messages.Aborted when it cannot be served, also
-// after the engine has ended.
+// Every accepted call is answered: served, refused, cancelled by its context, or aborted because an
+// actor or the engine has ended. A refusal is a *messages.Refusal and has changed nothing;
+// errors.Is knows the Err… values of package messages. In a batch each item has its own. If a
+// request that a host's actor sends to PID can't be served, it comes back in a *messages.Aborted,
+// even after the engine has ended.
 //
 // # Failures
 //
-// A panic of an actor is a bug of the engine. The actor is restarted, and before
-// the next request the coordinator rebuilds all pools and host memory from the
-// owners of their pages: its sequences and pins, and the tree. The request under way
-// fails with ErrInternal and the cause; its sequences are as before it, or lost, and the
-// host repeats it. These contents are lost:
+// A panic in an actor is a bug of the engine. The actor is restarted, and before the next request
+// the coordinator rebuilds all pools and host memory from the owners of their pages: its sequences
+// and pins, and the tree. The request under way fails with ErrInternal and the cause; its sequences
+// are unchanged or lost, and the host repeats it. These contents are lost:
 //
 //	pool         none
 //	tree         within a change: all that is stored, and pins; sequences go on
@@ -138,27 +134,24 @@
 // *messages.Restarted. After too many failures in a short time (WithRestartLimit)
 // the engine has failed: every call returns ErrFailed with the cause.
 //
-// A panic in a function of the host (Submit's done, the clock, WithAutoRebalance) is
-// not a failure of an actor. It ends the program, as a panic on a goroutine of the
-// host does.
+// A panic in a function of the host (Submit's done, the clock, WithAutoRebalance) isn't a failure
+// of an actor. It ends the program, as a panic on the host's own goroutine does.
 //
 // # The end
 //
-// Close serves what has been accepted, stops the actors, waits for the copies and
-// kernels that use the memory, and gives memory and streams back. When the actor
-// stops that is the engine's parent, or is restarted, the engine ends without a
-// Close: calls return ErrClosed, and the memory is given back before the parent's
-// next Started, unless copies or kernels use it for longer than two seconds.
+// Close serves what has been accepted, stops the actors, waits for the copies and kernels that use
+// the memory, and gives memory and streams back. If the engine's parent actor stops or is
+// restarted, the engine ends without a Close: calls return ErrClosed, and the memory is given back
+// before the parent's next Started, unless copies or kernels use it for longer than two seconds.
 //
 // # Costs
 //
-// An idle actor runs on the goroutine of its sender (package mailbox), so an
-// uncontended call is answered on the caller's own goroutine: tens of nanoseconds a
-// hop (package mailbox has the measurements), no goroutine woken, nothing allocated
-// by Do with records that are used again. An admission costs a comparison of the
-// prompt's tokens with what is stored, and constant work a page; a decode step
-// touches only the pools that it takes pages from. A call copies what it has changed
-// into the event log, whose actor runs on its own goroutine and hashes blocks as they are
-// stored. So does the store's, which hashes the names of pages. The calls in flight
-// are bounded (WithMaxInFlight), and with them every queue.
+// An idle actor runs on its sender's goroutine (package mailbox), so an uncontended call is
+// answered on the caller's own goroutine: tens of nanoseconds a hop (package mailbox has the
+// measurements), and no goroutine is woken. Do allocates nothing if the host reuses its records. An
+// admission compares the prompt's tokens with what is stored, and does constant work a page; a
+// decode step touches only the pools it takes pages from. A call copies its changes into the event
+// log, whose actor hashes blocks on its own goroutine as they are stored. The store's actor does
+// the same with the names of pages. The number of calls in flight is bounded (WithMaxInFlight), and
+// so is every queue.
 package actors

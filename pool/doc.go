@@ -23,10 +23,9 @@
 // those, one that no match can use goes first, then the least recently used, then the deepest in
 // its prefix.
 //
-// Ties are broken by page number. The order is thus a function of what is known of the pages alone:
-// Unclaim puts a page back exactly where it was, and a pool that is rebuilt from the facts evicts
-// like the one that failed. Other policies (see package evict) change only the order within a
-// priority.
+// Ties are broken by page number. So the order depends only on what is known of the pages: Unclaim
+// puts a page back exactly where it was, and a rebuilt pool evicts like the one that failed. Other
+// policies (see package evict) change only the order within a priority.
 //
 // # The parts
 //
@@ -34,21 +33,20 @@
 //	evict.Core  what is known of the contents, and which cached page is evicted next:
 //	            priorities and when they end, tenants and their quotas, the policy
 //
-// An operation costs O(1) for each of its pages, and what package evict says of the order.
+// An operation costs O(1) for each of its pages, plus the cost of the order (see package evict).
 // Resize, Rebuilt, HeldBlocks and Check cost O(pages).
 //
 // # Reservations
 //
-// A chunked prefill reserves at admission the pages that it may come to hold, and the
-// engine counts the reservation as taken. So the pages that the prefill takes must
-// not count as held as well: they are marked as covered by the reservation
-// (CoveredByReservation), and PoolPages.Held leaves them out. A covered page that a
-// pin or another sequence holds too does count.
+// At admission a chunked prefill reserves the pages it may come to hold, and the engine counts the
+// reservation as taken. So the pages that the prefill then takes must not count as held, too: they
+// are marked as covered by the reservation (CoveredByReservation), and PoolPages.Held leaves them
+// out. A covered page that a pin or another sequence also holds does count.
 //
 // # Faults
 //
-// The coordinator, which tells the pool what to do, knows which page holds what. An
-// operation that cannot be right is therefore a bug: it panics and states the facts.
-// Page numbers and shapes of a whole PoolWork are checked before anything changes.
-// After a panic the pool is rebuilt from the owners of its pages (Rebuilt).
+// The coordinator tells the pool what to do, and knows which page holds what. So an impossible
+// operation is a bug: it panics and states the facts. The page numbers and shapes of a whole
+// PoolWork are checked before anything changes. After a panic the pool is rebuilt from the owners
+// of its pages (Rebuilt).
 package pool

@@ -1,32 +1,30 @@
-// Package tree is the radix tree of the cache: it knows which blocks are
-// stored, where each pool keeps them, and finds the longest prefix of a prompt
-// that can be reused. It is a core: one goroutine, no clock, no lock, no
-// knowledge of pages beyond their numbers. It serves the records of package
-// internal/protocol in place and answers what pools and offloader must do to
+// Package tree is the radix tree of the cache: it knows which blocks are stored, where each pool
+// keeps them, and finds the longest prefix of a prompt that can be reused. It is a core: one
+// goroutine, no clock, no lock, no knowledge of pages beyond their numbers. It fills in the records
+// of package internal/protocol in place, and answers what the pools and the offloader must do to
 // follow. Package windows tells it which blocks a position attends to.
 //
 // # What a block is
 //
-// A block is a record in an array, and its number there is its id. Its tokens lie in another
-// array, in the same order, and for each pool there is an array of the places where the pool
-// keeps each block. Nothing is linked by pointers, so the garbage collector has nothing to
-// follow, and a block that comes where another one has been allocates nothing.
+// A block is a record in an array; its index is its id. Its tokens are in another array, in the
+// same order, and for each pool an array says where the pool keeps each block. No pointers link
+// blocks, so the garbage collector has nothing to follow, and a block that takes the place of an
+// old one allocates nothing.
 //
-// There is one root for each namespace and kind of pools. Each block knows the block before
-// it and those that follow it:
+// There is one root for each namespace and kind of pool. Each block knows the block before it and
+// the blocks that follow it:
 //
 //	root ── b0 ── b1 ──┬── b2 ── b3        b6 is stored in part
 //	                   ├── b4 ── b5 ── b6
 //	                   └── b7
 //
-// A block that no pool holds but that other blocks follow is a ghost: the tree
-// keeps its tokens and its id, and nothing else of it.
+// If other blocks follow a block that no pool holds, it is a ghost: the tree keeps only its tokens
+// and its id.
 //
-// The blocks that follow one block are siblings: a treap, ordered by their tokens. Each
-// sibling knows the latest stamp below it among the blocks that every pool holds (candidates
-// for partial reuse) and among those that some pool holds (for the reach), so the best
-// partial match among 100,000 siblings takes some microseconds: those that begin with the
-// same tokens are a range.
+// The blocks that follow one block are siblings: a treap, ordered by their tokens. Each sibling
+// knows the latest stamp in its subtree among the blocks that every pool holds (candidates for
+// partial reuse) and among those that some pool holds (for the reach). Siblings that begin with the
+// same tokens are a range, so finding the best partial match among 100,000 takes some microseconds.
 //
 // # How the package is built
 //
@@ -42,33 +40,30 @@
 //	arena                 blocks, siblings, roots, symbols, sessions, timers
 //	shape                 block size and kinds of pools
 //
-// Small parts know no tree at all: numbers, symbols, timers, retentionCover. Layers change
-// their own fields only, and those above call them.
+// Small parts don't know the tree at all: numbers, symbols, timers, retentionCover. A layer changes
+// only its own fields, and is called by the layers above.
 //
-// To read it: shape, blocks, siblings, seek; match; prefixes, store, attach; then what is
-// needed.
+// Read the files in this order: shape, blocks, siblings, seek; match; prefixes, store, attach; then
+// whatever you need.
 //
 // # What a match promises
 //
-// A match is the longest L within the limit such that every pool holds what
-// the token at position L attends to: a full-attention pool all blocks of
-// [0, L), a limited one its window and its sink. L ends at a block boundary or,
-// with partial reuse, inside a block that every pool holds: of those that share
-// the most tokens, the one last stored or claimed. A match changes nothing but
-// the table of symbols.
+// A match is the longest L within the limit such that every pool holds what the token at position L
+// attends to: all blocks of [0, L) in a full-attention pool, the window and the sink in a limited
+// one. L ends at a block boundary or, with partial reuse, inside a block that every pool holds. If
+// several blocks share the most tokens, the one last stored or claimed is taken. A match changes
+// only the table of symbols.
 //
-// A block that every pool has and that is offered again keeps its stamp:
-// it is not stored again.
+// If a block that every pool has is offered again, it isn't stored again and keeps its stamp.
 //
 // # Self pools and cross pools
 //
-// An encoder–decoder model has two kinds of pools. Pages of its self pools are
-// matched by the decoder's tokens, pages of its cross pools by the input of the
-// encoder. A prefix is of one kind, and the two have nothing in common: each
-// namespace has a root for each kind, a block has pages in pools of its own kind
-// only, and "every pool" means every pool of that kind, in a match, a source and a
-// candidate. A tree without cross pools has one root for each namespace, and pays
-// nothing for the distinction.
+// An encoder–decoder model has two kinds of pools. Pages of its self pools are matched by the
+// decoder's tokens, pages of its cross pools by the input of the encoder. A prefix is of one kind,
+// and the two share nothing: each namespace has a root for each kind, a block has pages only in
+// pools of its own kind, and in a match, a source and a candidate "every pool" means every pool of
+// that kind. A tree without cross pools has one root for each namespace, and pays nothing for the
+// distinction.
 //
 // So one sequence has two prefixes, matched by two items of one Match, claimed
 // and stored by two items of one Apply:
@@ -88,35 +83,33 @@
 //
 // # State pools
 //
-// Models with recurrent layers have state pools beside the attention pools. The page
-// of a block there is its checkpoint: the states after the last token of the block.
-// A match then ends at a block that has a checkpoint in every state pool, whole or
-// stored in part, and says besides what the attention pools alone would have given.
-// States are not offered with the tokens: a release gives its working pages to the tree
-// (StoreItem.HandOver), and a commit asks which block its tokens end (FindEnd), copies
-// its working page and hands the copy over. "Every pool" of a candidate means every attention
-// pool. See states.go. With Config.Follow the tree says of a checkpoint that comes to the device
-// between which others it lies, for policies that value it by what it saves. See follow.go.
+// Models with recurrent layers have state pools beside the attention pools. The page of a block
+// there is its checkpoint: the states after the last token of the block. A match then ends at a
+// block, whole or stored in part, that has a checkpoint in every state pool, and also says what the
+// attention pools alone would have given. States aren't offered with the tokens: a release gives
+// its working pages to the tree (StoreItem.HandOver), and a commit asks which block its tokens end
+// (FindEnd), copies its working page and hands the copy over. "Every pool" of a candidate means
+// every attention pool. See states.go. With Config.Follow, when a checkpoint comes to the device
+// the tree says which checkpoints are its neighbours, for policies that value it by what it saves.
+// See follow.go.
 //
-// A tree of state pools alone stores a block with its first checkpoint, so all blocks between
+// A tree with only state pools stores a block with its first checkpoint, so all blocks between
 // checkpoints are ghosts. What attention would have given is then how far the tree knows the
 // prompt: the blocks that lead to a checkpoint of any prompt.
 //
 // # Symbols
 //
-// Tokens that a multimodal item covers are replaced by negative numbers, one
-// for each (item hash, position in the item, token id), so nothing else in the
-// tree knows of items. A sequence holds its symbols from the match to the Apply that
-// releases them, a stored block as long as it is in the tree; an entry of the table
-// is freed with its last holder.
+// Tokens that a multimodal item covers are replaced by negative numbers, one for each (item hash,
+// position in the item, token id), so nothing else in the tree knows about items. A sequence holds
+// its symbols from the match to the Apply that releases them; a stored block holds its symbols as
+// long as it is in the tree. An entry of the table is freed with its last holder.
 //
 // # Changes
 //
-// With events or a store, the tree records what it changes of blocks and of where pools
-// hold them, in a protocol.Changes that TakeChanges returns: plain values, with a
-// copy of the tokens of new blocks. The event log makes names and events of them, the
-// store's actor keys; the tree knows of none of these. The record comes back by
-// ReturnChanges and is filled again.
+// With events or a store, the tree records its changes to blocks and to where pools hold them in a
+// protocol.Changes, which TakeChanges returns: plain values, with a copy of the tokens of new
+// blocks. The event log makes names and events from them, and the store's actor makes keys; the
+// tree knows none of these. The record comes back by ReturnChanges and is filled again.
 //
 // # Invariants
 //
@@ -133,9 +126,9 @@
 //
 // # Costs
 //
-// Matching and storing are linear in the blocks, plus a logarithm where prefixes branch. A
-// warm match allocates nothing, nor does a store in the place of what has left. In the tree
-// alone a block of 16 tokens costs 156 bytes with its tokens and one pool
-// (TestMemoryOfABlock): 4 more for each further pool, and 28 once its priority has an end.
-// Ghosts are bounded by the number of pages times the blocks of the longest prompt.
+// Matching and storing are linear in the blocks, plus a logarithm where prefixes branch. A warm
+// match allocates nothing, nor does a store into places that evicted blocks have left. In the tree
+// alone a block of 16 tokens costs 156 bytes with its tokens and one pool (TestMemoryOfABlock): 4
+// more for each further pool, and 28 once its priority has an end. Ghosts are bounded by the number
+// of pages times the blocks of the longest prompt.
 package tree

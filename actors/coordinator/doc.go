@@ -1,15 +1,14 @@
-// Package coordinator is the core of the actor that orders everything: it holds the
-// sequences, serves one request at a time, and alone sends messages that change the
-// tree, the pools and the offloader. It is plain and single-threaded. Requests come in
-// by Submit, answers by Answered, failures by Failed; messages go out by Port. In
-// between it never waits.
+// Package coordinator is the core of the engine's central actor: it holds the sequences, serves one
+// request at a time, and is the only sender of messages that change the tree, the pools and the
+// offloader. It is plain and single-threaded. Requests come in by Submit, answers by Answered,
+// failures by Failed; messages go out by Port. It never waits in between.
 //
 // # How to read it
 //
-// A request is served by a transaction: one type for each kind, in a file of its own,
-// with a picture of its stages at the top. Each stage begins with a call of wait, which names
-// the method that follows when all answers are there. New in coordinator.go lists which
-// transaction serves which type of request.
+// A transaction serves a request. Each kind has its own type, in its own file, with a picture of
+// its stages at the top. Each stage begins with a call of wait, which names the method to run when
+// all answers are there. New in coordinator.go lists which transaction serves which type of
+// request.
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next
@@ -49,35 +48,34 @@
 //	                                        resume ◀──────┘
 //	                                          └─▶ … ─▶ reply
 //
-// A stage is a message to each pool that has something to do, and to the tree or the offloader
-// even if it has nothing to do: that is the same for every request of a kind, and cheap. The
-// records are used again, so admissions, commits, appends and releases allocate
-// nothing once they have grown. What does allocate: retention, encoder inputs,
-// multimodal items, copies on write, forks, pins, beams, failures.
+// A stage sends a message to each pool that has something to do. It also sends one to the tree or
+// the offloader, even if that has nothing to do: this is cheap, and the same for every request of a
+// kind. Records are reused, so admissions, commits, appends and releases allocate nothing once the
+// records have grown. Retention, encoder inputs, multimodal items, copies on write, forks, pins,
+// beams and failures do allocate.
 //
 // # All or nothing
 //
-// Each pool's answer carries its counts, and no one else changes them. So the
-// coordinator knows before it takes a page that the page will be there:
+// Each pool's answer carries its counts, and nobody else changes them. So before it takes a page,
+// the coordinator knows the page will be there:
 //
 //	available = total − held − reserved − what was decided before in the batch
 //
-// A request that fits cannot fail afterwards, and one that is refused gives back its
-// claims and has changed nothing. What may fail is a copy that the device refuses: an
-// admission is then matched and decided again with what is left, a step whose copy on
-// write failed is taken back.
+// A request that fits can't fail afterwards; one that is refused gives back its claims and has
+// changed nothing. Only copies may fail, if the device refuses them: an admission is then matched
+// and decided again with what is left, and a step whose copy on write failed is taken back.
 //
 // # A batch
 //
-// All prompts are matched on one state and claimed before any page is taken, so that
-// none can evict what another has matched. Then they are decided in order.
+// All prompts are matched against one state, and their matches claimed, before any page is taken.
+// So none can evict what another has matched. Then they are decided in order.
 //
 // # Failures
 //
-// A failure ends the epoch: answers that still come are dropped. What the round has changed
-// in the sequences is undone. Pools and host memory are then rebuilt from the owners of
-// their pages: the sequences, which are the coordinator's own and therefore changed last, the
-// pins, and the tree. The request of the round is answered with the failure.
+// A failure ends the epoch: later answers to the old epoch are dropped, and the round's changes to
+// the sequences are undone. Pools and host memory are then rebuilt from the owners of their pages:
+// the sequences, which the coordinator holds and therefore changes last, the pins, and the tree.
+// The request of the round is answered with the failure.
 //
 // # What is seen
 //

@@ -1,12 +1,11 @@
-// Package evict orders the pages of one memory that may be evicted. Each device pool holds a
-// Core, and so does the host memory of each pool; neither the pool nor the offloader knows by
-// which policy it evicts.
+// Package evict orders the evictable pages of one memory. Each device pool holds a Core, and so
+// does the host memory of each pool; neither the pool nor the offloader knows the policy.
 //
 // # What a Core knows
 //
-// The Core has one record for each page: the latest use of its contents, the depth of their
-// block in its prefix, their priority, and the tenant they count for. The
-// owner of the pages says who holds them:
+// The Core has one record for each page: the latest use of its contents, the depth of their block
+// in its prefix, their priority, and the tenant they count for. The owner of the pages tells it
+// what happens to each:
 //
 //	Join    a page counts for a tenant            Leave   ...for none
 //	Store   it has contents                       Forget  ...none
@@ -18,10 +17,9 @@
 //	Victim, VictimUpTo   the page that a tenant replaces; FirstOf, FirstOver and First its parts
 //	Peek                 the pages that are evicted next, in their order
 //
-// The victim has the lowest priority. Among pages of that priority, those that no match can use
-// go first; the tree determines which those are, because only it sees every pool. Pages whose
-// contents also exist elsewhere are evicted before all others. Among pages that are otherwise
-// equal, the policy decides.
+// The victim has the lowest priority. Among pages of that priority, those that no match can use go
+// first; only the tree sees every pool, so it says which those are. Pages whose contents also exist
+// elsewhere are evicted before all others. The policy decides among pages that are otherwise equal.
 //
 // # Quotas
 //
@@ -31,14 +29,14 @@
 //	else if tenants over their quotas have pages         the first of theirs
 //	else                                                 the first of all
 //
-// so memory that no other tenant needs may be used by any, and a tenant within its quota is
-// protected from tenants over theirs.
+// so any tenant may use memory that no other needs, and a tenant within its quota is protected from
+// tenants over theirs.
 //
 // # Policies
 //
-// A Policy makes a Queue for the pages of each tenant and priority, which returns the page to
-// evict next. Priorities and tenants are the Core's, so a queue has only one question to
-// answer: which of these pages is worth the least.
+// A Policy makes a Queue for the pages of each tenant and priority, which returns the page to evict
+// next. The Core handles priorities and tenants, so a queue only has to say which of its pages is
+// worth the least.
 //
 //	lru              the least recently used page, of one use the deepest      lru.go
 //	forecast         the page whose next use is worth the least to wait for    forecast.go and others
@@ -48,17 +46,17 @@
 //	gdsf_depth       the leaf of the fewest uses times work                    gdsf.go
 //	superseded_lru   the rest of a run that a prompt has left, then lru        superseded.go
 //
-// A policy that learns is told what requests did: Release gives the path of a request that
-// ends with its times, Await what a request that waits will use. One that learns nothing embeds
-// indifferent, and is a file with two methods for the policy and a type that implements Queue.
-// One that gives each block a rank embeds perBlock, and is a rule. Its name goes into policies
-// and windows.EvictionPolicies. TestModel
-// holds every policy: whatever it prefers, priorities and quotas hold, and it has each page
-// once. TestPublished holds those from papers against their published forms.
+// A policy that learns is told what requests did: Release gives the path of an ending request with
+// its times, and Await what a waiting request will use. A policy that learns nothing embeds
+// indifferent, and is a file with two methods for the policy and a type that implements Queue. A
+// policy that ranks each block embeds perBlock, and is only a rule. Add its name to policies and to
+// windows.EvictionPolicies. TestModel tests every policy: whatever it prefers, priorities and
+// quotas hold, and it has each page once. TestPublished compares the policies from papers with
+// their published forms.
 //
-// Host memory is told of no requests. When a page is offloaded, the device pool's Core reports
-// what it knew about it (Noted) and the host Core records that (Note). While the host Core
-// chooses a victim, it may use the device pool's ranking (RankBy).
+// Host memory isn't told about requests. When a page is offloaded, the device pool's Core reports
+// what it knew about it (Noted) and the host Core records that (Note). While the host Core chooses
+// a victim, it may use the device pool's ranking (RankBy).
 //
 // # Cost
 //
