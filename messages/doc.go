@@ -1,11 +1,9 @@
-// Package messages defines the requests that a host sends to an engine, the
-// answers that it gets, and the types that both are made of. It imports the
-// standard library only.
+// Package messages defines the requests that a host sends to an engine, the answers it gets, and
+// the types they are made of. It imports only the standard library.
 //
-// A request is a pointer to a record that the host owns. From sending until the
-// engine has sent the same record back, with the answers filled in, the record
-// and all its slices belong to the engine. A host that uses its records again
-// allocates nothing once they have grown.
+// A request is a pointer to a record that the host owns. Once sent, the record and all its slices
+// belong to the engine until it sends the same record back with the answers filled in. A host that
+// reuses its records allocates nothing once they have grown.
 //
 // # Requests
 //
@@ -17,11 +15,11 @@
 //	            SetWeights
 //	memory      Rebalance, ReadScales, WriteScales
 //
-// Requests that no inference needs are in two packages below this one: kvevents has the
-// events of the cache and their readers, inspect has statistics, pictures of the pages, and
-// the check of all invariants.
+// Requests that inference doesn't need are in two packages below this one: kvevents has the events
+// of the cache and their readers; inspect has statistics, pictures of the pages, and the check of
+// all invariants.
 //
-// A host that is an actor receives them back answered, or inside an Aborted. A
-// host may watch the event stream of the actor system for Restarted. What the
-// actors of the engine say to each other is in a package that hosts cannot import.
+// A host that is an actor gets them back answered, or inside an Aborted. A host may watch the actor
+// system's event stream for Restarted. The messages between the engine's actors are in a package
+// that hosts can't import.
 package messages

@@ -40,16 +40,14 @@
 //	recurrent           state      the state at this very position
 //	cross attention     cross_h8   all blocks of the encoder's tokens
 //
-// Keys and values may have different sizes; a layer may keep one latent vector
-// for both (KVFactor 1); a layer that reads another layer's keys and values has no
-// pages of its own (Model.SharedKV); side bytes, such as the keys of a sparse
-// attention's indexer, lie in the same page. Layers that agree in all of this are
-// one pool.
+// Keys and values may have different sizes. A layer may keep one latent vector for both (KVFactor
+// 1). A layer that reads another layer's keys and values has no pages of its own (Model.SharedKV).
+// Side bytes, such as the keys of a sparse attention's indexer, lie in the same page. Layers that
+// agree in all of this form one pool.
 //
 // # Who asks
 //
-// Reach, and the methods of Pool that use it, answer which blocks a position
-// needs:
+// Reach, and the methods of Pool that use it, say which blocks a position needs:
 //
 //	Needs, FirstNeeded   a match at a position; how far a sequence can be rewound
 //	FirstKept            what a sequence drops after a commit
@@ -83,24 +81,22 @@
 //
 // # Encoders
 //
-// The decoder of an encoder–decoder model attends to its own tokens and, in its
-// cross attention, to the encoder's output. If Model.CrossLayers is set, the
-// model has one pool more, after all others: CrossPool. Its pages hold the cross
-// attention's keys and values of a block of encoder tokens. A sequence needs all
-// of them from the first decoder token on, and never more:
+// The decoder of an encoder–decoder model attends to its own tokens and, in its cross attention, to
+// the encoder's output. If Model.CrossLayers is set, the model has one more pool, after all others:
+// CrossPool. Its pages hold the cross attention's keys and values of a block of encoder tokens. A
+// sequence needs all of them from the first decoder token on, and never more:
 //
 //	                 prompt        + 3 tokens       + 3 tokens
 //	wfullh2   [0 1 2]        [0 1 2 3]        [0 1 2 3]
 //	cross_h2  [0 1 2 3 4]    [0 1 2 3 4]      [0 1 2 3 4]
 //
-// The need of a sequence therefore says nothing about the cross pool's share of
-// the memory. cross_kv_cache_fraction does: that part of the device and host
-// memory goes to the cross pool (SplitCross), and Split divides the rest.
+// So a sequence's need can't decide the cross pool's share of the memory. cross_kv_cache_fraction
+// does: that part of device and host memory goes to the cross pool (SplitCross), and Split divides
+// the rest.
 //
 // # Elements
 //
-// Pages hold float32, float16, bfloat16, fp8, int8 or nvfp4. The 8-bit types need
-// a scale for keys and one for values in each layer; these are not in the pages,
-// the engine keeps them for the host. nvfp4 has a scale for each 16 elements, in
-// the page.
+// Pages hold float32, float16, bfloat16, fp8, int8 or nvfp4. The 8-bit types need a scale for keys
+// and one for values in each layer; the engine keeps these for the host, outside the pages. nvfp4
+// has a scale for every 16 elements, in the page.
 package windows

@@ -1,5 +1,5 @@
-// Package hfconfig reads the geometry of a model's cache from the config.json
-// that Hugging Face models are published with:
+// Package hfconfig reads the geometry of a model's cache from the config.json of a Hugging Face
+// model:
 //
 //	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct", hfconfig.Options{}) // a folder or a file
 //	cache := model.Configure(windows.DefaultConfig())
@@ -9,43 +9,39 @@
 //
 // # What is read
 //
-// The text part of a model that also reads images or sound; layers, KV heads and
-// head sizes under the names that the model types use; the element type; which
-// layers have a window, a chunk or a recurrent state, from layer_types or from the
-// keys and the fixed patterns of the model type; latent attention; layers that
-// share another layer's keys and values; encoder–decoder models. A key that is
-// absent has the default of its model type if the package knows one.
+// Of a model that also reads images or sound, the text part; layers, KV heads and head sizes under
+// the names that the model types use; the element type; which layers have a window, a chunk or a
+// recurrent state, from layer_types or from the keys and the fixed patterns of the model type;
+// latent attention; layers that share another layer's keys and values; encoder–decoder models. An
+// absent key has the default of its model type, if the package knows one.
 //
 // # What is refused
 //
-// A cache that is planned for the wrong geometry loses contents or wastes most of
-// its memory, so a key that the package cannot interpret is an error with its
-// name. families.txt has the rules of the model types that are known, one line each. A
-// model type that is not there is read as plain attention, with a note, if all its keys
-// are those of plain attention or listed in harmless.txt; else the error names the keys.
-// Keys of a known type that no rule names are noted. Options.Strict refuses both.
+// A cache planned for the wrong geometry loses contents or wastes most of its memory, so a key that
+// the package can't interpret is an error that names it. families.txt has the rules of the known
+// model types, one line each. Any other model type is read as plain attention, with a note, if all
+// its keys are those of plain attention or listed in harmless.txt; otherwise the error names the
+// keys. Keys of a known type that no rule names are noted. Options.Strict refuses both.
 //
-// A model without attention (mamba, mamba2, falcon_mamba, rwkv7, xlstm) has states alone. Types
+// A model without attention (mamba, mamba2, falcon_mamba, rwkv7, xlstm) has only states. Types
 // whose caches no pool holds (phi4flash) are refused.
 //
 // # What is assumed
 //
-// A file that names no element type gets float32, as transformers gives it, and a
-// note in Model.Notes says so; only gpt_oss, whose files never name one, gets
-// bfloat16. A host that knows better sets windows.Config.DType.
-// Weights are not looked at: a quantised file has the cache of the type that it computes with,
-// unless it asks for another one, by kv_cache_scheme or by kv_cache_quant_algo of a
-// hf_quant_config.json beside it. A note says so.
+// A file that names no element type gets float32, as in transformers, and a note in Model.Notes
+// says so; only gpt_oss, whose files never name one, gets bfloat16. A host that knows better sets
+// windows.Config.DType. Weights aren't read. The cache of a quantised model has the type that the
+// model computes with, unless the file asks for another one by kv_cache_scheme, or a
+// hf_quant_config.json beside it does by kv_cache_quant_algo. A note says so.
 //
 // # Several devices
 //
-// With Options.TensorParallel the model is that of one device. KV heads are divided,
-// or repeated if there are fewer of them than devices; a number that allows neither
-// is a problem. Latent vectors are the same on each device. Heads of states are
-// divided only, since each device updates its own.
+// With Options.TensorParallel the model is one device's share. KV heads are divided, or repeated if
+// there are fewer of them than devices; a number that allows neither is an error. Latent vectors
+// are the same on each device. Heads of states are only divided, since each device updates its own.
 //
 // # Costs
 //
-// A file is read once, at most MaxBytes of it, and nothing of it is kept. The
-// functions have no state: they may be called by any number of goroutines.
+// A file is read once, at most MaxBytes of it, and none of it is kept. The functions have no state:
+// any number of goroutines may call them.
 package hfconfig

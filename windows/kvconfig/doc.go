@@ -1,5 +1,5 @@
-// Package kvconfig reads a windows.Config from JSON or YAML. The names are those
-// of TensorRT-LLM's KvCacheConfig:
+// Package kvconfig reads a windows.Config from JSON or YAML, with the names of TensorRT-LLM's
+// KvCacheConfig:
 //
 //	kv_cache_config:
 //	  max_attention_window: [512, 512, 512, 512, 512, 32768]
@@ -7,10 +7,9 @@
 //	  host_cache_size: 8589934592
 //	  dtype: auto
 //
-// A file of TensorRT-LLM's options, as trtllm-serve takes it, can be read as it
-// is: if the text has kv_cache_config at its top level, that section is read and
-// the other top-level names are left alone. If it has not, the whole text is the
-// section. A field that is absent or null has its default.
+// A file of TensorRT-LLM's options, as trtllm-serve takes it, can be read unchanged: if the text
+// has kv_cache_config at its top level, only that section is read and the other top-level names are
+// ignored. Otherwise the whole text is the section. A field that is absent or null has its default.
 //
 // # Names
 //
@@ -39,8 +38,8 @@
 //	max_gpu_total_bytes
 //	pool_ratio
 //
-// Any other name is refused, and so is a name of the cache configuration beside
-// the section instead of in it.
+// Any other name is refused, and so is a name of the cache configuration that stands beside the
+// section instead of in it.
 //
 // # Retention
 //
@@ -70,6 +69,5 @@
 //	c, err := kvconfig.ReadYAML(file)
 //	err = windows.Join(err, c.Validate(model))
 //
-// The package is separate from windows so that only hosts that read files
-// depend on a YAML parser.
+// The package is separate from windows so only hosts that read files depend on a YAML parser.
 package kvconfig

@@ -1,7 +1,7 @@
-// Package resources plans the memory of a model whose layers declare what they
-// keep, as the layers of an inference framework do: paged keys and values, states
-// of selective state space models and of convolutions, other states, rows for
-// each token. A layer can read the keys and values of another one.
+// Package resources plans the memory of a model whose layers declare what they keep, as the layers
+// of an inference framework do: paged keys and values, states of selective state space models and
+// of convolutions, other states, rows for each token. A layer can read another layer's keys and
+// values.
 //
 //	c, err := resources.Declare(layers...) // of the host: each has a method Keeps
 //	plan, err := c.Plan(resources.Options{Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64})
@@ -14,17 +14,17 @@
 //	c.Add("ssm_state", 1, resources.SSM{NumHeads: 128, HeadDim: 64, DState: 128, DType: windows.Float32})
 //	c.Add("conv_state", 1, resources.CausalConv{ConvDim: 8448, DConv: 4, DType: windows.BFloat16})
 //
-// OfModel declares what is known of the layers of a windows.Model.
+// OfModel declares what is known about the layers of a windows.Model.
 //
-// A resource is *managed* if it lies in the pages of an engine's pools: then its
-// contents are cached, reused, offloaded and moved like all others. Otherwise it
-// is *local*: memory on the device with one slot for each running sequence. The
-// plan says for each resource what it is and why.
+// A resource is *managed* if it lies in the pages of an engine's pools: its contents are then
+// cached, reused, offloaded and moved like all others. Otherwise it is *local*: memory on the
+// device with one slot for each running sequence. The plan says which of the two each resource is,
+// and why.
 //
 // # Rules
 //
-// TensorRT-LLM's AutoDeploy has one manager of one shape and makes local what does
-// not fit it. Options.Strict follows its rules to the letter:
+// TensorRT-LLM's AutoDeploy has one manager for one shape, and makes everything else local.
+// Options.Strict follows its rules to the letter:
 //
 //   - The first PagedKV is the reference of the others. Those that agree with it in
 //     head_dim, dtype, kv_factor and kv_layout are managed, also with other numbers
@@ -36,23 +36,21 @@
 //     must hold for an integer n_groups ≥ 0, or all of them are local.
 //   - State and Unpaged are local.
 //
-// Without it, what is local there only for the manager's sake is managed here:
+// Without it, resources that are local there only because of the manager are managed here:
 //
-//   - A PagedKV of another shape is another pool.
-//   - An SSM or CausalConv of another shape is part of another layer's state; the
-//     relation of the two shapes does not matter, since a state is so many bytes.
-//   - A State that is marked as a checkpointable one is managed like these: it
-//     depends on the tokens before it only and may be copied.
+//   - A PagedKV of another shape gets another pool.
+//   - An SSM or CausalConv of another shape is part of another layer's state. How the two shapes
+//     relate doesn't matter, since a state is only a number of bytes.
+//   - A State marked as checkpointable is managed like these: it depends only on the tokens before
+//     it, and may be copied.
 //
 // # Reuse
 //
-// A reused prefix must bring all that the layers know of it. States do, by
-// checkpoints. A local resource does not: a plan with one turns reuse off and says
-// which resource is the reason.
+// A reused prefix must restore everything the layers keep of it. States are restored from
+// checkpoints. A local resource can't be: a plan with one turns reuse off and names the resource.
 //
 // # Resize
 //
-// AutoDeploy measures a forward pass, then makes a new manager, which loses all
-// contents. Plan.Resize makes an engine's pools grow or shrink in place: contents
-// stay and running sequences go on.
+// AutoDeploy measures a forward pass, then makes a new manager and loses all contents. Plan.Resize
+// grows or shrinks an engine's pools in place: contents stay and running sequences go on.
 package resources
