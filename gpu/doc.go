@@ -10,29 +10,26 @@
 //
 // # What may block
 //
-// Sync waits for work of streams. CreatePool, Resize and DestroyPool take as long as
-// the operating system needs for memory, and wait for work on pages that go; Close
-// waits for everything. Submit, Fence, Wait and Done answer at once; order is made on
-// the streams, by tickets, and costs the processor nothing. Work submitted to one
-// stream runs in the order of submission. Work on two streams has no order but that of
-// tickets.
+// Sync waits for work of streams. CreatePool, Resize and DestroyPool take as long as the operating
+// system needs for memory, and wait for work on pages that go; Close waits for everything. Submit,
+// Fence, Wait and Done return at once; tickets order work on the streams, which costs the processor
+// nothing. Work submitted to one stream runs in the order of submission. Only tickets order work on
+// two streams.
 //
 // # When bytes may be reused
 //
-// A slot is the memory of one page. A write to a slot must come after the slot's
-// last write and after every read since then; a read must come after the last
-// write. "Come after" means: on the same stream later, or behind
-// a Wait for a ticket that covers the other operation, or, for the host, after
-// Sync or Done has said that the ticket passed, or any chain of these. Nothing
-// in this package enforces the rule on a real device. Package gpu/check wraps
-// any device and reports each access that breaks it; package gpu/sim makes the
-// broken ones visible in the bytes.
+// A slot is the memory of one page. A write to a slot must come after the slot's last write and
+// after every read since then; a read must come after the last write. "Come after" means: later on
+// the same stream; or after a Wait for a ticket that covers the other operation; or, for the host,
+// after Sync or Done has said that the ticket passed; or any chain of these. Nothing in this
+// package enforces the rule on a real device. Package gpu/check wraps any device and reports each
+// access that breaks it; with package gpu/sim such an access shows in the bytes.
 //
 // # Backends
 //
-// gpu/host is the machine's memory: real bytes, real time. gpu/sim models a device, for
-// tests and simulations: real bytes, virtual time. Both are plain Go and run kernels in
-// Go. gpu/cuda drives an NVIDIA device through its driver library. A program imports the
-// ones that it wants, and Open finds them by name. gpu/group makes one device of several.
-// gpu/devicetest holds what every backend must pass.
+// gpu/host is the machine's memory: real bytes, real time. gpu/sim models a device, for tests and
+// simulations: real bytes, virtual time. Both are plain Go and run kernels in Go. gpu/cuda drives
+// an NVIDIA device through its driver library. A program imports the ones it wants, and Open finds
+// them by name. gpu/group makes one device of several. gpu/devicetest has the tests that every
+// backend must pass.
 package gpu

@@ -9,9 +9,9 @@
 //
 // # Names
 //
-// Metrics begin with kvactor_, have their unit at the end, and the labels model_name and
-// engine. What counts pages or bytes has the label pool as well. docs/observability.md
-// lists them; docs/grafana/kvactor.json is a board.
+// Names begin with kvactor_ and end with the unit. Metrics have the labels model_name and engine;
+// those that count pages or bytes also have the label pool. docs/observability.md lists them;
+// docs/grafana/kvactor.json is a board.
 //
 // AliasVLLM and AliasTensorRTLLM export the same numbers once more under the names, types and
 // labels of these engines, for gateways and boards that look for them. A metric of theirs
@@ -20,7 +20,7 @@
 //
 // # Costs
 //
-// A scrape is one request to the engine, which takes 4.5 µs however many pages it has, and
-// 1.5 ms of the process, for the text. A call that is observed costs 0.3 µs and allocates
-// nothing; each 64th enters what waits in the histograms, which takes 20 µs.
+// A scrape is one request to the engine, which takes 4.5 µs however many pages it has, and 1.5 ms
+// of the process for the text. An observed call costs 0.3 µs and allocates nothing; every 64th call
+// adds the collected times to the histograms, which takes 20 µs.
 package metrics

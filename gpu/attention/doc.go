@@ -1,21 +1,20 @@
-// Package attention is a reference attention kernel in plain Go over the pages
-// of the cache. It belongs to the host's side: the engine never imports it. The
-// demo's models compute with it, and tests show with it that what the engine
-// says is cached gives the numbers that computing it again would give.
+// Package attention is a reference attention kernel in plain Go over the pages of the cache. It
+// belongs to the host's side: the engine never imports it. The demo's models compute with it. Tests
+// use it to show that what the engine says is cached gives the same numbers as computing it again.
 //
 // # A step
 //
-// A step computes the new tokens of several sequences at once. Metadata says
-// how many tokens are new and how many are cached, a Plan is made of it once
-// for all layers, and Kernel.Forward runs one layer:
+// A step computes the new tokens of several sequences at once. Metadata says how many tokens are
+// new and how many are cached. A Plan is made from it once for all layers, and Kernel.Forward runs
+// one layer:
 //
 //	Plan.Prepare(metadata)              once a step
 //	  for each layer:
 //	    Kernel.Forward                  bias, RoPE, K and V into the cache,
 //	                                    then attention of all query rows
 //
-// A context of n new tokens behind c cached ones has the queries c … c+n−1; a
-// generation is the same with n = 1. There is one formula for both.
+// A context of n new tokens after c cached ones has the queries c … c+n−1; a generation is the same
+// with n = 1. One formula serves both.
 //
 // # What is computed
 //
@@ -31,9 +30,9 @@
 //
 // # One result, bit for bit
 //
-// What a row of a step yields is a function of that row and of the rows that it
-// sees, and of nothing else: not of the batch, the chunk, the page that a token
-// lies in, the number of workers, or what was reused. Therefore
+// The result for a row of a step depends only on that row and on the rows it sees. It doesn't
+// depend on the batch, the chunk, the page that a token lies in, the number of workers, or what was
+// reused. Therefore
 //
 //   - a dot product has one order of additions (see Dot), and work is divided
 //     by rows and heads, never along a sum;
@@ -47,8 +46,7 @@
 //
 // # Caches
 //
-// Paged is the engine's cache: a page holds [layer][K, V][head][token][dim] of
-// the layers of one pool, or one row a token for latent attention. Contiguous,
-// Cyclic and Indirect are the caches that TensorRT-LLM describes beside it; tests
-// compare them with Paged.
+// Paged is the engine's cache: a page holds [layer][K, V][head][token][dim] of the layers of one
+// pool, or one row a token for latent attention. Contiguous, Cyclic and Indirect are the other
+// caches that TensorRT-LLM describes; tests compare them with Paged.
 package attention

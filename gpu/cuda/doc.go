@@ -28,17 +28,15 @@
 //
 // # Beside a host that owns the GPU
 //
-// The device uses the primary context, as the CUDA runtime and PyTorch do. Each
-// call pushes it onto its thread's stack of contexts and pops it again, so a
-// thread that works on another device stays there. Calls that no stream orders
-// are made in relaxed capture mode, so they neither fail during a host's graph
-// capture nor end it. A stream of the host is asked whether it is being captured
-// before each use; while it is, calls on it answer ErrCapturing and queue nothing.
-// The host must not begin a capture on a stream while a call that names the stream
-// is under way.
+// The device uses the primary context, as the CUDA runtime and PyTorch do. Each call pushes it onto
+// its thread's stack of contexts and pops it again, so a thread that works on another device keeps
+// that device. Calls that no stream orders are made in relaxed capture mode, so they neither fail
+// during a host's graph capture nor end it. Before each use of a host's stream, the device checks
+// whether the stream is being captured; if so, the call answers ErrCapturing and queues nothing.
+// The host must not begin a capture on a stream while a call that names the stream is under way.
 //
-// Memory that the host gives stays the host's: it is neither filled nor freed, and
-// must outlive the pool. A registration that the host has made is used.
+// Memory that the host gives stays the host's: it is neither filled nor freed, and must outlive the
+// pool. If the host has registered it, that registration is used.
 //
 // # What waits
 //
@@ -46,9 +44,9 @@
 // pinning, mapping, and waiting for streams before memory is unmapped happen
 // without it, so Submit, Done and the rest are served meanwhile.
 //
-// All memory whose address reaches the driver is outside of Go's heap: stacks
-// and slices of the heap move or go while a number that was their address stays.
+// All memory whose address reaches the driver is outside Go's heap: Go may move or free its stacks
+// and heap slices while the driver still has their addresses.
 //
-// Errors that end the context make the device lost for good, wherever they are
-// met: every call answers gpu.ErrDeviceLost.
+// After an error that ends the context, wherever it occurs, the device is lost for good: every call
+// answers gpu.ErrDeviceLost.
 package cuda

@@ -1,6 +1,6 @@
-// Package devicetest holds what every gpu.Device must pass: Run is the
-// conformance suite, Program a generator of random work with the right bytes
-// and the right verdict on its order computed the plain way.
+// Package devicetest has the tests that every gpu.Device must pass. Run is the conformance suite.
+// Program generates random work, and computes in a simple way the right bytes and whether the order
+// is right.
 //
 // A backend's test calls
 //

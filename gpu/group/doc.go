@@ -1,7 +1,6 @@
-// Package group makes one device of several: the devices of a tensor-parallel
-// group, of which each holds its share of the KV heads of every page. An engine over
-// a group takes each decision once and has each copy done by every rank, so the ranks
-// can never disagree about what a page holds.
+// Package group makes one device of the devices of a tensor-parallel group, each of which holds its
+// share of the KV heads of every page. An engine on a group makes each decision once and has every
+// rank do each copy, so the ranks can never disagree about what a page holds.
 //
 //	           engine: page 7 of pool 0 → host page 3, ticket (stream 1, 42)
 //	              │
@@ -13,16 +12,16 @@
 // # Sizes
 //
 // All sizes are those of one rank: an engine is opened with the geometry of one rank
-// (windows.Model.OfRank, or hfconfig with TensorParallel), a page has as many bytes as
-// one rank's share of it, and Memory is that of the rank that has least. Page
-// numbers, offsets and sizes of a copy are the same on all ranks, so a batch is passed
-// on as it is. Ranks that hold the same heads, because there are more ranks than
-// heads, hold equal bytes; so do all ranks of latent attention (MLA).
+// (windows.Model.OfRank, or hfconfig with TensorParallel), a page has as many bytes as one rank's
+// share of it, and Memory is that of the rank with the least. Page numbers, offsets and sizes of a
+// copy are the same on all ranks, so a batch is passed on unchanged. Ranks that hold the same
+// heads, because there are more ranks than heads, hold equal bytes; so do all ranks of latent
+// attention (MLA).
 //
-// Host memory is per rank as well: each rank has a host tier of its own, which its
-// backend allocates near it, and the group's host page n is the host page n of every
-// rank. gpu.HostShare reads one share, gpu.AppendHostPage the shares one behind the
-// other in the order of the ranks, which is what stores keep.
+// Host memory is per rank as well: each rank has a host tier of its own, which its backend
+// allocates near it, and the group's host page n is the host page n of every rank. gpu.HostShare
+// reads one share; gpu.AppendHostPage appends all shares in the order of the ranks, which is what
+// stores keep.
 //
 // # Order
 //
@@ -34,14 +33,14 @@
 //
 // # Failure
 //
-// A copy that one rank refuses counts as refused on all: the error names the rank, and
-// what other ranks have done of it is over when Submit returns. The bytes of
-// destinations from the refused copy on are undefined then.
+// A copy that one rank refuses counts as refused on all: the error names the rank, and the other
+// ranks have finished their part when Submit returns. The bytes of destinations from the refused
+// copy on are then undefined.
 //
-// A rank that is lost, or that refuses what others have taken, ends the group: every
-// call answers an error that is gpu.ErrDeviceLost and names the rank. Sync then still
-// waits for the other ranks, and DestroyPool and DestroyStream still give back what
-// these hold, so that nothing is written to memory that the host has been given back.
+// A rank that is lost, or that refuses what others have taken, ends the group: every call answers
+// an error that is gpu.ErrDeviceLost and names the rank. Sync then still waits for the other ranks,
+// and DestroyPool and DestroyStream still give back what these hold, so nothing is written to
+// memory after the host gets it back.
 //
 // # Kernels
 //
@@ -50,7 +49,7 @@
 // and must not queue work on it: a rank may run it within a Submit of the group that
 // finds the rank's queues full.
 //
-// A host with kernels of its own joins and splits: Adopt makes a stream of the group of
-// one stream of each rank, Join a ticket of one ticket of each, and StreamOf, PoolOf
-// and TicketOf tell what a stream, pool or ticket of the group is on one rank.
+// A host with its own kernels joins and splits: Adopt makes a stream of the group from one stream
+// of each rank, Join makes a ticket from one ticket of each, and StreamOf, PoolOf and TicketOf
+// return one rank's stream, pool or ticket.
 package group

@@ -1,6 +1,6 @@
-// Package host is a device that is the machine's memory: for hosts that compute on the
-// CPU, and for memory that other processes map. Nothing is modelled: copies take the
-// time that they take, and tickets pass when the bytes are there.
+// Package host provides the machine's memory as a device, for hosts that compute on the CPU and for
+// memory that other processes map. Nothing is modelled: copies take real time, and tickets pass
+// when the bytes are there.
 //
 // # Memory
 //
@@ -27,21 +27,21 @@
 //
 // # Work of others
 //
-// NewTicket queues an operation that the host application ends by Complete, because another
-// process, or a thread that is no kernel, does the work:
+// NewTicket queues an operation that another process, or a thread that isn't a kernel, carries out.
+// The host application ends it with Complete:
 //
 //	             NewTicket                        Complete
 //	stream ──▶ … ────┬──── the other one writes ────┬──▶ what was queued behind it
 //	                 └ returns the ticket at once   └ nil: written; an error: failed
 //
-// A ticket that failed orders as one that is complete: it passes, and what waits for it
-// runs, on whatever bytes are there. Sync answers its error. Who fails a ticket takes care
-// that nobody uses what the pages hold. A client whose work has an order of its own gets a
-// stream of its own: no other stream waits for it then.
+// A failed ticket orders work like a complete one: it passes, and what waits for it runs on
+// whatever bytes are there. Sync returns its error. Whoever fails a ticket must make sure that
+// nobody uses the pages' contents. If a client's work has its own order, give the client its own
+// stream, so no other stream waits for it.
 //
 // # Ends
 //
-// Close drops what is queued, waits for parts and kernels that are running and for nothing
-// else, and gives the memory back: slices of HostBytes are invalid then. A process that is
-// killed leaves nothing behind, since files of shared memory have no name.
+// Close drops what is queued, waits only for running parts and kernels, and gives the memory back:
+// slices of HostBytes are then invalid. A killed process leaves nothing behind, since files of
+// shared memory have no name.
 package host

@@ -1,5 +1,5 @@
-// Package page shows an engine to people: one page without outside resources, the
-// numbers behind it in JSON, and metrics and events if the host has them.
+// Package page shows an engine to people: one page without outside resources, its numbers in JSON,
+// and metrics and events if the host has them.
 //
 //	/         the page: pages by state, priority and age, the prefix tree, transfers on the
 //	          streams; hit rate, memory, latency and copies over time; prompts looked up
@@ -13,16 +13,15 @@
 //
 // # Security
 //
-// Nothing here has tokens, salts or names of blocks. A lookup tells whether a prompt of the
-// namespace without salt is cached, and so whether a user has sent it: Options.NoLookup
-// leaves it out. Serve listens on the loopback interface unless the address names another,
-// and answers there only requests for that interface. Readers, lookups, sizes and times have
-// limits.
+// Nothing here has tokens, salts or names of blocks. A lookup tells whether a prompt without salt
+// is cached, and so whether a user has sent it: Options.NoLookup turns lookups off. Serve listens
+// on the loopback interface unless the address names another, and there answers only requests for
+// that interface. Readers, lookups, sizes and times have limits.
 //
 // # Costs
 //
-// One Stats and one Overview request for each 100 ms while the page has readers, however many,
-// and none otherwise. The overview has 600 pages of each pool and tier, and once a second 300
-// nodes of the tree. At a million pages in 20,000 branches an answer takes 0.15 ms, and one with
-// the tree 6 ms, once a second (BenchmarkAnswer). A Recorder costs 0.1 µs for each call.
+// While the page has readers, however many, it sends the engine one Stats and one Overview request
+// every 100 ms; otherwise none. The overview has 600 pages of each pool and tier, and once a second
+// 300 nodes of the tree. At a million pages in 20,000 branches an answer takes 0.15 ms, and one
+// with the tree 6 ms, once a second (BenchmarkAnswer). A Recorder costs 0.1 µs for each call.
 package page
