@@ -3,20 +3,18 @@
 //
 // # Floors
 //
-// A time alone says little: it depends on the machine and on what else runs
-// there. So each benchmark has a floor beside it, the least that any program
-// would have to do for the same answer (compare the tokens, copy them, take
-// pages from an array), or the same cores called without actors. Engine and
-// floor take turns in one loop, on the same prompts, and swap their order each
-// time. What the machine does to one it does to the other, and the quotient
-// stays:
+// A time alone says little: it depends on the machine and on what else runs there. So each
+// benchmark has a floor for comparison: the least that any program must do for the same answer
+// (compare the tokens, copy them, take pages from an array), or the same cores called without
+// actors. Engine and floor take turns in one loop, on the same prompts, and swap their order each
+// time. What slows one slows the other, and the quotient stays the same:
 //
 //	engine-ns   median time of the engine's side
 //	floor-ns    median time of the floor's side
 //	x/floor     their quotient: the number to read and to compare
 //	p99-ns      of the engine's side, where a step's latency matters
 //
-// Observed runs each side in a process of its own, several times: x/lowest and x/highest are the
+// Observed runs each side in its own process, several times: x/lowest and x/highest are the
 // extremes of the quotients whose median is x/floor.
 //
 // B/op and allocs/op count both sides; no floor allocates, so they are the
@@ -34,8 +32,8 @@
 // mean nothing. KVACTOR_BENCH=large makes the largest ones: ten million blocks
 // for the collector, traces from end to end.
 //
-// Pages have no memory here but in the stress test: a device that does nothing
-// (quietDevice) keeps simulated copies out of the times.
+// Pages have memory only in the stress test: elsewhere a device that does nothing (quietDevice)
+// keeps simulated copies out of the times.
 //
 // README.md has the table of targets and measured values.
 package bench

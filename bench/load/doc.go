@@ -1,5 +1,5 @@
-// Package load is a test that embeds an engine as a stranger would: by package kvactor alone,
-// written from docs/embedding.md and docs/semantics.md. It compares every byte that it reads.
+// Package load is a test that embeds an engine as an outsider would: with package kvactor alone,
+// written from docs/embedding.md and docs/semantics.md. It compares every byte it reads.
 //
 //	go test ./bench/load -run=TestSeeds -seed=1 -worlds=100   worlds of the seeds 1 to 100
 //	go test ./bench/load -run=TestSeeds -seed=1 -seconds=60   as many as a minute has
@@ -17,9 +17,9 @@
 // actors panic. Where a host asks for a Rebalance, the others stand still meanwhile, as its
 // documentation demands; with WithAutoRebalance nothing holds the hosts together.
 //
-// The seed does not decide how the goroutines of several hosts take turns: it may take some plays
-// of a seed to see a problem again, and -again plays it as often. Worlds with one host and a
-// context that never ends are the same each time.
+// The seed doesn't decide how the goroutines of several hosts take turns: you may have to run a
+// seed several times to see a problem again, which -again does. Worlds with one host and a context
+// that never ends are the same each time.
 //
 // # Bytes
 //

@@ -1,6 +1,5 @@
-// Package sim is a test that runs whole engines on the simulated device, thousands
-// of random steps under a seeded scheduler, and looks for anything that is not as it
-// should be.
+// Package sim is a test that runs whole engines on the simulated device, through thousands of
+// random steps under a seeded scheduler, and looks for anything wrong.
 //
 //	go test ./bench/sim -run=TestSeeds -timeout=0 -seed=1 -steps=20000 -seeds=50
 //
@@ -31,6 +30,6 @@
 // must be silent, a mirror that followed the events must equal a snapshot, and
 // prompts must match what a naive search of all that is stored finds.
 //
-// A failure is made smaller by leaving out steps as long as some failure stays,
-// and printed as the history that is left. The same seed and steps replay it.
+// A failure is shrunk by leaving out steps as long as some failure remains, and the remaining
+// history is printed. The same seed and steps replay it.
 package sim

@@ -1,6 +1,6 @@
-// Package forecast predicts when a run of cached blocks will be used again, and says what
-// it is worth to keep it until then. It is the policy behind eviction_policy: forecast.
-// It knows no pages: pools tell it about requests, and ask it for values.
+// Package forecast predicts when a run of cached blocks will be used again, and says how much it is
+// worth to keep the run until then. It is the policy behind eviction_policy: forecast. It knows no
+// pages: pools tell it about requests, and ask it for values.
 //
 // # The value of a piece
 //
@@ -11,11 +11,11 @@
 //	max  ───────────────────────
 //	t>x  E[min(T, t) − x | T > x]
 //
-// the hits to be expected for the time that the pages are occupied, if they are given up
-// at the best moment t. It is the stopping index of Gittins for the decision to go on
-// holding. A conversation is worth little just after an answer, while its user reads, more
-// when the next question is due, and less again when the question does not come. LRU does
-// the opposite: it keeps the newest through the pause and evicts them just before use.
+// the expected hits per time that the pages are occupied, if they are given up at the best moment
+// t. It is Gittins's stopping index for the decision to go on holding. A conversation is worth
+// little just after an answer, while its user reads, more when the next question is due, and less
+// again when the question does not come. LRU does the opposite: it keeps the newest through the
+// pause and evicts them just before use.
 //
 // # The model
 //
@@ -32,13 +32,13 @@
 // whether the block stays cached or not: every bin of age that the block outlives is an
 // observation, so unfinished waits count for as long as they have lasted.
 //
-// Each weight of the hazard is a normal distribution, and an observation moves the uncertain
-// ones most. A policy sees some thousand observations before a cache of minutes has gone
-// through its traffic, so what counts is how much each of them teaches.
+// Each weight of the hazard is a normal distribution, and an observation moves the uncertain ones
+// most. A cache that holds some minutes of traffic is turned over within some thousand
+// observations, so each of them must teach much.
 //
-// What a waiting request is going to use is not predicted: such pieces are awaited (Await) and
-// worth more than all others, until they are used. Among them the order is that in which the
-// waits began.
+// What a waiting request is going to use isn't predicted: such pieces are awaited (Await), and
+// worth more than all others until they are used. Among them the order is that in which the waits
+// began.
 //
 // A guard compares the policy with LRU on one block in 36 of a large cache and returns to
 // LRU for a time where that would have hit clearly more.

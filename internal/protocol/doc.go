@@ -1,5 +1,5 @@
-// Package protocol defines what the actors of one engine say to each other. No
-// host sends or receives any of it: what a host says is in package messages.
+// Package protocol defines the messages between the actors of one engine. No host sends or receives
+// them: a host's messages are in package messages.
 //
 // A message is a pointer to a record that its sender owns. From sending until the
 // receiver has sent the same record back, with the answers filled in, the record

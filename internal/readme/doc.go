@@ -1,4 +1,4 @@
-// Package readme holds README.md and docs to reality. It has tests only:
+// Package readme checks README.md and docs against the code. It has only tests:
 //
 //   - the README's program is examples/minimal, all of it, with its output;
 //   - every other block of Go in them is, line by line, part of an example here, of one of
@@ -7,5 +7,5 @@
 //   - every command names packages, files and flags that exist;
 //   - every link leads to a file of the repository, and to a heading in it.
 //
-// The README's conversation with `demo script` is held by a test of cmd/demo.
+// A test of cmd/demo checks the README's conversation with `demo script`.
 package readme

@@ -1,8 +1,7 @@
-// Package sequence keeps the running sequences of an engine: their tokens, their
-// page tables in every pool, and how many of their blocks others may hold as well. It
-// is a core: single-threaded, deterministic, without messages of its own. The
-// coordinator decides what happens to a sequence; this package carries the change out
-// and checks the relations between the parts of a sequence.
+// Package sequence keeps the running sequences of an engine: their tokens, their page tables in
+// every pool, and how many of their blocks others may also hold. It is a core: single-threaded,
+// deterministic, without its own messages. The coordinator decides what happens to a sequence; this
+// package makes the change and checks the relations between the parts of a sequence.
 //
 //	tokens    ├─────────── prompt ───────────┤── generated ──┤
 //	computed  ├──────────────────────────────────────┤  their KV is in the pages
@@ -14,9 +13,9 @@
 //	retainedBlocks  ├──────────┤       have had this request's retention
 //	sharedBlocks    ├───────────────┤  others may hold these blocks, too
 //
-// All three count leading blocks. A page below sharedBlocks is asked about before
-// it is written to, and copied if another sequence, a pin or the tree holds it; from
-// sharedBlocks on the sequence is the only holder, and no pool is asked.
+// All three count leading blocks. Before a page below sharedBlocks is written, its pool is asked,
+// and the page is copied if another sequence, a pin or the tree holds it. From sharedBlocks on the
+// sequence is the only holder, and no pool is asked.
 //
 // # Tables
 //
@@ -28,10 +27,10 @@
 //
 // # Chunks and reserves
 //
-// A prompt that is computed in chunks holds pages of limited pools for its window
-// and one chunk only. So that no later chunk can fail, the admission reserves what
-// the rest may need. Until the prompt is computed, the pages that the sequence took
-// itself (from reusedBlocks on) are covered by the reserve and count once.
+// In limited pools, a prompt computed in chunks holds pages only for its window and one chunk. So
+// that no later chunk can fail, the admission reserves what the rest may need. Until the prompt is
+// computed, the pages that the sequence took itself (from reusedBlocks on) are covered by the
+// reserve and count once.
 //
 // # States
 //

@@ -1,4 +1,4 @@
-// Package handover is the format in which a sequence goes from one engine to another.
+// Package handover defines the format in which a sequence moves from one engine to another.
 //
 //	source                                        receiver
 //	opening: shape of the pools, sequence, tokens ▶ pages are taken
@@ -14,17 +14,16 @@
 //	message    magic "kvho" · version 2 · zero 2 · length 8 · checksum 8 · check 8 · body
 //	page       body · checksum 8
 //
-// A check is the XXH3 of 64 bits of the fields before it, so a reader knows that a length is
-// what the source has written before it waits for so many bytes. A checksum is that of all
-// bodies of one direction so far: the XXH3 of the last 128 KiB piece, seeded with the checksum
-// of the pieces before. So a flipped bit is found behind its body, and a page that is missing,
-// repeated or of another stream behind the next one.
+// A check is the 64-bit XXH3 of the fields before it, so a reader knows that a length is genuine
+// before it waits for that many bytes. A checksum covers all bodies of one direction so far: the
+// XXH3 of the last 128 KiB piece, seeded with the checksum of the pieces before. So a flipped bit
+// is found after its body, and a page that is missing, repeated or of another stream is found after
+// the next one.
 //
 // Magic, version and check have these places in every version from 4 on, so a stream of
 // another version is refused by its version.
 //
-// The checksums find damage. They are no proof against someone who writes a stream on
-// purpose: what such a stream can do is bounded by the checks of its values, and the
-// connection has to be one that the host trusts, as the pages and the prompt are in it
-// as they are.
+// The checksums find damage. They don't protect against a forged stream: only the checks of its
+// values limit what it can do. The host must trust the connection, which carries the pages and the
+// prompt unencrypted.
 package handover

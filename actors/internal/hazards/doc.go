@@ -1,6 +1,6 @@
-// Package hazards holds the proofs of the engine's data plane; it is tests
-// alone, there is nothing to import. Everything runs through the whole engine:
-// actors, the simulated device with real bytes, and the hazard checker around it.
+// Package hazards tests the engine's data plane; it has only tests, nothing to import. Everything
+// runs through the whole engine: actors, the simulated device with real bytes, and the hazard
+// checker around it.
 //
 // # Waits
 //
@@ -13,8 +13,8 @@
 //	all waits there    the checker is silent, every byte is right
 //	any one left out   the checker reports, for each name
 //
-// The second half is what makes the first one worth anything: a checker that
-// sees nothing would pass it, too. It also shows that no wait is idle.
+// The first half is worth something only with the second: a checker that sees nothing would pass
+// it, too. The second also shows that every wait is needed.
 //
 // A request that reuses a page which is still being copied waits for that copy and
 // starts no second one.
@@ -28,15 +28,14 @@
 //
 // # Faults
 //
-// Copies that the device refuses, streams that stall, a device that is lost,
-// memory that is not there: each has a row in a table of what the engine must
-// answer then, and of what must be right afterwards.
+// Copies that the device refuses, streams that stall, a device that is lost, memory that is not
+// there: each has a row in a table of what the engine must answer, and of what must be right
+// afterwards.
 //
 // # Ahead of demand
 //
-// Offloading ahead changes when bytes move and nothing else: the same workload
-// with and without it has the same answers, events and counters, but for those
-// of bytes and waiting.
+// Offloading ahead changes only when bytes move: the same workload with and without it has the same
+// answers, events and counters, except those of bytes and waiting.
 //
 // # Memory that moves
 //

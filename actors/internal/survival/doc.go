@@ -1,9 +1,9 @@
-// Package survival holds the tests of engines under load, hostile input and failures:
-// more demand than pages, requests with impossible values, callers that give up in the
-// middle, and tenants who must not learn of each other. It has no code of its own.
+// Package survival holds the tests of engines under load, hostile input and failures: more demand
+// than pages, requests with impossible values, callers that give up in the middle, and tenants who
+// must not learn of each other. It has only tests.
 //
-// Each file tests one of these. All of them ask the same: is every call answered, with
-// the right code, and does the engine afterwards serve as it did before?
+// Each file tests one of these. All ask the same question: is every call answered with the right
+// code, and does the engine afterwards serve as before?
 //
 //	waiting   admissions wait for pages, in order, and are cancelled
 //	cancel    contexts that end at random, or at each moment, leave nothing taken
