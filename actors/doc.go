@@ -121,7 +121,7 @@
 // and pins, and the tree. The request under way fails with ErrInternal and the cause; its sequences
 // are unchanged or lost, and the host repeats it. These contents are lost:
 //
-//	pool         none
+//	pool         stored blocks that the request was moving; so with all below
 //	tree         within a change: all that is stored, and pins; sequences go on
 //	offloader    within a change: contents in host memory, and blocks on the
 //	             device pages that it was about to write to

@@ -24,14 +24,14 @@
 // its prefix.
 //
 // Ties are broken by page number. So the order depends only on what is known of the pages: Unclaim
-// puts a page back exactly where it was, and a rebuilt pool evicts like the one that failed. Other
-// policies (see package evict) change only the order within a priority.
+// puts a page back exactly where it was. Other policies (see package evict) change only the order
+// within a priority.
 //
 // # The parts
 //
 //	Pool        who holds each page, which block it caches, and the operations
 //	evict.Core  what is known of the contents, and which cached page is evicted next:
-//	            priorities and when they end, tenants and their quotas, the policy
+//	            priorities, tenants and their quotas, the policy
 //
 // An operation costs O(1) for each of its pages, plus the cost of the order (see package evict).
 // Resize, Rebuilt, HeldBlocks and Check cost O(pages).

@@ -68,7 +68,6 @@ func (b *poolBatches) send() {
 		if len(w.Ops) == 0 {
 			continue
 		}
-		// The time decides which priorities the pool takes for ended when it chooses victims.
 		w.Epoch, w.Now = b.kernel.epoch, b.kernel.now
 		b.kernel.toPool(w.Pool, w)
 	}

@@ -62,7 +62,7 @@
 //
 //	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
-//	of forecast                        O(1): surveys compare some pieces for each that goes
+//	of forecast                        O(1) amortized: a survey of 512 pieces serves many evictions
 //	Add, Remove, First of the others   O(log pages)
 //	with quotas                        O(tenants) for each victim
 //
