@@ -62,7 +62,7 @@ func (l *Log) extend(e *kvevents.Event, c *protocol.Change) {
 	for _, r := range l.run {
 		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
 			Hash: r.Extra.hash, Tokens: r.Tokens[:r.Extra.shown], Tier: c.Tier, Priority: c.Priority,
-			Covers: r.Covers[:min(len(r.Covers), r.Extra.shown)],
+			Covers: r.Covers,
 		})
 	}
 }

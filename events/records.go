@@ -22,6 +22,7 @@ func (l *Log) enter(rest *protocol.Changes, c *protocol.Change) {
 		r := &run[i]
 		r.Extra.hash = l.hasher.block(l.before(r), r.Tokens, r.Covers)
 		r.Extra.shown = max(0, min(len(r.Tokens), shown))
+		r.Covers = protocol.Covering(r.Covers[:min(len(r.Covers), r.Extra.shown)])
 		shown -= len(r.Tokens)
 	}
 }

@@ -58,9 +58,8 @@ func (f *Following[T]) Enter(rest *Changes, c *Change) []Followed[T] {
 	for i, id := range blocks {
 		from, to, r := i*size, (i+1)*size, &list[i]
 		*r = Followed[T]{ID: id, Parent: parent, Namespace: namespace, Tokens: tokens[from:to:to]}
-		if covers != nil && slices.ContainsFunc(covers[from:to],
-			func(c messages.Cover) bool { return c.Covered }) {
-			r.Covers = covers[from:to:to]
+		if covers != nil {
+			r.Covers = Covering(covers[from:to:to])
 		}
 		for int(id) >= len(f.blocks) {
 			f.blocks = append(f.blocks, nil)
@@ -68,6 +67,14 @@ func (f *Following[T]) Enter(rest *Changes, c *Change) []Followed[T] {
 		f.blocks[id], parent = r, r
 	}
 	return list
+}
+
+// Covering returns what covers tokens; nil if no item covers any.
+func Covering(covers []messages.Cover) []messages.Cover {
+	if slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
+		return covers
+	}
+	return nil
 }
 
 // Leave follows a change of kind BlocksLeft.
