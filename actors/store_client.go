@@ -110,9 +110,9 @@ func (c *storeClient) has(ctx context.Context, keys []stores.Key) ([]bool, error
 }
 
 // get reads objects; bodies is empty if nothing was read, and has nil for what was not.
-func (c *storeClient) get(ctx context.Context, keys []stores.Key) (bodies [][]byte, err error) {
-	bodies = make([][]byte, len(keys))
-	err = c.ask(ctx, func(ctx context.Context) error { return c.config.Store.Get(ctx, keys, bodies) })
+func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, error) {
+	bodies := make([][]byte, len(keys))
+	err := c.ask(ctx, func(ctx context.Context) error { return c.config.Store.Get(ctx, keys, bodies) })
 	if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
 		return nil, err // a call that was left behind may still write to bodies
 	}
