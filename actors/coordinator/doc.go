@@ -10,20 +10,22 @@
 // all answers are there. New in coordinator.go lists which transaction serves which type of
 // request.
 //
-//	kernel.go          the queue, the round, the epoch; sends work, counts answers
+//	kernel.go          the round, the epoch; sends work, counts answers; queue.go
 //	coordinator.go     which transaction serves a request, and what comes next
-//	admission.go       Admit: from the request to the answer; lookup.go, prefetch.go, import.go
+//	admission.go       Admit: from the request to the answer, which admitted.go fills in; also
+//	                   lookup.go, prefetch.go, pin.go, import.go
 //	  batch.go           matching and claiming; prompt.go
 //	  sources.go         partial reuse: who may copy from or take over which block
 //	  plan.go, take.go   what a prompt needs, and how it gets it
 //	  states.go          recurrent layers: checkpoints are copied to working pages
 //	  admissionqueue.go  admissions that wait for pages
 //	commit.go          Commit; committing.go is also the second half of Append, and
-//	                   checkpoint.go the checkpoints that both make
-//	append.go          Append: an engine step; rewrites.go, beams.go, takeback.go
+//	                   checkpoint.go the checkpoints that both make, as far apart as
+//	                   spacing.go says
+//	append.go          Append: an engine step; step.go, rewrites.go, beams.go, takeback.go
 //	release.go         Release; facts.go describes it to pools that predict uses
 //	rewind.go, fork.go Rewind, Fork
-//	pin.go             PinPrefix, UnpinPrefix
+//	pins.go            what pins hold; UnpinPrefix is in pin.go
 //	forget.go          Invalidate, Reset
 //	fetch.go           Fetch: brings pages from a store to host memory; fetchlength.go
 //	save.go            which pages are saved to a store
@@ -34,11 +36,14 @@
 //	rebalance.go       Rebalance; split.go says how many pages each pool gets, and
 //	                   pressure.go where memory is worth most
 //	reads.go, audit.go requests that only read, expired timers; Check
+//	validate.go        which requests are refused for their values
+//	statistics.go      what is counted; thrash.go finds prompts that were evicted too early
 //	recovery.go        after an actor has failed
 //	lookahead.go       copies ahead of demand, when nothing waits
 //	sequence/          the running sequences, a core of their own
 //	outgoing.go        work for the tree, and what pools and host memory do to follow
 //	batches.go         the operations for pools and offloader, one message each
+//	pages.go           how many pages pools and host memory have said they have
 //
 // # A round
 //
