@@ -19,6 +19,7 @@ package gguf
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"reflect"
@@ -52,7 +53,9 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	}
 	for _, kv := range file.Header.MetadataKV {
 		if key, ok := strings.CutPrefix(kv.Key, arch+"."); ok {
-			values[key] = plain(kv.Value)
+			if values[key], err = value(path, file, kv.Value); err != nil {
+				return hfconfig.Model{}, err
+			}
 		}
 	}
 	o.StateDType = cmp.Or(o.StateDType, "float32")
@@ -61,14 +64,92 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 }
 
 // parse calls the library, which panics on some broken files. The file is read, not
-// mapped: a mapped file that becomes shorter meanwhile ends the process.
+// mapped: a mapped file that becomes shorter meanwhile ends the process. Most lists, such
+// as the vocabulary, are skipped; value reads those of the architecture.
 func parse(path string) (file *parser.GGUFFile, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("%v", reason)
 		}
 	}()
-	return parser.ParseGGUFFile(path)
+	return parser.ParseGGUFFile(path, parser.SkipLargeMetadata())
+}
+
+// maxList is the length of the longest list of an architecture that is read: a list has
+// an entry for each layer. sizes are the bytes of elements by type.
+const maxList = 8192
+
+var sizes = map[parser.GGUFMetadataValueType]int{
+	parser.GGUFMetadataValueTypeUint8: 1, parser.GGUFMetadataValueTypeInt8: 1,
+	parser.GGUFMetadataValueTypeBool:   1,
+	parser.GGUFMetadataValueTypeUint16: 2, parser.GGUFMetadataValueTypeInt16: 2,
+	parser.GGUFMetadataValueTypeUint32: 4, parser.GGUFMetadataValueTypeInt32: 4,
+	parser.GGUFMetadataValueTypeFloat32: 4,
+	parser.GGUFMetadataValueTypeUint64:  8, parser.GGUFMetadataValueTypeInt64: 8,
+	parser.GGUFMetadataValueTypeFloat64: 8,
+}
+
+// value converts a value, and reads the list that the library has skipped. A list that
+// cannot be of layers becomes a text, so that its key is not lost.
+func value(path string, file *parser.GGUFFile, v any) (any, error) {
+	list, ok := v.(parser.GGUFMetadataKVArrayValue)
+	if !ok || len(list.Array) > 0 || list.Len == 0 {
+		return plain(v), nil
+	}
+	size := sizes[list.Type]
+	if size == 0 || list.Len > maxList {
+		return fmt.Sprintf("a list of %d", list.Len), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	start := list.StartOffset + 4 + 8 // behind the type of the elements and their number
+	if file.Header.Version <= parser.GGUFVersionV1 {
+		start -= 4
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if file.Header.Magic == parser.GGUFMagicGGUFBe {
+		order = binary.BigEndian
+	}
+	bytes := make([]byte, int(list.Len)*size)
+	if _, err := f.ReadAt(bytes, start); err != nil {
+		return nil, refusals.New(messages.ErrBadRequest, "%s: a list of %d ends early: %v", path,
+			list.Len, err)
+	}
+	out := make([]any, list.Len)
+	for i := range out {
+		out[i] = element(order, list.Type, bytes[i*size:(i+1)*size])
+	}
+	return out, nil
+}
+
+// element is an element of a list. What is no integer becomes a text.
+func element(order binary.ByteOrder, t parser.GGUFMetadataValueType, b []byte) any {
+	var n uint64
+	switch len(b) {
+	case 1:
+		n = uint64(b[0])
+	case 2:
+		n = uint64(order.Uint16(b))
+	case 4:
+		n = uint64(order.Uint32(b))
+	default:
+		n = order.Uint64(b)
+	}
+	switch t {
+	case parser.GGUFMetadataValueTypeBool:
+		return n != 0
+	case parser.GGUFMetadataValueTypeFloat32, parser.GGUFMetadataValueTypeFloat64:
+		return "a fraction"
+	case parser.GGUFMetadataValueTypeInt8, parser.GGUFMetadataValueTypeInt16,
+		parser.GGUFMetadataValueTypeInt32, parser.GGUFMetadataValueTypeInt64:
+		shift := 64 - 8*len(b)
+		return int(int64(n<<shift) >> shift)
+	default:
+		return int(n)
+	}
 }
 
 // plain converts a value of the library to those that hfconfig takes: integers of any
