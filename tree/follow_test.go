@@ -115,6 +115,28 @@ func TestFollowIsBounded(t *testing.T) {
 		"an audit does not compare what the pool was not told")
 }
 
+// TestFollowBehindARun: a new checkpoint is told of the next longer ones in all branches, also
+// where the prefix goes on for some blocks before it branches.
+func TestFollowBehindARun(t *testing.T) {
+	tree := New(Config{TokensPerBlock: 1, Pools: []PoolShape{{}, {State: true}}, Follow: true})
+	var a protocol.Apply
+	store := func(page messages.PageID, tokens ...messages.Token) []messages.PageID {
+		table := make([]messages.PageID, len(tokens))
+		for i := range table {
+			table[i] = 10*page + messages.PageID(i)
+		}
+		a = protocol.Apply{Stores: []protocol.StoreItem{{
+			Tokens: tokens, To: len(tokens), Tables: [][]messages.PageID{table}, Prompt: len(tokens),
+			FindEnd: true, HandOver: []messages.PageID{messages.NoPage, page},
+		}}}
+		tree.Apply(&a)
+		return lastFollow(&a).Pages
+	}
+	store(1, 1, 2, 3, 4)
+	store(2, 1, 2, 3, 5, 6)
+	require.Equal(t, []messages.PageID{3, 1, 2}, store(3, 1))
+}
+
 // TestFollowBack: a checkpoint that comes back from host memory is told between which others it
 // lies.
 func TestFollowBack(t *testing.T) {
