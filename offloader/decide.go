@@ -199,6 +199,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 }
 
+// nothingDisplaced says that no contents were displaced.
 var nothingDisplaced = Displaced{Block: protocol.NoBlock}
 
 // dropped is the outcome of a victim whose contents do not go on.

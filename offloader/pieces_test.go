@@ -80,6 +80,22 @@ func TestNewPiecesAreCompared(t *testing.T) {
 	t.Fail()
 }
 
+// TestARankingReplacesPlainLRU: what was chosen while no ranking was lent, by the last use alone,
+// is not displaced once there is one.
+func TestARankingReplacesPlainLRU(t *testing.T) {
+	features := make([]uint64, 40)
+	for i := range features {
+		features[i] = uint64(len(features) - i)
+	}
+	h := manyPieces(features)
+	h.order.Policy().RankBy(nil)
+	require.Equal(t, int32(0), h.order.First(), "the earliest use")
+	h.order.Policy().RankBy(byFeatures{})
+	assert.Equal(t, int32(39), h.order.First(), "the least value")
+	h.order.Policy().RankBy(nil)
+	assert.Equal(t, int32(0), h.order.First())
+}
+
 // TestTenantsArePickedByValue: of the first pieces of several tenants the one of least value is
 // displaced, though another one was used before it.
 func TestTenantsArePickedByValue(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Followed is a block of the tree, as its changes tell of it, with what the follower keeps of it
-// besides. But for that it does not change. It lives as long as the tree has the block, or another
-// one refers to it.
+// Followed is a block of the tree, and Extra what its follower keeps with it. Only Extra changes.
+// A block that has left the tree stays as long as another one names it as its parent.
 type Followed[T any] struct {
 	ID        BlockID             // the tree may have given it to another block since
 	Parent    *Followed[T]        // the block before; nil: the prefix begins here
@@ -18,8 +17,8 @@ type Followed[T any] struct {
 	Extra     T
 }
 
-// Following knows the blocks that are in the tree, as its changes tell. One that begins later than
-// the tree does not know the blocks before, nor those behind them.
+// Following holds the blocks of the tree by following its changes. If it begins after the tree, it
+// knows neither the blocks that were there before nor those behind them.
 type Following[T any] struct{ blocks []*Followed[T] } // by BlockID
 
 // Of returns a block; nil: it is not known.
@@ -30,9 +29,8 @@ func (f *Following[T]) Of(b BlockID) *Followed[T] {
 	return f.blocks[b]
 }
 
-// Enter follows a change of kind BlocksEntered, whose slices are the first of rest, and cuts them
-// off. The blocks keep parts of these, so no append to the tokens of one reaches those of the next;
-// the arrays of a record are freed when the last of its blocks has left.
+// Enter adds the blocks of a change of kind BlocksEntered, and removes what the change brought from
+// the front of rest. The blocks share the arrays of rest, which are freed with the last of them.
 func (f *Following[T]) Enter(rest *Changes, c *Change) []Followed[T] {
 	tokens, blocks := rest.Tokens[:c.Tokens], rest.Blocks[:c.Count]
 	rest.Tokens, rest.Blocks = rest.Tokens[c.Tokens:], rest.Blocks[c.Count:]
@@ -77,7 +75,7 @@ func Covering(covers []messages.Cover) []messages.Cover {
 	return nil
 }
 
-// Leave follows a change of kind BlocksLeft.
+// Leave removes the blocks of a change of kind BlocksLeft.
 func (f *Following[T]) Leave(c *Change) {
 	r := f.Of(c.Last)
 	for n := c.Count; n > 0 && r != nil; n-- {
@@ -86,5 +84,5 @@ func (f *Following[T]) Leave(c *Change) {
 	}
 }
 
-// All are the blocks by BlockID; nil: the tree has none of the id.
+// All returns the blocks by BlockID; nil where the tree has none.
 func (f *Following[T]) All() []*Followed[T] { return f.blocks }

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// A queue of at most wholeSet pieces is compared as a whole with each choice.
+	// Each choice compares all pieces of a queue that has at most wholeSet.
 	wholeSet = 32
-	// Else a survey compares about surveyed of them, all parts of the queue, and keeps as many as
-	// the next choices take: one in keptShare of those compared.
+	// In a longer queue a survey compares some surveyed pieces, evenly spread, and keeps one in
+	// keptShare of them for the next choices.
 	surveyed  = 512
 	keptShare = 32
 )
@@ -46,9 +46,9 @@ func (s *pieces) candidate(n int32) candidate {
 	return c
 }
 
-// choose is the piece of a queue that loses the next page. Values change with time, so no heap
-// stays in order: a survey finds the pieces of least value, which go one after the other, unless
-// one has changed.
+// choose returns the piece of a queue that loses the next page. Values change with time, so no heap
+// would stay in order. A survey finds pieces of little value instead, and these go one after the
+// other; one that was used or awaited meanwhile is passed over.
 func (k *pieceQueue) choose() int32 {
 	set := k.candidates()
 	if len(set) <= wholeSet {
@@ -59,6 +59,9 @@ func (k *pieceQueue) choose() int32 {
 			}
 		}
 		return best.piece
+	}
+	if ranked := k.pieces.ranking != nil; k.ranked != ranked {
+		k.ranked, k.found = ranked, k.found[:0]
 	}
 	for {
 		for end := len(k.found); end > 0; end-- {
@@ -73,8 +76,8 @@ func (k *pieceQueue) choose() int32 {
 	}
 }
 
-// survey finds pieces of little value in all parts of a set, the least one last. The next one
-// begins with another piece.
+// survey finds the pieces of least value among some of a set, the least one last. In a long set
+// each survey looks at other pieces than the one before.
 func (k *pieceQueue) survey(set []int32) {
 	step := max(1, len(set)/surveyed)
 	kept := 1 + min(len(set), surveyed)/keptShare

@@ -13,6 +13,7 @@ type pieceQueue struct {
 	leaves, inner []int32     // see pieces
 	n             int         // pages
 	found         []candidate // of least value, the least one last, see choose
+	ranked        bool        // a ranking had been lent when they were found
 	start         int         // of the last survey
 }
 
