@@ -1,8 +1,7 @@
 // Package actors runs the cache engine: Spawn starts it, and a host calls only the methods of
-// Engine. An engine is a set of actors that exchange records. The packages that make decisions
-// (tree, pool, offloader, events and actors/coordinator) are plain single-threaded cores that
-// import no actors. The actors of this package receive a record, call their core and send the
-// record back.
+// Engine. An engine is a set of actors that exchange records. An actor receives a record, calls its
+// core and sends the record back. The cores (packages tree, pool, offloader, events and
+// actors/coordinator) make the decisions: they are plain, single-threaded, and import no actors.
 //
 // # The actors
 //
@@ -38,12 +37,12 @@
 //
 // Only the coordinator sends messages that change another actor's state, with two exceptions: the
 // tree reports changes to the event log and the store, and the offloader gives the store pages to
-// write. So actors don't race: no retries, no stale references, no locks.
+// write. So actors can't race, and need no locks and no retries.
 //
 // # What is lent, and for how long
 //
-// A message is a pointer to a record, and records are reused. This table says who may read and
-// write a record, and until when.
+// A message is a pointer to a record, and records are reused. This table says who may use a record,
+// and until when.
 //
 //	record                      owner           lent to            until
 //	request of a host           the host        the engine         it is answered: the call
@@ -63,26 +62,25 @@
 //	                                            pages and copies   error
 //
 // If a call's context ends before its turn, the call returns at once and its record is the host's
-// again: the engine still has a pointer to it in its queue, but removes that without reading the
-// record. Once its turn has come, a call returns only with its answer, or when its request begins
-// to wait for pages (WithWaitingRoom).
+// again: the engine's queue still has a pointer to it, but drops it without reading the record.
+// Once its turn has come, a call returns only with its answer, or when its context ends while its
+// request waits for pages (WithWaitingRoom).
 //
 // The owner of a record neither reads nor writes it while it is lent. When an actor fails, its
 // records don't come back. The coordinator then sends a fence to each actor: a message that comes
 // back after everything sent before it. When all fences are back, no record is lent, and the
 // recovery begins.
 //
-// With the build tag isolated each actor has its own goroutine, so the race detector sees if an
-// actor touches what another one holds. It can't while actors run on their callers' goroutines.
-// `make isolation` runs the stress tests with that tag.
+// With the build tag isolated each actor has its own goroutine, so the race detector sees an actor
+// that touches what another one holds. `make isolation` runs the stress tests with that tag.
 //
 // # Rounds
 //
 // The coordinator serves one request at a time, in a round; requests that arrive meanwhile queue. A
 // batch is one request: AdmitBatch, Commit, Append and Release of many sequences cost the messages
-// of one. No stage of a round waits for the device, the clock or the host; copies and kernels are
-// ordered on the device's streams. There are two exceptions: a rebalance waits for memory to move,
-// and a recovery waits for the copies under way.
+// of one. No stage of a round waits for the device, the clock or the host; the device's streams
+// order copies and kernels. There are two exceptions: a rebalance waits for memory to move, and a
+// recovery waits for the copies under way.
 //
 // # A request, from the call to the answer
 //
@@ -110,7 +108,7 @@
 //
 // Every accepted call is answered: served, refused, cancelled by its context, or aborted because an
 // actor or the engine has ended. A refusal is a *messages.Refusal and has changed nothing;
-// errors.Is knows the Err… values of package messages. In a batch each item has its own. If a
+// errors.Is knows the Err… values of package messages. In a batch each item has its own error. If a
 // request that a host's actor sends to PID can't be served, it comes back in a *messages.Aborted,
 // even after the engine has ended.
 //
@@ -130,9 +128,9 @@
 //	store        pages that it was given and had not passed on, which are not saved
 //	events       all events not yet read; a snapshot brings a mirror up to date
 //
-// The engine logs the panic with its stack (WithLogger) and publishes a
-// *messages.Restarted. After too many failures in a short time (WithRestartLimit)
-// the engine has failed: every call returns ErrFailed with the cause.
+// The engine logs the panic with its stack (WithLogger) and publishes a *messages.Restarted. After
+// too many failures in a short time (WithRestartLimit) the engine has failed: every call returns
+// ErrFailed with the cause. docs/recovery.md has the details.
 //
 // A panic in a function of the host (Submit's done, the clock, WithAutoRebalance) isn't a failure
 // of an actor. It ends the program, as a panic on the host's own goroutine does.
@@ -147,11 +145,11 @@
 // # Costs
 //
 // An idle actor runs on its sender's goroutine (package mailbox), so an uncontended call is
-// answered on the caller's own goroutine: tens of nanoseconds a hop (package mailbox has the
+// answered on the caller's own goroutine: tens of nanoseconds a message (package mailbox has the
 // measurements), and no goroutine is woken. Do allocates nothing if the host reuses its records. An
 // admission compares the prompt's tokens with what is stored, and does constant work a page; a
 // decode step touches only the pools it takes pages from. A call copies its changes into the event
-// log, whose actor hashes blocks on its own goroutine as they are stored. The store's actor does
-// the same with the names of pages. The number of calls in flight is bounded (WithMaxInFlight), and
-// so is every queue.
+// log; the log's actor hashes new blocks on its own goroutine. So does the store's actor with the
+// names of pages. The number of calls in flight is bounded (WithMaxInFlight), and so is every
+// queue.
 package actors

@@ -1,7 +1,7 @@
 // Package coordinator is the core of the engine's central actor: it holds the sequences, serves one
-// request at a time, and is the only sender of messages that change the tree, the pools and the
-// offloader. It is plain and single-threaded. Requests come in by Submit, answers by Answered,
-// failures by Failed; messages go out by Port. It never waits in between.
+// request at a time, and alone sends messages that change the tree, the pools and the offloader. It
+// is plain and single-threaded: requests come in by Submit, answers by Answered, failures by
+// Failed; messages go out by Port; it never waits in between.
 //
 // # How to read it
 //
@@ -53,22 +53,22 @@
 //	                                        resume ◀──────┘
 //	                                          └─▶ … ─▶ reply
 //
-// A stage sends a message to each pool that has something to do. It also sends one to the tree or
-// the offloader, even if that has nothing to do: this is cheap, and the same for every request of a
-// kind. Records are reused, so admissions, commits, appends and releases allocate nothing once the
-// records have grown. Retention, encoder inputs, multimodal items, copies on write, forks, pins,
-// beams and failures do allocate.
+// A stage sends a message to each pool that has something to do. A stage of the tree or the
+// offloader always sends its message, even if they have nothing to do: this is cheap, and the same
+// for every request of a kind. Records are reused, so admissions, commits, appends and releases
+// allocate nothing once the records have grown. Retention, encoder inputs, multimodal items, copies
+// on write, forks, pins, beams and failures do allocate.
 //
 // # All or nothing
 //
-// Each pool's answer carries its counts, and nobody else changes them. So before it takes a page,
-// the coordinator knows the page will be there:
+// Each pool's answer carries its page counts, which nobody but the coordinator changes. So before
+// it takes a page, the coordinator knows that the page will be there:
 //
 //	available = total − held − reserved − what was decided before in the batch
 //
-// A request that fits can't fail afterwards; one that is refused gives back its claims and has
-// changed nothing. Only copies may fail, if the device refuses them: an admission is then matched
-// and decided again with what is left, and a step whose copy on write failed is taken back.
+// A request that fits can't fail afterwards; a refused one gives back its claims and has changed
+// nothing. Only copies may fail, if the device refuses them: an admission is then matched and
+// decided again with what is left, and a step whose copy on write failed is taken back.
 //
 // # A batch
 //
@@ -79,12 +79,12 @@
 //
 // A failure ends the epoch: later answers to the old epoch are dropped, and the round's changes to
 // the sequences are undone. Pools and host memory are then rebuilt from the owners of their pages:
-// the sequences, which the coordinator holds and therefore changes last, the pins, and the tree.
-// The request of the round is answered with the failure.
+// the sequences (which a round changes last, for this reason), the pins, and the tree. The request
+// of the round is answered with the failure.
 //
-// # What is seen
+// # To look inside
 //
-// Check verifies every relation that the coordinator holds; String draws it. The
-// scripts under testdata/scripts show, for each kind of request, the stages with every
-// message and its answer.
+// Check verifies every relation that the coordinator maintains; String draws its state. The scripts
+// under testdata/scripts show, for each kind of request, the stages with every message and its
+// answer.
 package coordinator
