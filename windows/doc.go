@@ -1,19 +1,18 @@
-// Package windows describes the geometry of a model's cache: which layers form a
-// pool, which blocks a token attends to, which blocks have left a window, how many
-// bytes a page has, where each row lies in it, and how memory is split between
-// pools. It has no state: every function computes its result from its arguments.
+// Package windows describes the geometry of a model's cache: which layers form a pool, which blocks
+// a token attends to, which blocks have left a window, how many bytes a page has, where each row
+// lies in it, and how memory is split between pools. It keeps no state.
 //
 // # A worked model
 //
-// Four layers with two KV heads of 8 float16 elements; windows 4096 and 8 in
-// turn, sequences of at most 4096 tokens, blocks of 4 tokens. A window that no
-// sequence outgrows is full attention, so there are two pools, in this order:
+// Take four layers with two KV heads of 8 float16 elements, windows of 4096 and 8 in turn,
+// sequences of at most 4096 tokens, and blocks of 4 tokens. A window that no sequence outgrows is
+// full attention, so there are two pools, in this order:
 //
 //	w8h2     layers 1, 3   page 2 layers × K,V × 2 heads × 4 tokens × 8 × 2 B = 512 B
 //	wfullh2  layers 0, 2   the same here
 //
-// A sequence with 18 computed tokens has five blocks. The next token, at
-// position 18, attends in w8h2 to itself and the seven before it, [11, 18):
+// A sequence with 18 computed tokens has five blocks. In w8h2 the next token, at position 18,
+// attends to itself and to the seven before it, [11, 18):
 //
 //	token    0   2   4   6   8  10  12  14  16  18
 //	         ├───┴───┼───┴───┼───┴───┼───┴───┼───┴───┤
@@ -24,10 +23,9 @@
 //	page table   wfullh2  [ 0  1  2  3  4]
 //	             w8h2     [-1 -1  2  3  4]
 //
-// Block 2 holds tokens 8 to 11 and is kept for token 11 alone: a window that
-// does not begin at a block boundary touches one block more than ⌈w/tpb⌉. With
-// one more token, at position 19, the window begins at token 12 and block 2 has
-// left it.
+// Block 2 holds tokens 8 to 11 and is kept only for token 11: a window that doesn't begin at a
+// block boundary touches one block more than ⌈w/tpb⌉, where tpb is the number of tokens in a block.
+// One token later, at position 19, the window begins at token 12 and block 2 has left it.
 //
 // With sink_token_length 3 the first three tokens never leave a limited window:
 // block 0 stays in the page table of w8h2 and every match needs it, [0 -1 2 3 4].
@@ -41,9 +39,9 @@
 //	cross attention     cross_h8   all blocks of the encoder's tokens
 //
 // Keys and values may have different sizes. A layer may keep one latent vector for both (KVFactor
-// 1). A layer that reads another layer's keys and values has no pages of its own (Model.SharedKV).
-// Side bytes, such as the keys of a sparse attention's indexer, lie in the same page. Layers that
-// agree in all of this form one pool.
+// 1). A layer that reads another layer's keys and values has no pages (Model.SharedKV). Side bytes,
+// such as the keys of a sparse attention's indexer, lie in the same page. Layers that agree in all
+// of this form one pool.
 //
 // # Who asks
 //
@@ -61,23 +59,21 @@
 //
 // # Memory
 //
-// Bytes are shared in proportion to what each pool needs for a sequence of the
-// expected length, so that all pools run out together. At 4096 tokens wfullh2
-// above needs 1024 pages and w8h2 needs 3, and 10 270 pages of memory become
-// 10 240 and 30. All arithmetic is in integers of 64 bits with products of 128
-// bits: the same configuration gives the same pages everywhere, and numbers that
-// overflow are refused.
+// Each pool gets bytes in proportion to what it needs for a sequence of the expected length, so
+// that all pools run out together. At 4096 tokens wfullh2 above needs 1024 pages and w8h2 needs 3,
+// so 10 270 pages of memory become 10 240 and 30. All arithmetic is in 64-bit integers with 128-bit
+// products: the same configuration gives the same pages everywhere, and numbers that overflow are
+// refused.
 //
-// Sequences that are shorter than expected cannot use what full attention has
-// left: each takes 3 pages of w8h2, whatever its length, so 30 pages serve ten
-// sequences. expected_seq_len, whose default is the longest sequence, should
-// therefore be what most sequences have. Warnings reports a split that holds few
-// sequences, FitOf counts them, and Fractions returns pool_fractions for sequences
-// of several lengths. ForMixedLengths sets them for long and short ones in a
-// configuration that says neither.
+// Sequences that are shorter than expected can't use all pages of full attention: each takes 3
+// pages of w8h2, whatever its length, so 30 pages serve ten sequences. So set expected_seq_len,
+// whose default is the longest sequence, to the length of most sequences. Warnings reports a split
+// that holds few sequences, FitOf counts them, and Fractions returns pool_fractions for sequences
+// of several lengths. ForMixedLengths sets pool_fractions for long and short sequences in a
+// configuration that has neither option.
 //
-// A state pool needs two pages a sequence, the working page and a checkpoint, or
-// one if nothing is reused. max_tokens does not cap it.
+// A state pool needs two pages a sequence, the working page and a checkpoint, or one without reuse.
+// max_tokens does not cap it.
 //
 // # Encoders
 //
@@ -90,13 +86,12 @@
 //	wfullh2   [0 1 2]        [0 1 2 3]        [0 1 2 3]
 //	cross_h2  [0 1 2 3 4]    [0 1 2 3 4]      [0 1 2 3 4]
 //
-// So a sequence's need can't decide the cross pool's share of the memory. cross_kv_cache_fraction
-// does: that part of device and host memory goes to the cross pool (SplitCross), and Split divides
-// the rest.
+// So a sequence's length says nothing about its need of cross pages. The cross pool gets the part
+// cross_kv_cache_fraction of device and host memory (SplitCross), and Split divides the rest.
 //
 // # Elements
 //
 // Pages hold float32, float16, bfloat16, fp8, int8 or nvfp4. The 8-bit types need a scale for keys
-// and one for values in each layer; the engine keeps these for the host, outside the pages. nvfp4
+// and one for values in each layer, which the engine keeps for the host, outside the pages. nvfp4
 // has a scale for every 16 elements, in the page.
 package windows
