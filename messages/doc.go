@@ -1,8 +1,8 @@
 // Package messages defines the requests that a host sends to an engine, the answers it gets, and
 // the types they are made of. It imports only the standard library.
 //
-// A request is a pointer to a record that the host owns. Once sent, the record and all its slices
-// belong to the engine until it sends the same record back with the answers filled in. A host that
+// A request is a pointer to a record of the host. From the call on, the record and all its slices
+// belong to the engine, until it returns the same record with the answers filled in. A host that
 // reuses its records allocates nothing once they have grown.
 //
 // # Requests
@@ -19,7 +19,7 @@
 // of the cache and their readers; inspect has statistics, pictures of the pages, and the check of
 // all invariants.
 //
-// A host that is an actor gets them back answered, or inside an Aborted. A host may watch the actor
-// system's event stream for Restarted. The messages between the engine's actors are in a package
-// that hosts can't import.
+// A host that is an actor gets its requests back answered, or inside an Aborted. The actor system's
+// event stream has a Restarted for each failure of an actor of the engine. The messages between the
+// engine's actors are in a package that hosts can't import.
 package messages
