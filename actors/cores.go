@@ -69,8 +69,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
 		Quotas:      e.config.Cache.Quotas(),
-		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done,
-		SkipWait: e.settings.SkipWait,
+		Passed:      e.config.Device.Done,
+		SkipWait:    e.settings.SkipWait,
 	}
 	if e.store.evicts() {
 		c.TakeSavePage, c.MinSavePriority = e.takeSavePage, e.store.config.MinPriority
@@ -84,7 +84,6 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 			Policy: e.config.Cache.EvictionPolicy,
 			Name:   p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
 			SparePages: e.hostPages[i].Ahead, SavePages: e.hostPages[i].Save,
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
 			TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}

@@ -2,7 +2,6 @@ package offloader
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -22,10 +21,6 @@ func (o *Offloader) PlanAhead(
 	pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates,
 ) int {
 	o.expect(idle, "PlanAhead")
-	if !o.cfg.Ahead {
-		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids",
-			o.cfg.Pools[pool].Name))
-	}
 	o.start(nil)
 	h := &o.hosts[pool]
 	// Notes come first: a copy of a page that is still a candidate is then not stale, and

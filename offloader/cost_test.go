@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // shuttle is a Move that evicts n pages to host memory and brings the n blocks
@@ -24,7 +25,7 @@ type shuttle struct {
 func newShuttle(n int) *shuttle {
 	s := &shuttle{n: n, o: New(Config{Pools: []PoolConfig{{
 		Name: "wfullh8", DevicePages: 2 * n, HostPages: 2 * n, PageBytes: 1 << 20,
-		Layers: 8, KVHeads: 8, HeadDim: 128, ElemBytes: 2, TokensPerBlock: 32,
+		Regions: []windows.Region{{Runs: 128, TokenBytes: 256}}, TokensPerBlock: 32,
 	}}})}
 	s.move.Pools = make([]protocol.PoolMove, 1)
 	s.move.Queries = []protocol.WaitQuery{{Read: make([][]messages.PageID, 1),

@@ -6,6 +6,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // A page is evicted and taken by an onboard in the same Move. The shell's part
@@ -13,7 +14,7 @@ import (
 func Example() {
 	o := offloader.New(offloader.Config{MinPriority: 35, Pools: []offloader.PoolConfig{{
 		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 64,
-		Layers: 1, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 8,
+		Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 8,
 	}}})
 	queued := map[offloader.Lane]uint64{}
 	serve := func(pm protocol.PoolMove) {

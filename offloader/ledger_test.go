@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 func at(stream messages.StreamID, seq uint64) messages.Ticket {
@@ -17,7 +18,7 @@ func at(stream messages.StreamID, seq uint64) messages.Ticket {
 func smallConfig() Config {
 	return Config{Pools: []PoolConfig{{
 		Name: "wfullh1", DevicePages: 8, HostPages: 4, PageBytes: 64,
-		Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4,
+		Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4,
 	}}}
 }
 

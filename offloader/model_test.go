@@ -18,7 +18,6 @@ import (
 func runModel(t *rapid.T) {
 	pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 	cfg := worldConfig()
-	cfg.Ahead = true
 	cfg.Pools[1].HostPages = rapid.IntRange(0, 6).Draw(t, "host pages")
 	for i := range cfg.Pools {
 		cfg.Pools[i].SparePages = rapid.IntRange(0, 3).Draw(t, "spare pages")

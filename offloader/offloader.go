@@ -2,7 +2,6 @@ package offloader
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -23,8 +22,6 @@ type Config struct {
 	MinPriority messages.Priority
 	// Quotas are the tenants' shares of the host pages of each pool; nil: none.
 	Quotas []windows.Quota
-	// Ahead permits PlanAhead.
-	Ahead bool
 	// SliceBytes bounds one submission, a single page excepted; 0 means
 	// DefaultSliceBytes.
 	SliceBytes int64
@@ -36,7 +33,7 @@ type Config struct {
 	// if there is none; one that was given is in use until the caller has read it.
 	TakeSavePage    func(messages.PoolID) messages.PageID
 	MinSavePriority messages.Priority
-	// SkipWait names one wait to leave out, so that tests can show that the hazard
+	// SkipWait names one of WaitNames to leave out, so that tests can show that the hazard
 	// checker reports it. Empty except in tests.
 	SkipWait string
 }
@@ -55,13 +52,9 @@ type PoolConfig struct {
 	// store. The caller of PlanSaves knows which of them are in use.
 	SavePages      int
 	PageBytes      int64
-	Layers         int
-	KVHeads        int
-	HeadDim        int
-	ElemBytes      int
 	TokensPerBlock int
-	// Regions say which bytes of a page belong to which token, for copies of
-	// leading tokens. nil: keys and values of equal size, by the fields above.
+	// Regions say which bytes of a page belong to which token, for copies of leading tokens:
+	// windows.Pool.Regions. Without them, as in a pool of states, pages are copied whole.
 	Regions []windows.Region
 }
 
@@ -72,7 +65,6 @@ type PoolConfig struct {
 type Offloader struct {
 	cfg    Config
 	hosts  []hostPool     // by PoolID
-	shapes []shape        // by PoolID
 	ledger ledger         // who touched which page, by ticket
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
@@ -108,24 +100,18 @@ const (
 
 var phaseNames = [...]string{"idle", "planned", "submitted"}
 
-// New makes an offloader with empty host memory. It panics on a geometry that
-// contradicts itself, since sizes are computed and not typed in by a user.
+// New makes an offloader with empty host memory.
 func New(cfg Config) *Offloader {
 	if cfg.SliceBytes <= 0 {
 		cfg.SliceBytes = DefaultSliceBytes
 	}
-	if cfg.SkipWait != "" && !slices.Contains(WaitNames(), cfg.SkipWait) {
-		panic(fmt.Sprintf("offloader: there is no wait %q", cfg.SkipWait))
-	}
 	o := &Offloader{
-		cfg:    cfg,
-		hosts:  make([]hostPool, len(cfg.Pools)),
-		shapes: make([]shape, len(cfg.Pools)),
+		cfg:   cfg,
+		hosts: make([]hostPool, len(cfg.Pools)),
 	}
 	o.ledger.init(cfg.Pools, cfg.Passed)
 	for i, p := range cfg.Pools {
 		o.hosts[i].init(p, cfg.Quotas)
-		o.shapes[i] = newShape(p)
 	}
 	return o
 }

@@ -48,8 +48,7 @@ func filled(cfg Config, n int) *Offloader {
 // account of the first, the contents that come back are on that of the second.
 func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Layers: 1, KVHeads: 1, HeadDim: 4,
-		ElemBytes: 1, TokensPerBlock: 4,
+		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
 	}}, Quotas: []windows.Quota{windows.NoQuota / 2, windows.NoQuota / 2}})
 	victim := victimOf(0)
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victim}})
@@ -124,8 +123,6 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			o.Next()
 			o.Submitted(at(1, 1), 1)
 		}, "offloader: copy 1 of 1 failed"},
-		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, &protocol.EvictionCandidates{}) },
-			"offloader: pool wfullh1: PlanAhead, which the configuration forbids"},
 		"adopted twice": {func(o *Offloader) { o.Adopt(0, []protocol.KeptPage{{Page: 0, Block: 7}}) },
 			"offloader: pool wfullh1: adoption of block 7 on host page 0, which is sole; the block is on page -1"},
 	}
@@ -134,16 +131,6 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			require.PanicsWithValue(t, c.want, func() { c.do(filled(smallConfig(), 2)) })
 		})
 	}
-}
-
-func TestNewRefusesImpossibleGeometry(t *testing.T) {
-	cfg := smallConfig()
-	cfg.Pools[0].PageBytes = 63
-	require.PanicsWithValue(t, "offloader: pool wfullh1: a page of 63 bytes does not hold 64",
-		func() { New(cfg) })
-	cfg = smallConfig()
-	cfg.SkipWait = "tea"
-	require.PanicsWithValue(t, `offloader: there is no wait "tea"`, func() { New(cfg) })
 }
 
 func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
@@ -280,20 +267,19 @@ func TestCheckSeesDamage(t *testing.T) {
 
 // A partial copy moves the leading tokens of every run, and nothing else.
 func TestPiecesCoverTheTokens(t *testing.T) {
-	c := PoolConfig{Name: "p", PageBytes: 3*2*2*8*5*2 + 7, Layers: 3, KVHeads: 2, HeadDim: 5,
-		ElemBytes: 2, TokensPerBlock: 8}
-	s := newShape(c)
+	c := PoolConfig{Name: "p", PageBytes: 3*2*2*8*5*2 + 7, TokensPerBlock: 8,
+		Regions: []windows.Region{{Runs: 3 * 2 * 2, TokenBytes: 5 * 2}}}
 	for n := int32(1); n <= 8; n++ {
 		page := make([]byte, c.PageBytes)
 		var total int64
-		for _, piece := range s.cut(nil, &item{tokens: n}) {
+		for _, piece := range c.cut(nil, &item{tokens: n}) {
 			require.Equal(t, piece.SrcOffset, piece.DstOffset)
 			total += piece.Bytes
 			for i := range piece.Bytes {
 				page[piece.DstOffset+i]++
 			}
 		}
-		require.Equal(t, s.bytes(n), total)
+		require.Equal(t, c.bytes(n), total)
 		for layer := range 3 {
 			for kv := range 2 {
 				for head := range 2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool/evict"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // These tests hold what is known of pages through pins, waits and changes of priority, and that
@@ -60,8 +61,7 @@ func TestPriorityKeepsWhatIsKnown(t *testing.T) {
 // TestAdoptedPagesHavePieces: after a failure the order of contents is that of their use.
 func TestAdoptedPagesHavePieces(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "adopted", HostPages: 4, DevicePages: 4, PageBytes: 64, Layers: 1, KVHeads: 1, HeadDim: 4,
-		ElemBytes: 2, TokensPerBlock: 4, Policy: evict.Forecast,
+		Name: "adopted", HostPages: 4, DevicePages: 4, PageBytes: 64, Regions: []windows.Region{{Runs: 2, TokenBytes: 8}}, TokensPerBlock: 4, Policy: evict.Forecast,
 	}}})
 	o.Adopt(0, []protocol.KeptPage{
 		{Page: 3, Block: 5, Use: 20, Priority: messages.DefaultPriority, Depth: 1},

@@ -63,7 +63,7 @@ func (o *Offloader) plan() {
 func (o *Offloader) inbound() Lane {
 	bytes := int64(0)
 	for i := range o.move.Pools {
-		bytes += int64(len(o.move.Pools[i].Onboards)) * o.shapes[i].pageBytes
+		bytes += int64(len(o.move.Pools[i].Onboards)) * o.cfg.Pools[i].PageBytes
 	}
 	if bytes > o.cfg.SliceBytes {
 		return Bulk
@@ -80,7 +80,7 @@ func (o *Offloader) planCopy(pool messages.PoolID, index int, in Lane) {
 	if c.Zero {
 		it.src = it.dst
 	} else {
-		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {
+		if c.Tokens <= 0 || c.Tokens > o.cfg.Pools[pool].TokensPerBlock {
 			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d",
 				o.hosts[pool].name, c.Tokens, c.To))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
 )
 
 func storeOffloader() *offloader.Offloader { return openStoreOffloader("priority_lru") }
@@ -17,7 +18,7 @@ func storeOffloader() *offloader.Offloader { return openStoreOffloader("priority
 func openStoreOffloader(policy string) *offloader.Offloader {
 	return offloader.New(offloader.Config{MinPriority: 10, Pools: []offloader.PoolConfig{{
 		Name: "wfullh1", DevicePages: 8, HostPages: 3, SavePages: 2, PageBytes: 64, Policy: policy,
-		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 2, TokensPerBlock: 4,
+		Regions: []windows.Region{{Runs: 2, TokenBytes: 8}}, TokensPerBlock: 4,
 	}}})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // script is one offloader of one pool that a file drives.
@@ -24,7 +25,7 @@ type script struct {
 
 // TestScripts runs testdata/scripts. The commands:
 //
-//	new device=N host=N [min=P] [slice=PAGES] [ahead] [forecast]
+//	new device=N host=N [min=P] [slice=PAGES] [forecast]
 //	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes; ranks by scriptRanking
 //	ahead stamp=N [refuse=...]
 //	draw
@@ -51,7 +52,7 @@ func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *script) open(d *datadriven.TestData) string {
-	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2,
+	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Regions: []windows.Region{{Runs: 8, TokenBytes: 4}},
 		TokensPerBlock: 4}
 	c.Policy = policyOf(d.HasArg("forecast"))
 	priority, slice := 35, 100
@@ -62,7 +63,7 @@ func (s *script) open(d *datadriven.TestData) string {
 	s.seq = [allStreams + 1]uint64{}
 	s.o = New(Config{
 		Pools: []PoolConfig{c}, MinPriority: messages.Priority(priority),
-		SliceBytes: int64(slice) * c.PageBytes, Ahead: d.HasArg("ahead"),
+		SliceBytes: int64(slice) * c.PageBytes,
 	})
 	return s.o.String()
 }

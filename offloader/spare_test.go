@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // victimOf is the victim of one device page, which caches the block of its number.
@@ -19,9 +20,9 @@ func victimOf(page int) protocol.Victim {
 // With host memory full, pages near eviction are copied to spare pages. When one
 // is evicted, what the rule names is displaced, and nothing is copied any more.
 func TestCopiesAheadOfAFullHost(t *testing.T) {
-	o := New(Config{Ahead: true, Pools: []PoolConfig{{
+	o := New(Config{Pools: []PoolConfig{{
 		Name: "wfullh1", DevicePages: 8, HostPages: 2, SparePages: 2, PageBytes: 32,
-		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+		Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
 	}}})
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victimOf(0), victimOf(1)}})
 	full := inspect.TierPages{Total: 2, Cached: 2}
@@ -63,10 +64,10 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 // stale, not even the like of theirs, and not while they are written.
 func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	passed := uint64(0)
-	o := New(Config{Ahead: true, Passed: func(t messages.Ticket) bool { return t.Seq <= passed },
+	o := New(Config{Passed: func(t messages.Ticket) bool { return t.Seq <= passed },
 		Pools: []PoolConfig{{
 			Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
-			Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+			Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
 		}}})
 	o.Begin(&protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{{
 		Pages: []messages.PageID{3}, Write: true, Ticket: messages.Ticket{Stream: 9, Seq: 5},

@@ -172,7 +172,7 @@ func (o *Offloader) collect() {
 	for ; o.resume < len(o.items); o.resume++ {
 		it := &o.items[o.resume]
 		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
-		size := o.shapes[it.pool].bytes(it.tokens)
+		size := o.cfg.Pools[it.pool].bytes(it.tokens)
 		if it.lane != lane || src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo ||
 			dst.readBatch == o.batchNo {
 			return
@@ -194,7 +194,7 @@ func (o *Offloader) collect() {
 		if o.extendRun(it, size) {
 			continue
 		}
-		o.sub.Copies = o.shapes[it.pool].cut(o.sub.Copies, it)
+		o.sub.Copies = o.cfg.Pools[it.pool].cut(o.sub.Copies, it)
 		for len(o.owners) < len(o.sub.Copies) {
 			o.owners = append(o.owners, int32(len(o.batch))-1)
 		}
@@ -206,11 +206,11 @@ func (o *Offloader) collect() {
 // Only the last copy is tried. A search of all would find few more runs, since pages are
 // released, taken and sorted in order.
 func (o *Offloader) extendRun(it *item, pageBytes int64) bool {
-	if len(o.batch) < 2 || it.alone || !o.shapes[it.pool].whole(it.tokens) {
+	if len(o.batch) < 2 || it.alone || !o.cfg.Pools[it.pool].whole(it.tokens) {
 		return false
 	}
 	last := &o.items[o.batch[len(o.batch)-2]]
-	if last.zero != it.zero || last.alone || !o.shapes[last.pool].whole(last.tokens) {
+	if last.zero != it.zero || last.alone || !o.cfg.Pools[last.pool].whole(last.tokens) {
 		return false
 	}
 	return o.sub.Copies[len(o.sub.Copies)-1].extend(it.src, it.dst, pageBytes)

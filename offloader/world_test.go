@@ -7,6 +7,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool/evict"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // devicePage is a page of the world's device: it caches a block or is free.
@@ -58,13 +59,10 @@ const worldBlocks = 40
 func worldConfig() Config {
 	return Config{
 		Pools: []PoolConfig{
-			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2,
-				ElemBytes: 2, TokensPerBlock: 4},
-			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2,
-				ElemBytes: 2, TokensPerBlock: 4},
+			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4},
+			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4},
 		},
 		MinPriority: 30,
-		Ahead:       true,
 		SliceBytes:  3 * 64,
 	}
 }

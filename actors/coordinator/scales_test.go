@@ -37,7 +37,7 @@ func keeping(pools []windows.Pool, scales []messages.LayerScale) *direct.Engine 
 	for _, p := range pools {
 		cores.Pools = append(cores.Pools, pool.New(p.Name, 1))
 		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, DevicePages: 1,
-			PageBytes: 2 * tpb, Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb})
+			PageBytes: 2 * tpb, Regions: []windows.Region{{Runs: 2, TokenBytes: 1}}, TokensPerBlock: tpb})
 	}
 	cores.Offloader = offloader.New(host)
 	counts := slices.Repeat([]windows.PageCounts{{Primary: 1}}, len(pools))

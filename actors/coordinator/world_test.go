@@ -164,7 +164,7 @@ func cores(
 	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority),
 		Quotas: cache.Quotas()}
 	if ahead {
-		config.Ahead, config.Passed = true, func(messages.Ticket) bool { return true }
+		config.Passed = func(messages.Ticket) bool { return true }
 	}
 	hosted := false
 	for i, p := range pools {
@@ -177,8 +177,8 @@ func cores(
 		c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, policy, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary,
-			PageBytes: p.PageBytes(),
-			Layers:    len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
+			PageBytes:      p.PageBytes(),
+			Regions:        p.Regions(),
 			TokensPerBlock: tpb, Policy: policy.Name,
 		})
 		hosted = hosted || pages[i].Secondary > 0

@@ -73,7 +73,7 @@ func (f *fuzzed) cores(
 ) direct.Cores {
 	var c direct.Cores
 	var shapes []tree.PoolShape
-	host := offloader.Config{MinPriority: messages.Priority(f.below(101)), Ahead: config.Ahead,
+	host := offloader.Config{MinPriority: messages.Priority(f.below(101)),
 		Passed: func(messages.Ticket) bool { return true }}
 	for _, p := range pools {
 		config.Counts = append(config.Counts, count)
@@ -81,7 +81,7 @@ func (f *fuzzed) cores(
 		c.Pools = append(c.Pools, pool.New(p.Name, count.Primary))
 		host.Pools = append(host.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(),
+			Regions:        p.Regions(),
 			TokensPerBlock: tpb,
 		})
 	}

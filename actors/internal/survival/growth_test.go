@@ -40,7 +40,7 @@ func newBare(t testing.TB, count windows.PageCounts, copyOnPartial bool) *bare {
 		Offloader: offloader.New(offloader.Config{Passed: func(messages.Ticket) bool { return true },
 			Pools: []offloader.PoolConfig{{
 				Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
-				Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb,
+				Regions: []windows.Region{{Runs: 2, TokenBytes: 1}}, TokensPerBlock: tpb,
 			}}}),
 	})}
 }
