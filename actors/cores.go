@@ -64,7 +64,7 @@ func (e *Engine) newPool(i int) *pool.Pool {
 // newOffloader makes the core of empty host memory.
 //
 // It is called again after a failure, so it reads only what does not change while the
-// engine runs; the page counts of a rebalance come with the RebuildHost.
+// engine runs.
 func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
@@ -82,8 +82,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
 			Policy: e.config.Cache.EvictionPolicy,
-			Name:   p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
-			SparePages: e.hostPages[i].Ahead, SavePages: e.hostPages[i].Save,
+			Name:   p.Name, HostPages: n.Secondary, PageBytes: p.PageBytes(),
+			SparePages:     e.hostPages[i].Ahead,
 			TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}

@@ -249,11 +249,6 @@ func (a *offloaderActor) waited(w *wait) {
 	switch m := w.message.(type) {
 	case *protocol.ResizeDevice:
 		m.Err, m.Dirty = w.err, a.moving
-		if !a.moving { // else the core is broken, and the next one is told of the pages
-			for p, n := range m.Pages {
-				a.core.SetDevicePages(messages.PoolID(p), n)
-			}
-		}
 	case *protocol.LoadPages:
 		a.moving = false
 	}
@@ -276,7 +271,6 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 			// the order of eviction and nothing else.
 			k.Use = old.UseOf(id, k.Block)
 		}
-		a.core.SetDevicePages(id, m.Pages[p])
 		a.core.Adopt(id, m.Kept[p])
 		m.Counts = append(m.Counts, a.core.Counts(id))
 	}

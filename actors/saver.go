@@ -66,17 +66,16 @@ func (*savePagesFree) Abort(error) {}
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
 func newSaver(
-	client *storeClient, coordinator *mailbox.Mailbox, core *offloader.Offloader,
-	pages []windows.HostPages,
+	client *storeClient, coordinator *mailbox.Mailbox, pages []windows.HostPages,
 ) *saver {
 	s := &saver{
 		coordinator: coordinator, config: client.config, client: client,
 		unused: make([][]messages.PageID, len(pages)),
 	}
 	for p := range pages {
-		n := pages[p].Save
-		for i := range n {
-			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
+		n, all := pages[p].Save, pages[p].Total()
+		for page := all - n; page < all; page++ {
+			s.unused[p] = append(s.unused[p], messages.PageID(page))
 		}
 		client.unused[p].Store(int32(n))
 		client.savePages[p] = n

@@ -161,7 +161,7 @@ func (s *supervisor) store(
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // if the tree records changes, then for the store alone
 	}
-	o.saver = newSaver(e.store, e.coordinator, o.core, e.hostPages)
+	o.saver = newSaver(e.store, e.coordinator, e.hostPages)
 	o.saver.store = box
 	if !e.store.inline {
 		e.background.run(e.store.probe)

@@ -41,10 +41,8 @@ func (o *Offloader) PlanAhead(
 		if i >= seen.Evictable && !o.ledger.done(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // a kernel is writing to it
 		}
-		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
-			src: Slot{pool, messages.Primary, v.Page}}
-		o.ledger.mustHold(it.src)
-		o.items = append(o.items, it)
+		o.add(item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
+			src: Slot{pool, messages.Primary, v.Page}})
 		// The host page is only reserved here. Which copy gets it is decided when all pages
 		// are known, see assignHostPages.
 		o.hostPages = append(o.hostPages, h.takeFree())

@@ -125,8 +125,7 @@ func (l *ledger) check() []error {
 	var errs []error
 	for s, r := range l.of {
 		if err := r.check(); err != nil {
-			pool := l.pools[s.Pool].name
-			errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", pool, s.Tier, s.Page, err))
+			errs = append(errs, fmt.Errorf("page %v: %w", s, err))
 		}
 	}
 	return errs

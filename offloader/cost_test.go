@@ -24,7 +24,7 @@ type shuttle struct {
 
 func newShuttle(n int) *shuttle {
 	s := &shuttle{n: n, o: New(Config{Pools: []PoolConfig{{
-		Name: "wfullh8", DevicePages: 2 * n, HostPages: 2 * n, PageBytes: 1 << 20,
+		Name: "wfullh8", HostPages: 2 * n, PageBytes: 1 << 20,
 		Regions: []windows.Region{{Runs: 128, TokenBytes: 256}}, TokensPerBlock: 32,
 	}}})}
 	s.move.Pools = make([]protocol.PoolMove, 1)

@@ -190,7 +190,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		out.Waits = out.Copied ||
 			out.Dirty && !o.ledger.done(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
-			o.items = append(o.items, item{
+			o.add(item{
 				kind: offloading, lane: Offload, pool: pool, index: int32(i),
 				src: Slot{pool, messages.Primary, v.Page}, dst: Slot{pool, messages.Secondary, out.Host},
 			})

@@ -1,7 +1,10 @@
 package offloader
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kvactor/kvactor/messages"
@@ -58,21 +61,23 @@ func (h *hostPool) draw(b *strings.Builder) {
 // draw draws the records of the pages of one pool with a transfer or a kernel under way, by
 // tier and page.
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
-	p := &l.pools[id]
-	for tier, pages := range p.pages {
-		for page := range pages {
-			// look makes no record, so drawing does not change the ledger.
-			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
-			var parts []string
-			if !r.written.IsZero() {
-				parts = append(parts, "written "+point(r.written))
-			}
-			for _, t := range r.reads {
-				parts = append(parts, "read "+point(t))
-			}
-			if len(parts) > 0 {
-				fmt.Fprintf(b, "  %s %d: %s\n", messages.Tier(tier), page, strings.Join(parts, ", "))
-			}
+	slots := slices.SortedFunc(maps.Keys(l.of), func(a, b Slot) int {
+		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Page, b.Page))
+	})
+	for _, s := range slots {
+		if s.Pool != id {
+			continue
+		}
+		r := l.of[s]
+		var parts []string
+		if !r.written.IsZero() {
+			parts = append(parts, "written "+point(r.written))
+		}
+		for _, t := range r.reads {
+			parts = append(parts, "read "+point(t))
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(b, "  %s %d: %s\n", s.Tier, s.Page, strings.Join(parts, ", "))
 		}
 	}
 }

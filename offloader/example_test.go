@@ -13,7 +13,7 @@ import (
 // is the loop.
 func Example() {
 	o := offloader.New(offloader.Config{MinPriority: 35, Pools: []offloader.PoolConfig{{
-		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 64,
+		Name: "wfullh1", HostPages: 4, PageBytes: 64,
 		Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 8,
 	}}})
 	queued := map[offloader.Lane]uint64{}

@@ -1,7 +1,6 @@
 package offloader
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -22,40 +21,29 @@ type record struct {
 	failed                uint64 // the last work in which a copy to the slot failed
 }
 
-// ledger has a record for each slot on which something may be under way. It orders
-// accesses to memory, so it knows slots and not blocks: a new owner of a page waits for
-// what an earlier owner has started there.
+// ledger has a record for each slot on which something may be under way, which is true of few
+// slots at a time. It orders accesses to memory, so it knows slots and not blocks: a new owner of a
+// page waits for what an earlier owner has started there.
 //
-// Waits for an access that is done are harmless but cost a call of the device, so tickets
+// When there are twice as many records as the last sweep has left, a sweep releases those whose
+// tickets have all passed, before the next work begins: a pointer to a record holds until the work
+// ends. Waits for an access that is done are harmless but cost a call of the device, so tickets
 // that have passed are filtered out where Config.Passed is known.
 type ledger struct {
-	records
-	pools []poolLedger
+	of      map[Slot]*record
+	unused  []*record                  // to be used again with their arrays
+	sweepAt int                        // records
+	passed  []messages.Ticket          // of each stream, the newest ticket known to have passed
+	waiting messages.Ticket            // the last that had not passed in this work
+	ask     func(messages.Ticket) bool // Config.Passed
 }
 
-// poolLedger is the part of the ledger that belongs to one pool.
-type poolLedger struct {
-	name  string
-	pages [2]int // by tier, device pages that there were before included
-}
+// sweepSpare is how many records there are beyond twice those that a sweep has left.
+const sweepSpare = 64
 
-// init sizes the ledger; nothing is under way.
-func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
-	l.ask, l.of, l.sweepAt = passed, map[Slot]*record{}, sweepSpare
-	l.pools = make([]poolLedger, len(pools))
-	for i, p := range pools {
-		l.pools[i].name = p.Name
-		l.grow(messages.PoolID(i), messages.Primary, p.DevicePages)
-		// Spare pages are written like all others, so the ledger includes them.
-		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages+p.SparePages+p.SavePages)
-	}
-}
-
-// grow makes room for pages. Records of pages that no longer exist are kept: nothing
-// may be under way there, so the tickets in them have passed.
-func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
-	n := &l.pools[pool].pages[tier]
-	*n = max(*n, pages)
+// newLedger makes a ledger of which nothing is under way.
+func newLedger(passed func(messages.Ticket) bool) ledger {
+	return ledger{ask: passed, of: map[Slot]*record{}, sweepAt: sweepSpare}
 }
 
 // look is the record of a slot for reading, an empty one if there is none.
@@ -68,14 +56,6 @@ func (l *ledger) look(s Slot) *record {
 
 // nothing is the empty record that look returns. It is never written.
 var nothing record
-
-// mustHold panics on a slot that does not exist.
-func (l *ledger) mustHold(s Slot) {
-	p := &l.pools[s.Pool]
-	if n := p.pages[s.Tier]; s.Page < 0 || int(s.Page) >= n {
-		panic(fmt.Sprintf("offloader: pool %s: %s page %d of %d", p.name, s.Tier, s.Page, n))
-	}
-}
 
 // read records a read of a slot that is done at ticket.
 //
@@ -116,4 +96,61 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 // withoutPassed removes the tickets that have passed from a set.
 func (l *ledger) withoutPassed(set []messages.Ticket) []messages.Ticket {
 	return slices.DeleteFunc(set, l.done)
+}
+
+// slot is the record of a slot, made if there is none.
+func (l *ledger) slot(s Slot) *record {
+	r := l.of[s]
+	if r != nil {
+		return r
+	}
+	if k := len(l.unused) - 1; k >= 0 {
+		r, l.unused = l.unused[k], l.unused[:k]
+		*r = record{reads: r.reads[:0]}
+	} else {
+		r = &record{}
+	}
+	l.of[s] = r
+	return r
+}
+
+// begin starts a piece of work.
+func (l *ledger) begin() {
+	l.waiting = messages.Ticket{}
+	if len(l.of) < l.sweepAt {
+		return
+	}
+	under := func(t messages.Ticket) bool { return !l.done(t) }
+	for s, r := range l.of {
+		if l.done(r.written) && !slices.ContainsFunc(r.reads, under) {
+			delete(l.of, s)
+			l.unused = append(l.unused, r)
+		}
+	}
+	l.sweepAt = 2*len(l.of) + sweepSpare
+}
+
+// done tells whether a ticket is known to have passed. Streams execute in order, so a
+// ticket that has passed means that all earlier tickets of its stream have passed.
+//
+// Answers are remembered, a negative one until the work ends or another comes, since each
+// question may ask the device and most are about one ticket, of one kernel.
+func (l *ledger) done(t messages.Ticket) bool {
+	if t.IsZero() {
+		return true
+	}
+	for i := range l.passed {
+		if l.passed[i].Stream == t.Stream && l.passed[i].Seq >= t.Seq {
+			return true
+		}
+	}
+	if t == l.waiting {
+		return false
+	}
+	if l.ask == nil || !l.ask(t) {
+		l.waiting = t
+		return false
+	}
+	l.passed = protocol.AddTicket(l.passed, t)
+	return true
 }

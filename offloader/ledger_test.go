@@ -17,7 +17,7 @@ func at(stream messages.StreamID, seq uint64) messages.Ticket {
 
 func smallConfig() Config {
 	return Config{Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 8, HostPages: 4, PageBytes: 64,
+		Name: "wfullh1", HostPages: 4, PageBytes: 64,
 		Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4,
 	}}}
 }
@@ -29,8 +29,7 @@ func readsOf(l *ledger, s Slot) []messages.Ticket { return l.slot(s).reads }
 func (l *ledger) inUse() int { return len(l.of) }
 
 func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
-	var l ledger
-	l.init(smallConfig().Pools, nil)
+	l := newLedger(nil)
 	s := Slot{0, messages.Primary, 3}
 	for _, r := range []messages.Ticket{at(1, 4), at(2, 1), at(3, 1), at(4, 7), at(1, 2), at(3, 9),
 		at(4, 3), at(5, 1)} {
@@ -47,8 +46,7 @@ func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
 }
 
 func TestMarkOfAWrite(t *testing.T) {
-	var l ledger
-	l.init(smallConfig().Pools, nil)
+	l := newLedger(nil)
 	s := Slot{0, messages.Primary, 0}
 	l.markWrite(s, at(7, 5))
 	l.read(s, at(1, 3))
@@ -73,8 +71,7 @@ func TestMarkOfAWrite(t *testing.T) {
 // The ledger's reads against a map.
 func TestLedgerAgainstMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var l ledger
-	l.init(smallConfig().Pools, nil)
+	l := newLedger(nil)
 	type reads map[messages.StreamID]uint64
 	model := map[messages.PageID]reads{}
 	for range 5000 {
@@ -136,9 +133,7 @@ func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
 func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 	const pages = 10_000
 	done := uint64(0)
-	var l ledger
-	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}},
-		func(t messages.Ticket) bool { return t.Seq <= done })
+	l := newLedger(func(t messages.Ticket) bool { return t.Seq <= done })
 	most := 0
 	for step := range uint64(2 * pages) {
 		l.begin()
@@ -163,8 +158,7 @@ func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 // TestLedgerKeepsWhatIsUnderWay, and what the work under way has asked for.
 func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
 	done := uint64(0)
-	var l ledger
-	l.init(smallConfig().Pools, func(t messages.Ticket) bool { return t.Seq <= done })
+	l := newLedger(func(t messages.Ticket) bool { return t.Seq <= done })
 	slot := func(p messages.PageID) Slot { return Slot{0, messages.Primary, p} }
 	l.begin()
 	l.write(slot(0), at(1, 5))
@@ -216,17 +210,12 @@ func TestMarksOfPassedKernels(t *testing.T) {
 	work(m)
 	require.Empty(t, m.Queries[0].Tickets)
 
-	m = marks(5)
-	m.Marks[1].Pages = []messages.PageID{8}
-	require.PanicsWithValue(t, "offloader: pool wfullh1: primary page 8 of 8", func() { o.Begin(m) },
-		"also of a kernel that has passed")
 }
 
 // Records are used again once they have been swept: writes by one kernel after the other allocate
 // nothing.
 func TestRecordsAreUsedAgain(t *testing.T) {
-	var l ledger
-	l.init([]PoolConfig{{DevicePages: 1000}}, func(messages.Ticket) bool { return true })
+	l := newLedger(func(messages.Ticket) bool { return true })
 	n := uint64(0)
 	round := func() {
 		l.begin()

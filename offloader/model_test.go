@@ -25,7 +25,7 @@ func runModel(t *rapid.T) {
 	}
 	shares := []windows.Quota{0, windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota}
 	cfg.Quotas = rapid.SliceOfN(rapid.SampledFrom(shares), 0, 4).Draw(t, "quotas")
-	w := newWorld(cfg, pick)
+	w := newWorld(cfg, worldPages, pick)
 	w.faults = rapid.SampledFrom([]int{0, 0, 5, 2}).Draw(t, "faults")
 	if rapid.Bool().Draw(t, "passed") {
 		cfg.Passed = w.passed
@@ -60,9 +60,9 @@ func TestModel(t *testing.T) { rapid.Check(t, runModel) }
 func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(runModel)) }
 
 // random is a world that a seed drives: fast enough for thousands of Moves.
-func random(seed uint64, cfg Config) *world {
+func random(seed uint64, cfg Config, device []int) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	return newWorld(cfg, r.IntN)
+	return newWorld(cfg, device, r.IntN)
 }
 
 func TestLongRuns(t *testing.T) {
@@ -72,7 +72,7 @@ func TestLongRuns(t *testing.T) {
 			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}
 		}
 		cfg.Pools[0].Policy = policyOf(seed%5 >= 3)
-		w := random(seed, cfg)
+		w := random(seed, cfg, worldPages)
 		w.faults = []int{0, 4}[seed%2]
 		if seed%3 == 0 {
 			cfg.Passed = w.passed
@@ -93,13 +93,12 @@ func TestCrowdedHostMemory(t *testing.T) {
 	for seed := range uint64(16) {
 		cfg := worldConfig()
 		for i := range cfg.Pools {
-			cfg.Pools[i].DevicePages, cfg.Pools[i].HostPages, cfg.Pools[i].Policy = 40, 14,
-				policyOf(seed%4 > 0)
+			cfg.Pools[i].HostPages, cfg.Pools[i].Policy = 14, policyOf(seed%4 > 0)
 		}
 		if seed%3 == 0 {
 			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}
 		}
-		w := random(seed, cfg)
+		w := random(seed, cfg, []int{40, 40})
 		w.crowded = true
 		for range 150 {
 			require.NoError(t, w.step(), "seed %d", seed)
@@ -123,7 +122,7 @@ func TestEachWaitIsNeeded(t *testing.T) {
 			for seed := range uint64(30) {
 				cfg := worldConfig()
 				cfg.SkipWait = name
-				w := random(seed, cfg)
+				w := random(seed, cfg, worldPages)
 				for range 60 {
 					if err := w.step(); err != nil {
 						require.ErrorContains(t, err, "is not ordered after", "seed %d", seed)

@@ -40,17 +40,13 @@ type Config struct {
 
 // PoolConfig is the geometry of one pool's pages.
 type PoolConfig struct {
-	Name        string
-	DevicePages int
-	HostPages   int
+	Name      string
+	HostPages int
 	// Policy is that of the device pool, see evict.Options.
 	Policy string
 	// SparePages are host pages beyond HostPages for copies ahead of demand when host
 	// memory is full. No decision and no count includes them.
-	SparePages int
-	// SavePages are host pages beyond those, for the bytes that are on their way to a
-	// store. The caller of PlanSaves knows which of them are in use.
-	SavePages      int
+	SparePages     int
 	PageBytes      int64
 	TokensPerBlock int
 	// Regions say which bytes of a page belong to which token, for copies of leading tokens:
@@ -106,10 +102,10 @@ func New(cfg Config) *Offloader {
 		cfg.SliceBytes = DefaultSliceBytes
 	}
 	o := &Offloader{
-		cfg:   cfg,
-		hosts: make([]hostPool, len(cfg.Pools)),
+		cfg:    cfg,
+		hosts:  make([]hostPool, len(cfg.Pools)),
+		ledger: newLedger(cfg.Passed),
 	}
-	o.ledger.init(cfg.Pools, cfg.Passed)
 	for i, p := range cfg.Pools {
 		o.hosts[i].init(p, cfg.Quotas)
 	}
@@ -184,17 +180,6 @@ func (o *Offloader) Finish() {
 // Counts counts the pages of a pool's host memory. Sole pages with pins are used, other
 // sole pages and clean copies are cached, and ahead copies count as free.
 func (o *Offloader) Counts(pool messages.PoolID) inspect.TierPages { return o.hosts[pool].count() }
-
-// SetDevicePages changes the number of device pages of a pool after a rebalance.
-// Nothing may be under way on pages that no longer exist.
-//
-// Only the number changes: records are of places in memory, and those of pages that no
-// longer exist are reclaimed like all others.
-func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
-	o.expect(idle, "SetDevicePages")
-	o.cfg.Pools[pool].DevicePages = pages
-	o.ledger.grow(pool, messages.Primary, pages)
-}
 
 // start begins one piece of work: a Move or the copies of one PlanAhead.
 //

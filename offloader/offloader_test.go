@@ -48,7 +48,8 @@ func filled(cfg Config, n int) *Offloader {
 // account of the first, the contents that come back are on that of the second.
 func TestTheTenantOfACleanCopyChanges(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
+		Name: "wfullh1", HostPages: 4, PageBytes: 32, TokensPerBlock: 4,
+		Regions: []windows.Region{{Runs: 2, TokenBytes: 4}},
 	}}, Quotas: []windows.Quota{windows.NoQuota / 2, windows.NoQuota / 2}})
 	victim := victimOf(0)
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victim}})
@@ -83,8 +84,8 @@ func TestPanicsStateTheFacts(t *testing.T) {
 		"twice": {func(o *Offloader) { serve(o, 2, onboard(0, 0)) },
 			"offloader: pool wfullh1: block 0 is onboarded twice"},
 		"no such page": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: 8}}})
-		}, "offloader: pool wfullh1: primary page 8 of 8"},
+			serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: -1}}})
+		}, "offloader: copy of page 0/secondary 0 to 0/primary -1"},
 		"unpinned": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Unpins: []protocol.Touch{{Block: 1}}})
 		}, "offloader: pool wfullh1: unpin of block 1, which has no pin"},
@@ -169,15 +170,6 @@ func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	require.Equal(t, messages.NoPage, m.Pools[0].Outcomes[3].Host, "the pinned page is no victim")
 }
 
-func TestDevicePagesGrow(t *testing.T) {
-	o := filled(smallConfig(), 1)
-	o.SetDevicePages(0, 20)
-	serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: 19}}})
-	require.Equal(t, at(2, 201), o.ledger.slot(Slot{0, messages.Primary, 19}).written)
-	o.SetDevicePages(0, 4)
-	require.NoError(t, o.Check())
-}
-
 func TestReusedRecordsKeepNoOldResults(t *testing.T) {
 	o := filled(smallConfig(), 2)
 	m := &protocol.Move{Stamp: 2, Pools: []protocol.PoolMove{{
@@ -253,7 +245,7 @@ func TestCheckSeesDamage(t *testing.T) {
 		"plan": {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = []messages.Ticket{at(1, 1), at(1, 2)}
-		}, "primary page 1: stream 1 reads twice"},
+		}, "0/primary 1: stream 1 reads twice"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

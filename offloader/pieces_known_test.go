@@ -61,7 +61,8 @@ func TestPriorityKeepsWhatIsKnown(t *testing.T) {
 // TestAdoptedPagesHavePieces: after a failure the order of contents is that of their use.
 func TestAdoptedPagesHavePieces(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "adopted", HostPages: 4, DevicePages: 4, PageBytes: 64, Regions: []windows.Region{{Runs: 2, TokenBytes: 8}}, TokensPerBlock: 4, Policy: evict.Forecast,
+		Name: "adopted", HostPages: 4, PageBytes: 64, TokensPerBlock: 4,
+		Regions: []windows.Region{{Runs: 2, TokenBytes: 8}}, Policy: evict.Forecast,
 	}}})
 	o.Adopt(0, []protocol.KeptPage{
 		{Page: 3, Block: 5, Use: 20, Priority: messages.DefaultPriority, Depth: 1},

@@ -42,18 +42,22 @@ func (o *Offloader) plan() {
 	for i := range o.move.Pools {
 		for j := range o.move.Pools[i].Onboards {
 			on, pool := &o.move.Pools[i].Onboards[j], messages.PoolID(i)
-			o.items = append(o.items, item{
+			o.add(item{
 				kind: onboarding, lane: in, pool: pool, index: int32(j),
 				src: Slot{pool, messages.Secondary, o.hosts[pool].find(on.Block)},
 				dst: Slot{pool, messages.Primary, on.To},
 			})
 		}
 	}
-	// Pages are checked before the first submission, since the ledger indexes by them.
-	for i := range o.items {
-		o.ledger.mustHold(o.items[i].src)
-		o.ledger.mustHold(o.items[i].dst)
+}
+
+// add plans a transfer. It panics if one of its pages is none; the device refuses pages that it
+// does not have.
+func (o *Offloader) add(it item) {
+	if it.src.Page < 0 || it.dst.Page < 0 {
+		panic(fmt.Sprintf("offloader: copy of page %v to %v", it.src, it.dst))
 	}
+	o.items = append(o.items, it)
 }
 
 // inbound is the lane for the onboards of the Move: Bulk for more than a slice.
@@ -90,5 +94,5 @@ func (o *Offloader) planCopy(pool messages.PoolID, index int, in Lane) {
 			it.lane = in
 		}
 	}
-	o.items = append(o.items, it)
+	o.add(it)
 }

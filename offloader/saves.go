@@ -14,7 +14,7 @@ type Save struct {
 	Pool   messages.PoolID
 	Block  protocol.BlockID
 	From   messages.PageID // on the device
-	To     messages.PageID // a save page that is not in use
+	To     messages.PageID // a save page that is not in use: behind all other host pages
 	Failed bool            // answered: the device refused the copy
 }
 
@@ -30,18 +30,14 @@ func (o *Offloader) PlanSaves(list []Save) {
 	for i := range list {
 		s := &list[i]
 		s.Failed = false
-		first := messages.PageID(len(o.hosts[s.Pool].pages))
-		if s.To < first {
+		if first := len(o.hosts[s.Pool].pages); int(s.To) < first {
 			panic(fmt.Sprintf("offloader: pool %s: save to host page %d, save pages begin at %d",
 				o.hosts[s.Pool].name, s.To, first))
 		}
-		it := item{
+		o.add(item{
 			kind: saving, lane: Offload, pool: s.Pool, index: int32(i),
 			src: Slot{s.Pool, messages.Primary, s.From}, dst: Slot{s.Pool, messages.Secondary, s.To},
-		}
-		o.ledger.mustHold(it.src)
-		o.ledger.mustHold(it.dst)
-		o.items = append(o.items, it)
+		})
 	}
 }
 
@@ -58,7 +54,7 @@ func (o *Offloader) saveDisplaced(pm *protocol.PoolMove, i int, d Displaced) {
 			return
 		}
 		from := pm.Victims[j].Page
-		o.items = append(o.items, item{
+		o.add(item{
 			kind: saving, lane: Offload, pool: d.Pool, index: int32(len(o.saves)),
 			src: Slot{d.Pool, messages.Primary, from}, dst: Slot{d.Pool, messages.Secondary, to},
 		})
@@ -75,11 +71,6 @@ func (o *Offloader) Evicted() []Displaced { return o.evicted }
 
 // Saves are the saves of the Move, answered when it is finished.
 func (o *Offloader) Saves() []Save { return o.saves }
-
-// FirstSavePage is the first of the save pages of a pool.
-func (o *Offloader) FirstSavePage(pool messages.PoolID) messages.PageID {
-	return messages.PageID(len(o.hosts[pool].pages))
-}
 
 // Written is the last write of a host page: the bytes can be read when it has passed.
 func (o *Offloader) Written(pool messages.PoolID, page messages.PageID) messages.Ticket {

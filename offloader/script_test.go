@@ -25,7 +25,7 @@ type script struct {
 
 // TestScripts runs testdata/scripts. The commands:
 //
-//	new device=N host=N [min=P] [slice=PAGES] [forecast]
+//	new host=N [min=P] [slice=PAGES] [forecast]
 //	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes; ranks by scriptRanking
 //	ahead stamp=N [refuse=...]
 //	draw
@@ -56,7 +56,6 @@ func (s *script) open(d *datadriven.TestData) string {
 		TokensPerBlock: 4}
 	c.Policy = policyOf(d.HasArg("forecast"))
 	priority, slice := 35, 100
-	d.MaybeScanArgs(s.t, "device", &c.DevicePages)
 	d.MaybeScanArgs(s.t, "host", &c.HostPages)
 	d.MaybeScanArgs(s.t, "min", &priority)
 	d.MaybeScanArgs(s.t, "slice", &slice)

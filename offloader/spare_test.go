@@ -21,7 +21,7 @@ func victimOf(page int) protocol.Victim {
 // is evicted, what the rule names is displaced, and nothing is copied any more.
 func TestCopiesAheadOfAFullHost(t *testing.T) {
 	o := New(Config{Pools: []PoolConfig{{
-		Name: "wfullh1", DevicePages: 8, HostPages: 2, SparePages: 2, PageBytes: 32,
+		Name: "wfullh1", HostPages: 2, SparePages: 2, PageBytes: 32,
 		Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
 	}}})
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victimOf(0), victimOf(1)}})
@@ -66,7 +66,7 @@ func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	passed := uint64(0)
 	o := New(Config{Passed: func(t messages.Ticket) bool { return t.Seq <= passed },
 		Pools: []PoolConfig{{
-			Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
+			Name: "wfullh1", HostPages: 1, SparePages: 2, PageBytes: 32,
 			Regions: []windows.Region{{Runs: 2, TokenBytes: 4}}, TokensPerBlock: 4,
 		}}})
 	o.Begin(&protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{{

@@ -98,11 +98,6 @@ func (o *Offloader) afterReads(
 // wait for. That is the usual case of a release, since a host that knows the last token of a
 // sequence has waited for the kernel that computed it.
 func (o *Offloader) mark(m *protocol.Mark) {
-	for _, p := range m.Pages {
-		if n := o.ledger.pools[m.Pool].pages[messages.Primary]; int(p) >= n {
-			o.ledger.mustHold(Slot{m.Pool, messages.Primary, p})
-		}
-	}
 	if o.ledger.done(m.Ticket) {
 		return
 	}
@@ -128,23 +123,37 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 	set := r.Tickets[:0]
 	for pool, pages := range r.Read {
 		for _, p := range pages {
-			if p != messages.NoPage {
-				set = o.afterWrite(set, o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p}),
-					readAfterWriter, 0)
-			}
+			set = o.beforeRead(set, messages.PoolID(pool), p)
 		}
 	}
 	for pool, pages := range r.Write {
 		for _, p := range pages {
-			if p != messages.NoPage {
-				rec := o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p})
-				set = o.afterWrite(set, rec, writeAfterWriter, 0)
-				set = o.afterReads(set, rec, writeAfterReaders, 0)
-			}
+			set = o.beforeWrite(set, messages.PoolID(pool), p)
 		}
 	}
 	// Filtered once at the end: the set is small and each question may ask the device.
 	r.Tickets = o.ledger.withoutPassed(set)
+}
+
+// beforeRead adds what must have passed before a device page is read, if it is one.
+func (o *Offloader) beforeRead(
+	set []messages.Ticket, pool messages.PoolID, p messages.PageID,
+) []messages.Ticket {
+	if p == messages.NoPage {
+		return set
+	}
+	return o.afterWrite(set, o.ledger.look(Slot{pool, messages.Primary, p}), readAfterWriter, 0)
+}
+
+// beforeWrite adds what must have passed before a device page is written to, if it is one.
+func (o *Offloader) beforeWrite(
+	set []messages.Ticket, pool messages.PoolID, p messages.PageID,
+) []messages.Ticket {
+	if p == messages.NoPage {
+		return set
+	}
+	r := o.ledger.look(Slot{pool, messages.Primary, p})
+	return o.afterReads(o.afterWrite(set, r, writeAfterWriter, 0), r, writeAfterReaders, 0)
 }
 
 // HandoverWaits is what must have passed before the caller submits the copies of a hand-over to a
@@ -153,16 +162,12 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 func (o *Offloader) HandoverWaits(m *protocol.CopyPages) (set []messages.Ticket) {
 	o.expect(idle, "HandoverWaits")
 	o.ledger.begin()
+	before := o.beforeRead
+	if m.In {
+		before = o.beforeWrite
+	}
 	for _, c := range m.Copies {
-		s := Slot{c.Pool, messages.Primary, c.Page}
-		o.ledger.mustHold(s)
-		r := o.ledger.look(s)
-		if !m.In {
-			set = o.afterWrite(set, r, readAfterWriter, 0)
-			continue
-		}
-		set = o.afterWrite(set, r, writeAfterWriter, 0)
-		set = o.afterReads(set, r, writeAfterReaders, 0)
+		set = before(set, c.Pool, c.Page)
 	}
 	return o.ledger.withoutPassed(set)
 }

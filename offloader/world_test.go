@@ -56,31 +56,35 @@ type world struct {
 
 const worldBlocks = 40
 
+// worldPages are the device pages of each pool.
+var worldPages = []int{8, 6}
+
 func worldConfig() Config {
+	regions := []windows.Region{{Runs: 4, TokenBytes: 4}}
 	return Config{
 		Pools: []PoolConfig{
-			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4},
-			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Regions: []windows.Region{{Runs: 4, TokenBytes: 4}}, TokensPerBlock: 4},
+			{Name: "w8h1", HostPages: 5, PageBytes: 64, TokensPerBlock: 4, Regions: regions},
+			{Name: "wfullh1", HostPages: 3, PageBytes: 64, TokensPerBlock: 4, Regions: regions},
 		},
 		MinPriority: 30,
 		SliceBytes:  3 * 64,
 	}
 }
 
-func newWorld(cfg Config, pick func(n int) int) *world {
+func newWorld(cfg Config, device []int, pick func(n int) int) *world {
 	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID,
 		len(cfg.Pools))}
-	for _, c := range cfg.Pools {
+	for i, c := range cfg.Pools {
 		p := &worldPool{
 			host: oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas,
 				forecast: c.Policy == evict.Forecast},
 			value:   map[protocol.BlockID]int{},
 			aheadOf: map[protocol.BlockID]bool{},
 		}
-		for range c.DevicePages {
+		for range device[i] {
 			p.device = append(p.device, devicePage{block: protocol.NoBlock})
 		}
-		for b := range protocol.BlockID(max(worldBlocks, 4*(c.DevicePages+c.HostPages))) {
+		for b := range protocol.BlockID(max(worldBlocks, 4*(device[i]+c.HostPages))) {
 			p.unused = append(p.unused, b)
 		}
 		w.pools = append(w.pools, p)

@@ -246,8 +246,7 @@ func (r *recovery) rebuild() {
 	})
 	r.pins.forgetUnlisted(r.list.Blocks)
 	// The reserves of lost sequences end before the pages are counted as covered or held.
-	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n),
-		Pages: r.pressure.totals()}
+	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n)}
 	r.pools = make([]protocol.RebuildPool, 0, n)
 	for p := range n {
 		r.pools = append(r.pools, protocol.RebuildPool{

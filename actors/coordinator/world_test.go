@@ -176,7 +176,7 @@ func cores(
 		}
 		c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, policy, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary,
+			Name: p.Name, HostPages: pages[i].Secondary,
 			PageBytes:      p.PageBytes(),
 			Regions:        p.Regions(),
 			TokensPerBlock: tpb, Policy: policy.Name,

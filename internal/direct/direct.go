@@ -220,9 +220,6 @@ func (e *Engine) Offloader(message any) {
 	switch m := message.(type) {
 	case *protocol.ResizeDevice:
 		m.Dirty = e.broken
-		for p, n := range m.Pages {
-			o.SetDevicePages(messages.PoolID(p), n)
-		}
 	case *protocol.Move:
 		o.Begin(m)
 		e.carry()
@@ -300,7 +297,6 @@ func (e *Engine) rebuildHost(m *protocol.RebuildHost) {
 		for i := range m.Kept[p] {
 			m.Kept[p][i].Use = old.UseOf(id, m.Kept[p][i].Block)
 		}
-		e.Cores.Offloader.SetDevicePages(id, m.Pages[p])
 		e.Cores.Offloader.Adopt(id, m.Kept[p])
 		m.Counts = append(m.Counts, e.Cores.Offloader.Counts(id))
 	}

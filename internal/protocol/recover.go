@@ -75,8 +75,7 @@ type RebuildPool struct {
 // by PoolID; all other host pages are free.
 type RebuildHost struct {
 	Header
-	Kept  [][]KeptPage
-	Pages []int // device pages, by PoolID
+	Kept [][]KeptPage
 
 	Counts []inspect.TierPages
 }

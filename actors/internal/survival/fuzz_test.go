@@ -80,7 +80,7 @@ func (f *fuzzed) cores(
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
 		c.Pools = append(c.Pools, pool.New(p.Name, count.Primary))
 		host.Pools = append(host.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
+			Name: p.Name, HostPages: count.Secondary, PageBytes: p.PageBytes(),
 			Regions:        p.Regions(),
 			TokensPerBlock: tpb,
 		})

@@ -39,7 +39,7 @@ func newBare(t testing.TB, count windows.PageCounts, copyOnPartial bool) *bare {
 			Host: count.Secondary > 0}),
 		Offloader: offloader.New(offloader.Config{Passed: func(messages.Ticket) bool { return true },
 			Pools: []offloader.PoolConfig{{
-				Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),
+				Name: p.Name, HostPages: count.Secondary, PageBytes: p.PageBytes(),
 				Regions: []windows.Region{{Runs: 2, TokenBytes: 1}}, TokensPerBlock: tpb,
 			}}}),
 	})}
