@@ -25,33 +25,21 @@ func (o *Offloader) apply(e *protocol.Effect) {
 			if p := h.find(b); p != messages.NoPage {
 				h.freePage(p)
 			}
+		// A clean or ahead copy gets the facts of its device page when that page is evicted, so it
+		// needs none before.
 		case protocol.HostReprioritize:
-			h.reprioritize(b, e.Priority)
+			if p := h.findSole(b); p != messages.NoPage {
+				h.order.SetPriority(int32(p), e.Priority)
+			}
 		case protocol.HostAppraise:
-			h.appraise(b, e.Useless)
+			if p := h.findSole(b); p != messages.NoPage {
+				h.order.SetUseless(int32(p), e.Useless)
+			}
 		case protocol.HostAttach:
 			h.attachLoaded(b, e, i)
 		default:
 			panic(fmt.Sprintf("offloader: pool %s: effect %d is not of host memory", h.name, e.Kind))
 		}
-	}
-}
-
-// reprioritize changes the priority of sole contents. A clean or ahead copy gets the
-// priority of its device page when that page is evicted, so it needs none before.
-func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) {
-	p := h.find(b)
-	if p == messages.NoPage || h.pages[p].state != sole {
-		return
-	}
-	h.order.SetPriority(int32(p), priority)
-}
-
-// appraise notes of sole contents whether no match can use them. A copy learns it when its device
-// page is evicted.
-func (h *hostPool) appraise(b protocol.BlockID, useless bool) {
-	if p := h.find(b); p != messages.NoPage && h.pages[p].state == sole {
-		h.order.SetUseless(int32(p), useless)
 	}
 }
 
@@ -173,13 +161,17 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 	h.order.Policy().RankBy(pm.Ranking)
 	defer h.order.Policy().RankBy(nil)
-	evicted := pm.Pieces
+	pieces := pm.Pieces
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
-		for len(evicted) > 0 && evicted[0].End <= i {
-			evicted = evicted[1:]
+		for len(pieces) > 0 && pieces[0].End <= i {
+			pieces = pieces[1:]
 		}
-		out, displaced := h.decideOutcome(v, evicted, o.cfg.MinPriority)
+		var known *protocol.EvictedPiece
+		if len(pieces) > 0 {
+			known = &pieces[0]
+		}
+		out, displaced := h.decideOutcome(v, known, o.cfg.MinPriority)
 		if displaced.Block != protocol.NoBlock && o.cfg.TakeSavePage != nil &&
 			displaced.Priority >= o.cfg.MinSavePriority {
 			displaced.Pool = pool
@@ -206,9 +198,9 @@ var nothingDisplaced = Displaced{Block: protocol.NoBlock}
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
 // decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
-// The victim is of the first of the pieces, if there are any.
+// Known is what the device pool knew of the victim; nil: nothing.
 func (h *hostPool) decideOutcome(
-	v *protocol.Victim, evicted []protocol.EvictedPiece, floor messages.Priority,
+	v *protocol.Victim, known *protocol.EvictedPiece, floor messages.Priority,
 ) (protocol.Outcome, Displaced) {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
@@ -216,25 +208,18 @@ func (h *hostPool) decideOutcome(
 			"offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
 			h.name, v.Page, v.Block, own))
 	}
-	// A copy of contents that do not go on would be found by the block's number later, so
-	// it is freed too.
-	if v.Priority < floor {
+	displaced, goesOn := nothingDisplaced, v.Priority >= floor
+	// A clean copy has its room already. An ahead copy was counted as free until now, so it
+	// needs room exactly as a new page does: decisions must be the same without it.
+	if goesOn && (own == messages.NoPage || h.pages[own].state == ahead) {
+		displaced, goesOn = h.makeRoom(v)
+	}
+	if !goesOn {
+		// A copy would be found by the block's number later.
 		if own != messages.NoPage {
 			h.freePage(own)
 		}
 		return dropped, nothingDisplaced
-	}
-	displaced := nothingDisplaced
-	// A clean copy has its room already. An ahead copy was counted as free until now, so it
-	// needs room exactly as a new page does: decisions must be the same without it.
-	if own == messages.NoPage || h.pages[own].state == ahead {
-		var ok bool
-		if displaced, ok = h.makeRoom(v); !ok {
-			if own != messages.NoPage {
-				h.freePage(own)
-			}
-			return dropped, nothingDisplaced
-		}
 	}
 	// Dirty says that host memory changes as if a copy were made now. Copied says that one
 	// is made. They differ for ahead copies only.
@@ -242,37 +227,28 @@ func (h *hostPool) decideOutcome(
 	dirty := copied || h.pages[own].state == ahead
 	if copied {
 		own = h.takeFree()
-		h.setBlock(own, v.Block)
 	} else {
 		h.dequeue(own)
 	}
-	h.setFacts(own, v, evicted)
+	h.hold(own, v.Block, v.Tenant, evict.Contents{
+		Use: v.Use, Depth: v.Depth, Priority: v.Priority, Useless: v.Useless,
+	}, known)
 	return protocol.Outcome{Host: own, Displaced: displaced.Block, Dirty: dirty, Copied: copied},
 		displaced
 }
 
-// setFacts makes a page, which may not be displaced, the sole page of a victim's contents,
-// with the priority, use and depth that they had on the device.
-func (h *hostPool) setFacts(
-	p messages.PageID, v *protocol.Victim, evicted []protocol.EvictedPiece,
+// hold makes a page, which may not be displaced, the sole page of a block, and notes what is known
+// of the contents. Known is what the device pool knew; nil: nothing.
+func (h *hostPool) hold(
+	p messages.PageID, b protocol.BlockID, t protocol.Tenant, c evict.Contents,
+	known *protocol.EvictedPiece,
 ) {
-	h.setTenant(p, sole, v.Tenant)
-	h.store(p, evict.Contents{
-		Use: v.Use, Depth: v.Depth, Priority: v.Priority, Useless: v.Useless,
-	}, evicted)
-	h.enqueue(p)
-}
-
-// store notes what a page that has become a sole one holds, and what the device pool knew of
-// the first of some pieces, if there are any.
-func (h *hostPool) store(p messages.PageID, c evict.Contents, evicted []protocol.EvictedPiece) {
-	c.Tie = int32(h.pages[p].block)
+	h.setBlock(p, b)
+	h.setTenant(p, sole, t)
+	c.Tie = int32(b)
 	h.order.Store(int32(p), c)
-	var known *protocol.EvictedPiece
-	if len(evicted) > 0 {
-		known = &evicted[0]
-	}
 	h.order.Policy().Note(int32(p), known)
+	h.enqueue(p)
 }
 
 // makeRoom makes a host page available for a victim, and returns the block that lost

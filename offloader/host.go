@@ -105,18 +105,26 @@ func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 	return h.byBlock[b]
 }
 
-// mustSole is the sole page of a block. It panics if there is none; why names the
+// mustSole is the sole page of a block. It panics if there is none; purpose names the
 // operation.
 //
 // The tree names blocks that it believes to be in host memory only. If it is wrong, contents
 // are lost or doubled already, so going on is not possible.
 func (h *hostPool) mustSole(b protocol.BlockID, purpose string) messages.PageID {
-	p := h.find(b)
-	if p == messages.NoPage || h.pages[p].state != sole {
+	p := h.findSole(b)
+	if p == messages.NoPage {
 		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s",
-			h.name, purpose, b, h.stateOf(p)))
+			h.name, purpose, b, h.stateOf(h.find(b))))
 	}
 	return p
+}
+
+// findSole is the page that holds the only contents of a block, or NoPage.
+func (h *hostPool) findSole(b protocol.BlockID) messages.PageID {
+	if p := h.find(b); p != messages.NoPage && h.pages[p].state == sole {
+		return p
+	}
+	return messages.NoPage
 }
 
 // stateOf names the state of a page, or of NoPage.

@@ -225,12 +225,9 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 				"offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
-		h.setBlock(k.Page, k.Block)
-		h.setTenant(k.Page, sole, k.Tenant)
-		h.store(k.Page, evict.Contents{Use: k.Use, Depth: k.Depth, Priority: k.Priority,
-			Useless: k.Useless}, nil)
 		h.setPins(k.Page, k.Pins)
-		h.enqueue(k.Page)
+		h.hold(k.Page, k.Block, k.Tenant, evict.Contents{Use: k.Use, Depth: k.Depth,
+			Priority: k.Priority, Useless: k.Useless}, nil)
 	}
 	// The ring was full of pages that have contents now, so it is made again from the states.
 	h.head, h.size = 0, 0
@@ -246,7 +243,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 // UseOf is the latest use of the host contents of a block; 0 if there are none.
 func (o *Offloader) UseOf(pool messages.PoolID, b protocol.BlockID) protocol.Use {
 	h := &o.hosts[pool]
-	if p := h.find(b); p != messages.NoPage && h.pages[p].state == sole {
+	if p := h.findSole(b); p != messages.NoPage {
 		return h.order.Page(int32(p)).Use
 	}
 	return 0

@@ -24,8 +24,8 @@ func knownPool(features ...uint64) *hostPool {
 	for i, f := range features {
 		v := protocol.Victim{Block: protocol.BlockID(i), Depth: int32(len(features) - i),
 			Priority: messages.DefaultPriority}
-		h.decideOutcome(&v,
-			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: 7}}, 0)
+		h.decideOutcome(&v, &protocol.EvictedPiece{
+			Features: protocol.Features{Wait: int64(f)}, Last: 7}, 0)
 	}
 	return h
 }
@@ -47,9 +47,9 @@ func (h *hostPool) known(p messages.PageID) (features, last int64) {
 func TestPriorityKeepsWhatIsKnown(t *testing.T) {
 	h := knownPool(5, 5, 5, 5)
 	h.decideOutcome(&protocol.Victim{Block: 9, Priority: 80},
-		[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 8}}, 0)
+		&protocol.EvictedPiece{Features: protocol.Features{Wait: 3}, Last: 8}, 0)
 	for b := range protocol.BlockID(3) {
-		h.reprioritize(b, 80)
+		h.order.SetPriority(int32(h.findSole(b)), 80)
 		h.mustCheck(t)
 	}
 	for p := range messages.PageID(4) {

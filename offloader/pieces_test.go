@@ -25,10 +25,8 @@ func manyPieces(features []uint64) *hostPool {
 	h.init(PoolConfig{Name: "many", HostPages: len(features), Policy: evict.Forecast}, nil)
 	for i, f := range features {
 		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority}
-		p := h.takeFree()
-		h.setBlock(p, v.Block)
-		h.setFacts(p, &v,
-			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(f)}, Last: int64(i)}})
+		h.decideOutcome(&v, &protocol.EvictedPiece{Features: protocol.Features{Wait: int64(f)},
+			Last: int64(i)}, 0)
 	}
 	h.order.Policy().RankBy(byFeatures{})
 	return h
@@ -66,10 +64,9 @@ func TestNewPiecesAreCompared(t *testing.T) {
 	h := manyPieces(features)
 	h.freePage(messages.PageID(h.order.First()))
 	h.freePage(150)
-	p := h.takeFree()
-	h.setBlock(p, 200)
-	h.setFacts(p, &protocol.Victim{Block: 200, Priority: messages.DefaultPriority},
-		[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(3)}, Last: 500}})
+	out, _ := h.decideOutcome(&protocol.Victim{Block: 200, Priority: messages.DefaultPriority},
+		&protocol.EvictedPiece{Features: protocol.Features{Wait: 3}, Last: 500}, 0)
+	p := out.Host
 	for range 20 {
 		victim := messages.PageID(h.order.First())
 		if victim == p {
@@ -105,11 +102,8 @@ func TestTenantsArePickedByValue(t *testing.T) {
 	for i, features := range []uint64{7, 2} {
 		v := protocol.Victim{Block: protocol.BlockID(i), Priority: messages.DefaultPriority,
 			Tenant: protocol.Tenant(i), Use: protocol.Use(10 * i)}
-		p := h.takeFree()
-		h.setBlock(p, v.Block)
-		h.setFacts(p, &v,
-			[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(features)},
-				Last: int64(i)}})
+		h.decideOutcome(&v, &protocol.EvictedPiece{
+			Features: protocol.Features{Wait: int64(features)}, Last: int64(i)}, 0)
 	}
 	h.order.Policy().RankBy(byFeatures{})
 	assert.Equal(t, messages.PageID(1), messages.PageID(h.order.First()))
@@ -157,11 +151,8 @@ func TestDepthsAreRanked(t *testing.T) {
 		for k, depth := range depths {
 			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority,
 				Depth: depth}
-			p := h.takeFree()
-			h.setBlock(p, v.Block)
-			h.setFacts(p, &v,
-				[]protocol.EvictedPiece{{End: 1, Features: protocol.Features{Wait: int64(uint64(block))},
-					Last: 7}})
+			h.decideOutcome(&v, &protocol.EvictedPiece{
+				Features: protocol.Features{Wait: int64(block)}, Last: 7}, 0)
 		}
 	}
 	var got []int32

@@ -118,7 +118,7 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 	o.expect(idle, "Load")
 	for p := range o.hosts {
 		for _, b := range m.Keep[p] {
-			if page := o.hosts[p].find(b); page != messages.NoPage && o.hosts[p].pages[page].state == sole {
+			if page := o.hosts[p].findSole(b); page != messages.NoPage {
 				o.guard(messages.PoolID(p), page)
 			}
 		}
@@ -193,10 +193,7 @@ func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
 			"offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d",
 			h.name, b, p, h.stateOf(p), h.find(b)))
 	}
-	h.setBlock(p, b)
-	h.setState(p, sole)
-	h.store(p, evict.Contents{
+	h.hold(p, b, h.order.Page(int32(p)).Tenant, evict.Contents{
 		Depth: e.Depth + int32(i), Priority: e.Priority, Useless: e.Useless,
 	}, nil)
-	h.enqueue(p)
 }
