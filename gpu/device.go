@@ -76,8 +76,8 @@ type Copy transfer.Copy[Slot]
 // come after all Waits. The slices are the caller's and may be reused when
 // Submit has returned.
 type Batch struct {
-	Label  string // for reports
-	Waits  []Ticket
+	Label  string   // for reports
+	Waits  []Ticket // those of the stream itself change nothing
 	Copies []Copy
 }
 

@@ -153,15 +153,15 @@ func legal(s *Submission, sliceBytes, pageBytes int64) error {
 	if bytes > sliceBytes && len(pages) > 1 {
 		return fmt.Errorf("%d bytes in one slice", bytes)
 	}
-	return oneEach(s.Waits, messages.StreamID(s.Lane)+1)
+	return oneEach(s.Waits)
 }
 
-// oneEach tells whether tickets name a stream twice, none, or own.
-func oneEach(tickets []messages.Ticket, own messages.StreamID) error {
-	seen := map[messages.StreamID]bool{0: true, own: true}
+// oneEach tells whether tickets name a stream twice, or none.
+func oneEach(tickets []messages.Ticket) error {
+	seen := map[messages.StreamID]bool{0: true}
 	for _, t := range tickets {
 		if seen[t.Stream] {
-			return fmt.Errorf("tickets %v, own stream %d", tickets, own)
+			return fmt.Errorf("tickets %v", tickets)
 		}
 		seen[t.Stream] = true
 	}

@@ -82,7 +82,6 @@ type Offloader struct {
 	batchNo uint64  // of sub, for overlaps
 	resume  int     // cursor when sub is queued whole
 	sub     Submission
-	streams [lanes]messages.StreamID // learned from tickets; 0: not yet
 }
 
 // phase is where the calls of one Move stand.

@@ -82,11 +82,7 @@ func (o *Offloader) Accesses(
 	list []messages.Ticket, pool messages.PoolID, page messages.PageID,
 ) []messages.Ticket {
 	r := o.ledger.look(Slot{pool, messages.Secondary, page})
-	list = protocol.AddTicket(list, r.written)
-	for _, t := range r.reads {
-		list = protocol.AddTicket(list, t)
-	}
-	return list
+	return o.afterReads(o.afterWrite(list, r, ""), r, "")
 }
 
 // Displaced is contents that were dropped to make room. The bytes are on the page until

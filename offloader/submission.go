@@ -103,10 +103,6 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 	if ticket.IsZero() && failed != 0 {
 		panic(fmt.Sprintf("offloader: copies on lane %s are queued without a ticket", o.sub.Lane))
 	}
-	if !ticket.IsZero() {
-		// From now on waits for this stream are left out of the lane's submissions.
-		o.streams[o.sub.Lane] = ticket.Stream
-	}
 	o.cursor = o.resume
 	queued := len(o.batch)
 	if failed >= 0 {

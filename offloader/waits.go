@@ -50,43 +50,30 @@ func (o *Offloader) skips(wait string) bool { return wait != "" && wait == o.cfg
 // destination. Reads of the source are not waited for, since reads do not conflict.
 func (o *Offloader) wait(it *item, src, dst *record) {
 	cause := &laneWaits[it.lane]
-	own := o.streams[it.lane]
-	o.sub.Waits = o.afterWrite(o.sub.Waits, src, cause.source, own)
-	o.sub.Waits = o.afterWrite(o.sub.Waits, dst, cause.writer, own)
-	o.sub.Waits = o.afterReads(o.sub.Waits, dst, cause.readers, own)
+	o.sub.Waits = o.afterWrite(o.sub.Waits, src, cause.source)
+	o.sub.Waits = o.afterWrite(o.sub.Waits, dst, cause.writer)
+	o.sub.Waits = o.afterReads(o.sub.Waits, dst, cause.readers)
 }
 
-// afterWrite adds the last write of a slot to a set of tickets, unless the write is on
-// the waiting stream itself.
-//
-// A stream that waited for itself would cost a call and change nothing.
-func (o *Offloader) afterWrite(
-	set []messages.Ticket, r *record, cause string, own messages.StreamID,
-) []messages.Ticket {
+// afterWrite adds the last write of a slot to a set of tickets.
+func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause string) []messages.Ticket {
 	if o.skips(cause) {
 		return set
 	}
 	// Some of the reads may be writes, so a reader waits for all of them.
 	if r.mixed {
-		set = o.afterReads(set, r, cause, own)
-	}
-	if r.written.Stream == own {
-		return set
+		set = o.afterReads(set, r, cause)
 	}
 	return protocol.AddTicket(set, r.written)
 }
 
 // afterReads adds the reads of a slot.
-func (o *Offloader) afterReads(
-	set []messages.Ticket, r *record, cause string, own messages.StreamID,
-) []messages.Ticket {
+func (o *Offloader) afterReads(set []messages.Ticket, r *record, cause string) []messages.Ticket {
 	if o.skips(cause) {
 		return set
 	}
 	for _, t := range r.reads {
-		if t.Stream != own {
-			set = protocol.AddTicket(set, t)
-		}
+		set = protocol.AddTicket(set, t)
 	}
 	return set
 }
@@ -142,7 +129,7 @@ func (o *Offloader) beforeRead(
 	if p == messages.NoPage {
 		return set
 	}
-	return o.afterWrite(set, o.ledger.look(Slot{pool, messages.Primary, p}), readAfterWriter, 0)
+	return o.afterWrite(set, o.ledger.look(Slot{pool, messages.Primary, p}), readAfterWriter)
 }
 
 // beforeWrite adds what must have passed before a device page is written to, if it is one.
@@ -153,7 +140,7 @@ func (o *Offloader) beforeWrite(
 		return set
 	}
 	r := o.ledger.look(Slot{pool, messages.Primary, p})
-	return o.afterReads(o.afterWrite(set, r, writeAfterWriter, 0), r, writeAfterReaders, 0)
+	return o.afterReads(o.afterWrite(set, r, writeAfterWriter), r, writeAfterReaders)
 }
 
 // HandoverWaits is what must have passed before the caller submits the copies of a hand-over to a

@@ -138,7 +138,7 @@ func (w *world) step() error {
 		return err
 	}
 	w.o.Finish()
-	if err := oneEach(r.Tickets, 0); err != nil {
+	if err := oneEach(r.Tickets); err != nil {
 		return fmt.Errorf("ready: %w", err)
 	}
 	for i := range w.pools {

@@ -160,13 +160,13 @@ func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
 // needs none.
 func (d *Device) waitFor(s *session, st *stream, tickets []gpu.Ticket) error {
 	for _, t := range tickets {
-		// A wait that the device need not make would cost a call and an entry of its queue.
-		if d.passed(s, t) {
+		// A wait that the device need not make would cost a call and an entry of its queue. The
+		// own stream is in order anyway.
+		if t.Stream == st.id || d.passed(s, t) {
 			continue
 		}
 		from, err := d.streams.Find(t.Stream)
-		// A destroyed stream has passed; the own stream is in order anyway.
-		if err != nil || from == st {
+		if err != nil { // a destroyed stream has passed
 			continue
 		}
 		if r := s.call(fnStreamWaitEvent, st.handle, from.event(t.Seq), 0); r != success {
