@@ -23,7 +23,7 @@ func (l *Log) Append(c *protocol.Changes) {
 	}
 	l.apply(c)
 	// Once for many changes and not for each event.
-	l.trimUnread()
+	l.trim()
 	if l.absent() {
 		l.forgetUnread()
 	}

@@ -64,7 +64,7 @@ func (l *Log) Created(p messages.PoolID, pages PoolPages) {
 			Type: kvevents.EventCreated, Pool: p, PrimaryPages: pages.Primary,
 			SecondaryPages: pages.Secondary,
 		})
-		l.trimUnread()
+		l.trim()
 		l.verify()
 	}
 }

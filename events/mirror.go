@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -211,28 +212,18 @@ func (m *Mirror) Pool(p messages.PoolID) (PoolPages, bool) {
 	return pages, ok
 }
 
-// All gives the keys by pool, then by hash.
+// All gives the keys by pool, then by hash. It sorts all of them, for pictures and tests.
 func (m *Mirror) All() iter.Seq2[Key, Entry] {
 	return func(yield func(Key, Entry) bool) {
-		for _, k := range m.sorted() {
+		keys := slices.SortedFunc(maps.Keys(m.keys), func(a, b Key) int {
+			return cmp.Or(cmp.Compare(a.Pool, b.Pool), slices.Compare(a.Hash[:], b.Hash[:]))
+		})
+		for _, k := range keys {
 			if !yield(k, m.keys[k]) {
 				return
 			}
 		}
 	}
-}
-
-// sorted returns the keys by pool, then by hash. It sorts all of them, for pictures
-// and tests; Match and Find use the map.
-func (m *Mirror) sorted() []Key {
-	keys := make([]Key, 0, len(m.keys))
-	for k := range m.keys {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b Key) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), slices.Compare(a.Hash[:], b.Hash[:]))
-	})
-	return keys
 }
 
 // Compare reports every difference between the mirror and a snapshot of the

@@ -52,7 +52,10 @@ func (m *cacheModel) batch() kvevents.EventBatch {
 
 // known draws one of the keys; there may be none.
 func (m *cacheModel) known(t *rapid.T) (Key, bool) {
-	keys := (&Mirror{keys: m.keys}).sorted()
+	var keys []Key
+	for k := range (&Mirror{keys: m.keys}).All() {
+		keys = append(keys, k)
+	}
 	if len(keys) == 0 {
 		return Key{}, false
 	}

@@ -43,23 +43,22 @@ func (l *Log) OpenReader() (kvevents.ReaderID, error) {
 
 // CloseReader removes a reader. Without any, nothing is kept.
 func (l *Log) CloseReader(id kvevents.ReaderID) error {
-	i, err := l.reader(id)
-	if err != nil {
+	if _, err := l.reader(id); err != nil {
 		return err
 	}
-	l.readers = slices.Delete(l.readers, i, i+1)
+	l.readers = slices.DeleteFunc(l.readers, func(r reader) bool { return r.id == id })
 	l.trim()
 	l.verify()
 	return nil
 }
 
-// reader returns the index of a reader.
-func (l *Log) reader(id kvevents.ReaderID) (int, error) {
+// reader returns a reader.
+func (l *Log) reader(id kvevents.ReaderID) (*reader, error) {
 	i := slices.IndexFunc(l.readers, func(r reader) bool { return r.id == id })
 	if i < 0 {
-		return 0, refusals.New(messages.ErrBadRequest, "reader %d of events is not open", id)
+		return nil, refusals.New(messages.ErrBadRequest, "reader %d of events is not open", id)
 	}
-	return i, nil
+	return &l.readers[i], nil
 }
 
 // A reader is absent if it has missed as many events as the buffer keeps four times over,
@@ -91,7 +90,7 @@ func (l *Log) forgetUnread() {
 // events in [next, first) were dropped before the reader took them.
 func (l *Log) missed(r *reader) uint64 { return max(r.next, l.first()) - r.next }
 
-// trim drops the events that every reader has had.
+// trim drops the events that every reader has had: all if there is no reader.
 func (l *Log) trim() {
 	next := l.next
 	for i := range l.readers {
@@ -102,20 +101,12 @@ func (l *Log) trim() {
 	}
 }
 
-// trimUnread drops everything if there is no reader.
-func (l *Log) trimUnread() {
-	if len(l.readers) == 0 {
-		l.trim()
-	}
-}
-
 // Take gives a reader the events since its last Take or Snapshot. The batch is the reader's.
 func (l *Log) Take(id kvevents.ReaderID) (kvevents.EventBatch, error) {
-	i, err := l.reader(id)
+	r, err := l.reader(id)
 	if err != nil {
 		return kvevents.EventBatch{}, err
 	}
-	r := &l.readers[i]
 	from := int(max(r.next, l.first()) - l.first())
 	b := l.batch(r, append([]kvevents.Event{}, l.events[from:]...))
 	// A batch that gets lost on its way is a gap in the ids for the mirror.
@@ -132,20 +123,16 @@ func (l *Log) Take(id kvevents.ReaderID) (kvevents.EventBatch, error) {
 func (l *Log) Snapshot(
 	id kvevents.ReaderID, records ...*protocol.Changes,
 ) (kvevents.EventBatch, error) {
-	i, err := l.reader(id)
+	r, err := l.reader(id)
 	if err != nil {
 		return kvevents.EventBatch{}, err
 	}
-	r := &l.readers[i]
 	list := []kvevents.Event{}
 	if l.Enabled() {
 		for _, c := range records {
-			// A blind log first learns the blocks, so that keys finds them.
-			// Afterwards it makes events again.
-			l.learn(c)
 			list = l.keys(list, c)
 		}
-		l.blind = false
+		l.blind = false // it makes events again
 	}
 	b := l.batch(r, list)
 	b.Snapshot, b.Next = true, l.next
@@ -155,34 +142,26 @@ func (l *Log) Snapshot(
 	return b, nil
 }
 
-// keys adds what the pools of a tree hold as stored events.
+// keys adds what the pools of a tree hold as stored events. A blind log learns the blocks.
 func (l *Log) keys(list []kvevents.Event, c *protocol.Changes) []kvevents.Event {
-	for i := range c.List {
-		change := &c.List[i]
-		if change.Kind != protocol.BlocksStored {
-			continue
-		}
-		if !change.Joined {
-			list = append(list, eventOf(change))
-		}
-		l.extend(&list[len(list)-1], change)
+	rest := *c
+	if l.blind {
+		rest = kept(c)
 	}
-	return list
-}
-
-// learn enters the blocks of a tree that the log has forgotten.
-func (l *Log) learn(c *protocol.Changes) {
-	if !l.blind {
-		return
-	}
-	rest := kept(c)
 	for i := range c.List {
 		switch change := &c.List[i]; change.Kind {
 		case protocol.BlocksEntered:
-			l.enter(&rest, change)
+			if l.blind {
+				l.enter(&rest, change)
+			}
 		case protocol.BlocksStored:
+			if !change.Joined {
+				list = append(list, eventOf(change))
+			}
+			l.extend(&list[len(list)-1], change)
 		default:
 			panic(fmt.Sprintf("events: a snapshot with a change of kind %d", change.Kind))
 		}
 	}
+	return list
 }
