@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -283,20 +282,14 @@ func (f *fetch) name(missing [][]bool, weights string) {
 	f.namespace, f.tokens = f.engine.validate.StoredAs(&f.prefix)
 	f.namespace.Weights = weights // those of this moment
 	space := stores.NewSpace(f.client.fingerprint, f.namespace, nil)
-	covers := make([]messages.Cover, len(f.tokens))
-	for _, item := range f.prefix.Multimodal {
-		for i := range item.Length {
-			covers[item.Start+i] = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
-		}
-	}
+	covers := protocol.CoversOf(f.prefix.Multimodal, len(f.tokens))
 	f.blocks, f.keys = make([]stores.Block, n), make([]stores.BlockKey, n)
 	key := space.Root()
 	for b := range n {
 		block := &f.blocks[b]
 		block.Parent, block.Tokens = key, f.tokens[b*tpb:(b+1)*tpb]
-		if of := covers[b*tpb : (b+1)*tpb]; slices.ContainsFunc(of,
-			func(c messages.Cover) bool { return c.Covered }) {
-			block.Covers = of
+		if covers != nil {
+			block.Covers = protocol.Covering(covers[b*tpb : (b+1)*tpb])
 		}
 		key = space.Next(key, block.Tokens, block.Covers)
 		f.keys[b] = key

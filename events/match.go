@@ -1,6 +1,9 @@
 package events
 
 import (
+	"cmp"
+
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
@@ -20,14 +23,12 @@ func Names(p messages.Prefix, tokensPerBlock int) ([]kvevents.Hash, error) {
 		return nil, refusals.New(messages.ErrBadRequest, "blocks of %d tokens", tokensPerBlock)
 	case len(p.Encoder)+len(p.EncoderItems) > 0 || p.Namespace.Encoder != "":
 		return nil, refusals.New(messages.ErrNotSupported, "names of blocks behind an encoder input")
-	case p.Namespace.LoRA != "" && !p.Namespace.HasLoRA:
-		return nil, refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA",
-			p.Namespace.LoRA)
 	}
-	covers, err := coversOf(&p)
-	if err != nil {
+	if err := cmp.Or(refusals.Namespace(&p.Namespace),
+		refusals.Items(p.Multimodal, len(p.Tokens))); err != nil {
 		return nil, err
 	}
+	covers := protocol.CoversOf(p.Multimodal, len(p.Tokens))
 	var h hasher
 	names := make([]kvevents.Hash, len(p.Tokens)/tokensPerBlock)
 	before := h.seed(&p.Namespace)
@@ -41,30 +42,6 @@ func Names(p messages.Prefix, tokensPerBlock int) ([]kvevents.Hash, error) {
 		names[i] = before
 	}
 	return names, nil
-}
-
-// coversOf spreads items over tokens; nil without items.
-func coversOf(p *messages.Prefix) ([]messages.Cover, error) {
-	if len(p.Multimodal) == 0 {
-		return nil, nil
-	}
-	covers := make([]messages.Cover, len(p.Tokens))
-	for _, item := range p.Multimodal {
-		if item.Start < 0 || item.Length < 1 || item.Length > len(covers)-item.Start {
-			return nil,
-				refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) in a prefix of %d tokens",
-					item.Start, item.Start, item.Length, len(covers))
-		}
-		for i := range item.Length {
-			c := &covers[item.Start+i]
-			if c.Covered {
-				return nil, refusals.New(messages.ErrBadRequest, "two multimodal items cover token %d",
-					item.Start+i)
-			}
-			*c = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
-		}
-	}
-	return covers, nil
 }
 
 // Match is how many of the leading blocks of a prompt, whose names are given,

@@ -53,6 +53,9 @@ func (w *world) pass() {
 	}
 }
 
+// worldPages are the device pages of each pool.
+var worldPages = []int{8, 6}
+
 func (w *world) passed(t messages.Ticket) bool { return w.m.passed[t.Stream] >= t.Seq }
 
 func TestModel(t *testing.T) { rapid.Check(t, runModel) }

@@ -56,9 +56,6 @@ type world struct {
 
 const worldBlocks = 40
 
-// worldPages are the device pages of each pool.
-var worldPages = []int{8, 6}
-
 func worldConfig() Config {
 	regions := []windows.Region{{Runs: 4, TokenBytes: 4}}
 	return Config{

@@ -157,7 +157,7 @@ func (c *Config) validateEncoderLength(n int) error {
 // ValidatePrefix checks the values of a prefix with its encoder input. With an
 // encoder–decoder model a prefix without tokens names the input itself.
 func (c *Config) ValidatePrefix(p *messages.Prefix) error {
-	if err := validateNamespace(&p.Namespace); err != nil {
+	if err := refusals.Namespace(&p.Namespace); err != nil {
 		return err
 	}
 	if c.EncoderMaxLen == 0 || len(p.Tokens)+len(p.Multimodal) > 0 {

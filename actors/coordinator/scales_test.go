@@ -36,7 +36,7 @@ func keeping(pools []windows.Pool, scales []messages.LayerScale) *direct.Engine 
 	var host offloader.Config
 	for _, p := range pools {
 		cores.Pools = append(cores.Pools, pool.New(p.Name, 1))
-		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, 
+		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name,
 			PageBytes: 2 * tpb, Regions: []windows.Region{{Runs: 2, TokenBytes: 1}}, TokensPerBlock: tpb})
 	}
 	cores.Offloader = offloader.New(host)

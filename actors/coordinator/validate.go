@@ -15,7 +15,7 @@ import (
 func (c *Config) Validate(r *messages.AdmitRequest) error {
 	// The order is part of the interface: where several things are wrong, hosts and scripts see
 	// the first of them, from what names the prompt to what only says how to serve it.
-	if err := validateNamespace(&r.Namespace); err != nil {
+	if err := refusals.Namespace(&r.Namespace); err != nil {
 		return err
 	}
 	if err := c.validatePrefix(r.Tokens, r.Multimodal); err != nil {
@@ -61,24 +61,11 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	return nil
 }
 
-// validateNamespace refuses the name of an adapter that is said not to be there:
-// a host that forgot HasLoRA must not share with the base model. The two would otherwise share
-// a namespace, and blocks of one would be found for the other.
-func validateNamespace(n *messages.Namespace) error {
-	// The opposite, an adapter with an empty name, is allowed: none and empty are different
-	// namespaces.
-	if n.LoRA != "" && !n.HasLoRA {
-		return refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA", n.LoRA)
-	}
-	return nil
-}
-
 // MaxBeamWidth bounds the beams of one sequence. Every beam has tokens of its own and a table
 // in each pool of blocks.
 const MaxBeamWidth = 1024
 
-// validatePrefix checks tokens and items. Starts and lengths are in tokens. Items may touch and
-// must not overlap, since a token that is covered has one symbol.
+// validatePrefix checks tokens and items.
 func (c *Config) validatePrefix(tokens []messages.Token, items []messages.MultimodalItem) error {
 	if len(tokens) == 0 {
 		return refusals.New(messages.ErrBadRequest, "tokens is empty")
@@ -89,31 +76,7 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1",
 			tokens[i], i)
 	}
-	if len(items) == 0 {
-		return nil
-	}
-	// Items come in any order; sorted, only neighbours can overlap.
-	order := slices.Clone(items)
-	slices.SortFunc(order,
-		func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
-	end := 0
-	for i, item := range order {
-		switch {
-		// The length first: the next two cases compute the end of the item from it.
-		case item.Length < 1:
-			return refusals.New(messages.ErrBadRequest, "multimodal item at %d has length %d", item.Start,
-				item.Length)
-		// Written as a difference, so that a huge length cannot overflow into a valid end.
-		case item.Start < 0 || item.Start >= len(tokens) || item.Length > len(tokens)-item.Start:
-			return refusals.New(messages.ErrBadRequest,
-				"multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start,
-				item.Length, len(tokens))
-		case i > 0 && item.Start < end:
-			return refusals.New(messages.ErrBadRequest, "multimodal items overlap at %d", item.Start)
-		}
-		end = item.Start + item.Length
-	}
-	return nil
+	return refusals.Items(items, len(tokens))
 }
 
 // firstNegative is the index of the first token that is no token id, or −1.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -71,7 +72,7 @@ func (c Chain) Next(token messages.Token, cover messages.Cover) Chain {
 // disjoint and inside the prompt.
 func Chains(p messages.Prefix) []Chain {
 	chains := make([]Chain, len(p.Tokens))
-	covers := coversOf(p)
+	covers := protocol.CoversOf(p.Multimodal, len(p.Tokens))
 	at := Root(p.Namespace)
 	for i, token := range p.Tokens {
 		var cover messages.Cover
@@ -82,18 +83,4 @@ func Chains(p messages.Prefix) []Chain {
 		chains[i] = at
 	}
 	return chains
-}
-
-// coversOf spreads items over tokens; nil without items.
-func coversOf(p messages.Prefix) []messages.Cover {
-	if len(p.Multimodal) == 0 {
-		return nil
-	}
-	covers := make([]messages.Cover, len(p.Tokens))
-	for _, item := range p.Multimodal {
-		for i := range item.Length {
-			covers[item.Start+i] = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
-		}
-	}
-	return covers
 }

@@ -315,7 +315,7 @@ func verified(t *testing.T) (*board, *Verifier, Claims) {
 	for token, c := range chains[:4] {
 		l.Write(b.bytes(onHost), token, c)
 	}
-	covers := coversOf(p)
+	covers := protocol.CoversOf(p.Multimodal, len(p.Tokens))
 	return b, &Verifier{Layouts: []Layout{NewLayout(small), l}, Read: b.read}, Claims{
 		Blocks: []protocol.Content{
 			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4],

@@ -67,6 +67,20 @@ func (f *Following[T]) Enter(rest *Changes, c *Change) []Followed[T] {
 	return list
 }
 
+// CoversOf spreads valid items over so many tokens; nil without items.
+func CoversOf(items []messages.MultimodalItem, tokens int) []messages.Cover {
+	if len(items) == 0 {
+		return nil
+	}
+	covers := make([]messages.Cover, tokens)
+	for _, item := range items {
+		for i := range item.Length {
+			covers[item.Start+i] = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
+		}
+	}
+	return covers
+}
+
 // Covering returns what covers tokens; nil if no item covers any.
 func Covering(covers []messages.Cover) []messages.Cover {
 	if slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
