@@ -23,14 +23,6 @@ func (e *Engine) AdmitComputed(
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Sequence{
-		engine: e, id: a.Sequence, admitted: Admitted{Sequence: a.Sequence},
-		prompt: len(r.Tokens), length: len(r.Tokens), tables: a.Tables,
-		tokens: e.promptOf(r.Tokens), appended: make([][]Token, 1),
-	}
-	s.await(a.Ready, 0)
-	e.mu.Lock()
-	e.enter(s)
-	e.mu.Unlock()
+	s := e.start(&r, &Admitted{Sequence: a.Sequence, Tables: a.Tables, Ready: a.Ready})
 	return s, a.Missing, nil
 }

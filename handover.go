@@ -3,7 +3,6 @@ package kvactor
 import (
 	"context"
 	"io"
-	"slices"
 
 	"github.com/kvactor/kvactor/actors"
 )
@@ -80,20 +79,13 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{
-		engine: e, id: m.Sequence, admitted: Admitted{Sequence: m.Sequence, ReusedTokens: m.Computed},
-		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables,
-		tokens:   e.promptOf(m.Tokens[:m.Prompt]),
-		appended: [][]Token{slices.Clone(m.Tokens[m.Prompt:])},
-	}
-	s.await(m.Ready, 0)
+	s := e.start(&AdmitRequest{Tokens: m.Tokens[:m.Prompt]}, &Admitted{Sequence: m.Sequence,
+		ReusedTokens: m.Computed, Tables: m.Tables, Ready: m.Ready})
+	s.extend(m.Tokens[m.Prompt:], nil)
 	if len(m.Encoder) > 0 {
 		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder),
 			Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
 	}
-	e.mu.Lock()
-	e.enter(s)
-	e.mu.Unlock()
 	return &Imported{
 		Sequence: s, Encoder: m.Encoder, EncoderItems: m.EncoderItems,
 		EncoderRetention: m.EncoderRetention, Namespace: m.Namespace, Session: m.Session,

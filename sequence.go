@@ -92,7 +92,7 @@ func (e *Engine) AdmitBatch(ctx context.Context, batch []Admission) error {
 	return all.err()
 }
 
-// start makes the handle of an admitted sequence.
+// start makes the handle of a sequence that has been admitted or has come.
 func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
 	length := len(r.Tokens)
 	if r.StoredOnly {
