@@ -182,7 +182,7 @@ func resize(device gpu.Device, pools []gpu.Pool, from, to []int) error {
 // that the device refused, −1 if none.
 func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, failed int) {
 	b := &s.batch
-	b.Label, b.Waits, b.Copies = x.Label, x.Waits, b.Copies[:0]
+	b.Label, b.Waits, b.Copies = x.Lane.String(), x.Waits, b.Copies[:0]
 	for i := range x.Copies {
 		c := &x.Copies[i]
 		b.Copies = append(b.Copies, gpu.Copy{

@@ -175,7 +175,7 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 			m.Copied = append(m.Copied, 0)
 			continue
 		}
-		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p]))
+		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), &m.Pools[p]))
 		a.submitPlanned()
 	}
 }

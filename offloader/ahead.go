@@ -18,20 +18,19 @@ import (
 // otherwise each look would replace the copies of the look before. A held page is not
 // copied while a kernel writes to it, so that no copy waits for a kernel.
 func (o *Offloader) PlanAhead(
-	pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates,
+	pool messages.PoolID, seen *protocol.EvictionCandidates,
 ) int {
 	o.expect(idle, "PlanAhead")
 	o.start(nil)
 	h := &o.hosts[pool]
-	// Notes come first: a copy of a page that is still a candidate is then not stale, and
-	// this look does not replace it.
-	h.noteCandidates(seen.Victims, stamp)
+	// First, so that no look replaces the copy of a page that is still a candidate.
+	kept := h.keepCopies(seen.Victims)
 	o.hostPages = o.hostPages[:0]
 	for i := range seen.Victims {
 		v := &seen.Victims[i]
-		// Without free pages only stale copies are replaced, and only for pages that are
-		// expected to be evicted next.
-		if h.size == 0 && (i >= seen.Evictable || !h.stale(stamp)) {
+		// Without free pages only copies of pages that are no longer near eviction are replaced,
+		// and only for pages that are expected to be evicted next.
+		if h.size == 0 && (i >= seen.Evictable || h.ahead.Len() <= kept) {
 			break
 		}
 		// The contents would not go on in host memory, or a copy is there already.
@@ -47,7 +46,7 @@ func (o *Offloader) PlanAhead(
 		// are known, see assignHostPages.
 		o.hostPages = append(o.hostPages, h.takeFree())
 	}
-	o.assignHostPages(seen.Victims, stamp)
+	o.assignHostPages(seen.Victims)
 	o.mustCheck()
 	return len(o.items)
 }
@@ -58,7 +57,7 @@ func (o *Offloader) PlanAhead(
 //
 // A run costs one call of the device for many pages. That the copies are no longer submitted
 // in eviction order matters little, since all of them are submitted at once.
-func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
+func (o *Offloader) assignHostPages(victims []protocol.Victim) {
 	slices.SortFunc(o.items, func(a, b item) int { return cmp.Compare(a.src.Page, b.src.Page) })
 	slices.Sort(o.hostPages)
 	for i := range o.items {
@@ -69,23 +68,18 @@ func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 		// last write in the ledger, as for any other page.
 		h.setBlock(p, v.Block)
 		h.setState(p, ahead)
-		h.pages[p].near, h.pages[p].at = stamp, h.ahead.PushBack(p)
+		h.pages[p].at = h.ahead.PushBack(p)
 	}
 }
 
-// noteCandidates moves the ahead copies of pages that are still near eviction behind all others.
-func (h *hostPool) noteCandidates(candidates []protocol.Victim, stamp uint64) {
+// keepCopies moves the ahead copies of pages that are still near eviction behind all others, and
+// counts them.
+func (h *hostPool) keepCopies(candidates []protocol.Victim) (kept int) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
-			h.pages[p].near = stamp
 			h.ahead.MoveToBack(h.pages[p].at)
+			kept++
 		}
 	}
-}
-
-// stale tells whether there is an ahead copy of a page that is no longer near
-// eviction, so that its host page may be used for another copy.
-func (h *hostPool) stale(stamp uint64) bool {
-	first := h.ahead.Front()
-	return first != nil && h.pages[first.Value.(messages.PageID)].near < stamp
+	return kept
 }

@@ -42,7 +42,7 @@ func (h *hostPool) draw(b *strings.Builder) {
 			g := h.order.Page(int32(i))
 			fmt.Fprintf(b, "  %d clean block %d depth %d stamp %d", i, pg.block, g.Depth, g.Use.Moment())
 		default:
-			fmt.Fprintf(b, "  %d %s block %d stamp %d", i, stateNames[pg.state], pg.block, pg.near)
+			fmt.Fprintf(b, "  %d %s block %d", i, stateNames[pg.state], pg.block)
 		}
 		if pg.pins > 0 {
 			fmt.Fprintf(b, " pins %d", pg.pins)

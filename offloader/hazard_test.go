@@ -124,7 +124,7 @@ func (m *machine) submit(s *Submission, n int, pageBytes int64) messages.Ticket 
 			m.contents[c.Dst] = m.contents[c.Src]
 		}
 	}
-	return m.operate(messages.StreamID(s.Lane)+1, s.Label, s.Waits, reads, writes)
+	return m.operate(messages.StreamID(s.Lane)+1, s.Lane.String(), s.Waits, reads, writes)
 }
 
 // legal tells what is wrong with a submission as such.

@@ -42,10 +42,7 @@ type hostPage struct {
 	state     pageState
 	protected bool // the Move under way reads it
 
-	// Of an ahead page: the stamp of the last look that named its device page; its place in
-	// hostPool.ahead.
-	near uint64
-	at   *list.Element
+	at *list.Element // of an ahead page: its place in hostPool.ahead
 }
 
 // hostPool is the host memory of one pool.

@@ -164,10 +164,7 @@ func (h *hostPool) load(
 ) []Displaced {
 	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
 	for range m.Bytes[pool] {
-		d, ok := h.makeRoom(&v)
-		if !ok {
-			panic(fmt.Sprintf("offloader: pool %s: no page to load to, after they were counted", h.name))
-		}
+		d, _ := h.makeRoom(&v) // there is room, as loadable has counted
 		if d.Block != protocol.NoBlock {
 			d.Pool = pool
 			m.Displaced[pool] = append(m.Displaced[pool], d.Block)

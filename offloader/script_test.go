@@ -27,7 +27,7 @@ type script struct {
 //
 //	new host=N [min=P] [slice=PAGES] [forecast]
 //	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes; ranks by scriptRanking
-//	ahead stamp=N [refuse=...]
+//	ahead [refuse=...]
 //	draw
 //
 // Lines of a move: victim, onboard, copy, mark, ready, pin, unpin, yield,
@@ -223,14 +223,12 @@ func (s *script) move(d *datadriven.TestData) string {
 }
 
 func (s *script) ahead(d *datadriven.TestData) string {
-	var stamp uint64
-	d.ScanArgs(s.t, "stamp", &stamp)
 	var candidates []protocol.Victim
 	for _, f := range s.lines(d) {
 		candidates = append(candidates, f.victim())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp,
+	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0,
 		&protocol.EvictionCandidates{Victims: candidates, Evictable: len(candidates)}))
 	s.run(d, &b)
 	s.o.Finish()
@@ -246,7 +244,7 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 		d.ScanArgs(s.t, "refuse", &lane, &index)
 	}
 	for sub := s.o.Next(); sub != nil; sub = s.o.Next() {
-		fmt.Fprintf(b, "%s", sub.Label)
+		fmt.Fprintf(b, "%s", sub.Lane)
 		for _, w := range sub.Waits {
 			fmt.Fprintf(b, " after %s", point(w))
 		}

@@ -29,26 +29,26 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.Equal(t, full, o.Counts(0))
 
 	seq := uint64(1000)
-	ahead := func(stamp uint64, pages ...int) int {
+	ahead := func(pages ...int) int {
 		var list []protocol.Victim
 		for _, p := range pages {
 			list = append(list, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, &protocol.EvictionCandidates{Victims: list, Evictable: len(list)})
+		n := o.PlanAhead(0, &protocol.EvictionCandidates{Victims: list, Evictable: len(list)})
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		require.Equal(t, full, o.Counts(0), "copies ahead count for nothing")
 		return n
 	}
-	require.Equal(t, 2, ahead(2, 2, 3, 4), "two spare pages")
-	require.Equal(t, 0, ahead(3, 2, 3, 4), "all copies are still near eviction")
+	require.Equal(t, 2, ahead(2, 3, 4), "two spare pages")
+	require.Equal(t, 0, ahead(2, 3, 4), "all copies are still near eviction")
 
 	m := serve(o, 4, protocol.PoolMove{Victims: []protocol.Victim{victimOf(2)}})
 	require.Equal(t, protocol.Outcome{Host: o.hosts[0].find(2), Displaced: 0, Dirty: true,
 		Waits: true}, m.Pools[0].Outcomes[0])
 	require.Equal(t, full, o.Counts(0))
-	require.Equal(t, 1, ahead(5, 3, 4, 5), "the page of what was displaced is spare now")
-	require.Equal(t, 2, ahead(6, 5, 6, 7), "copies that are no longer near eviction make place")
+	require.Equal(t, 1, ahead(3, 4, 5), "the page of what was displaced is spare now")
+	require.Equal(t, 2, ahead(5, 6, 7), "copies that are no longer near eviction make place")
 	require.NoError(t, o.Check())
 
 	// Contents that may displace nothing are dropped, copied or not.
@@ -74,22 +74,22 @@ func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	}}})
 	o.Finish()
 	seq := uint64(1000)
-	ahead := func(stamp uint64, near int, pages ...int) int {
+	ahead := func(near int, pages ...int) int {
 		seen := protocol.EvictionCandidates{Evictable: near}
 		for _, p := range pages {
 			seen.Victims = append(seen.Victims, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, &seen)
+		n := o.PlanAhead(0, &seen)
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		return n
 	}
-	require.Equal(t, 1, ahead(2, 0, 3, 2), "page 3 is being written")
+	require.Equal(t, 1, ahead(0, 3, 2), "page 3 is being written")
 	passed = 5
-	require.Equal(t, 2, ahead(3, 1, 0, 3, 4),
+	require.Equal(t, 2, ahead(1, 0, 3, 4),
 		"page 0 is near eviction, page 3 is there, for page 4 there is no room")
-	require.Equal(t, 0, ahead(4, 0, 4, 5))
-	require.Equal(t, 2, ahead(5, 2, 4, 5, 6),
+	require.Equal(t, 0, ahead(0, 4, 5))
+	require.Equal(t, 2, ahead(2, 4, 5, 6),
 		"those near eviction take the place of copies that are not")
 
 	// Whoever takes a page waits for a copy that is under way.

@@ -65,7 +65,6 @@ func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 // for all of them.
 type Submission struct {
 	Lane   Lane
-	Label  string // for reports
 	Waits  []messages.Ticket
 	Copies []Copy
 }
@@ -160,7 +159,7 @@ func (o *Offloader) record(it *item, ticket messages.Ticket) {
 func (o *Offloader) collect() {
 	o.batchNo++
 	lane := o.items[o.cursor].lane
-	o.sub.Lane, o.sub.Label = lane, laneNames[lane]
+	o.sub.Lane = lane
 	o.sub.Waits, o.sub.Copies = o.sub.Waits[:0], o.sub.Copies[:0]
 	o.batch, o.owners = o.batch[:0], o.owners[:0]
 	var bytes int64

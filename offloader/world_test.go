@@ -448,8 +448,7 @@ func (w *world) aheadOfDemand() error {
 			})
 		}
 	}
-	w.stamp++
-	n := w.o.PlanAhead(pool, w.stamp, &protocol.EvictionCandidates{Victims: candidates,
+	n := w.o.PlanAhead(pool, &protocol.EvictionCandidates{Victims: candidates,
 		Evictable: w.pick(len(candidates) + 1)})
 	for _, it := range w.o.items[:n] {
 		p.aheadOf[candidates[it.index].Block] = true

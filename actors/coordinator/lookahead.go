@@ -103,7 +103,7 @@ func (a *lookAhead) begin() bool {
 func (a *lookAhead) offerCandidates() {
 	a.out.pools.received()
 	o := &a.offer
-	o.Epoch, o.Stamp, o.Busy = a.kernel.epoch, a.kernel.stamp, false
+	o.Epoch, o.Busy = a.kernel.epoch, false
 	o.Pools, o.Copied = o.Pools[:0], o.Copied[:0]
 	for p := range a.config.Pools {
 		var candidates protocol.EvictionCandidates

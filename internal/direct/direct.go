@@ -227,7 +227,7 @@ func (e *Engine) Offloader(message any) {
 		for p := range m.Pools {
 			copied := 0
 			if len(m.Pools[p].Victims) > 0 {
-				copied = o.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p])
+				copied = o.PlanAhead(messages.PoolID(p), &m.Pools[p])
 				e.carry()
 			}
 			m.Copied = append(m.Copied, copied)

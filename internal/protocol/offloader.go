@@ -27,7 +27,6 @@ type Move struct {
 // count depends on these copies; only the time that an eviction takes does.
 type OffloadAhead struct {
 	Header
-	Stamp uint64
 	Pools []EvictionCandidates // by PoolID
 
 	Copied []int // by PoolID, answered
