@@ -22,17 +22,10 @@ func CrossPool(m Model, c Config) (p Pool, ok bool) {
 }
 
 func (c Config) crossPool(m Model, id messages.PoolID) Pool {
-	s := m.shape(0)
-	p := Pool{
-		ID: id, Name: "cross_h" + strconv.Itoa(m.CrossKVHeads), Kind: KindCross, KVHeads: m.CrossKVHeads,
-		HeadDim: s.HeadDim, ValueDim: s.ValueDim, KVFactor: s.KVFactor, DType: s.DType, Layout: s.Layout,
-		Layers: make([]int, m.CrossLayers), TokensPerBlock: c.TokensPerBlock,
-	}
-	if c.DType != AutoDType {
-		p.DType = DType(c.DType)
-	}
-	for i := range p.Layers {
-		p.Layers[i] = i
+	p := c.pool(identity{heads: m.CrossKVHeads, Shape: c.shape(m, 0)})
+	p.ID, p.Name, p.Kind, p.SideBytes = id, "cross_h"+strconv.Itoa(m.CrossKVHeads), KindCross, 0
+	for i := range m.CrossLayers {
+		p.Layers = append(p.Layers, i)
 	}
 	return p
 }

@@ -90,11 +90,16 @@ func (c Config) statePools(m Model) []Pool {
 
 // identity says to which pool layer i belongs.
 func (c Config) identity(m Model, i int) identity {
-	id := identity{window: c.window(m, i), chunk: m.chunk(i), heads: m.heads(i), Shape: m.shape(i)}
+	return identity{c.window(m, i), m.chunk(i), m.heads(i), c.shape(m, i)}
+}
+
+// shape is that of layer i, with the element type of the configuration.
+func (c Config) shape(m Model, i int) Shape {
+	s := m.shape(i)
 	if c.DType != AutoDType {
-		id.DType = DType(c.DType)
+		s.DType = DType(c.DType)
 	}
-	return id
+	return s
 }
 
 // window is the limited window of layer i, 0 for full attention. A window that
@@ -156,7 +161,7 @@ func (c Config) layerProblems(ps *problems, m Model) {
 		if owner, ok := m.KVLayer(i); ok && c.window(m, i) != c.window(m, owner) {
 			ps.say("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner)
 		}
-		if s := c.identity(m, i).Shape; m.heads(i) > 0 && s.DType == NVFP4 &&
+		if s := c.shape(m, i); m.heads(i) > 0 && s.DType == NVFP4 &&
 			(s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {
 			ps.say("head_dim of layer %d is not a multiple of %d, as dtype nvfp4 needs", i, scaledElements)
 		}
