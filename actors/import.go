@@ -269,7 +269,7 @@ func (a *arrival) readPages() error {
 func (a *arrival) noteWrite(slot messages.PageID) {
 	a.exchange.mu.Lock()
 	defer a.exchange.mu.Unlock()
-	hostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary, Page: slot})()
+	gpu.HostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary, Page: slot})()
 }
 
 // readPage reads the next page, which is that of a place.

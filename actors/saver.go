@@ -217,37 +217,15 @@ func (a *offloaderActor) copyHost(
 		return false
 	}
 	from := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
-	defer hostRead(device, from)()
-	defer hostWrite(device, gpu.Slot{Pool: from.Pool, Tier: messages.Secondary, Page: to})()
+	// The checker has one clock for the CPU, so it is told of reads by the actor alone: a task that
+	// reads a save page meanwhile would make it report what is in order.
+	defer gpu.HostRead(device, from)()
+	defer gpu.HostWrite(device, gpu.Slot{Pool: from.Pool, Tier: messages.Secondary, Page: to})()
 	for r := range gpu.Ranks(device) {
 		copy(gpu.HostShare(device, r, from.Pool, to), gpu.HostShare(device, r, from.Pool, page))
 	}
 	a.saver.copied = append(a.saver.copied, savedPage{pool: pool, block: block, page: to})
 	return true
-}
-
-// hostWatcher is a device that watches accesses, and is told of those by the CPU.
-type hostWatcher interface {
-	HostRead(gpu.Slot) (end func())
-	HostWrite(gpu.Slot) (end func())
-}
-
-// hostRead tells the device that the CPU reads a host page until end is called. The
-// checker has one clock for the CPU, so it is told of reads by the actor alone: a task
-// that reads a save page meanwhile would make it report what is in order.
-func hostRead(device gpu.Device, s gpu.Slot) (end func()) {
-	if w, ok := device.(hostWatcher); ok {
-		return w.HostRead(s)
-	}
-	return func() {}
-}
-
-// hostWrite tells the device that the CPU writes a host page until end is called.
-func hostWrite(device gpu.Device, s gpu.Slot) (end func()) {
-	if w, ok := device.(hostWatcher); ok {
-		return w.HostWrite(s)
-	}
-	return func() {}
 }
 
 // loadPages takes host pages for contents from a store and writes them on a task, at the
@@ -297,7 +275,7 @@ func load(device gpu.Device, pages []loadedPage) {
 	}
 	inParts(len(pages), size, func(from, to int) {
 		for _, p := range pages[from:to] {
-			end := hostWrite(device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
+			end := gpu.HostWrite(device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
 			gpu.WriteHostPage(device, p.pool, p.page, p.bytes)
 			end()
 		}

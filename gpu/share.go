@@ -50,3 +50,25 @@ func WriteHostPage(d Device, p Pool, page messages.PageID, bytes []byte) {
 		bytes = bytes[n:]
 	}
 }
+
+// HostWatcher is a device that is told of the host's own accesses to host pages: package gpu/check
+// makes one, and a group of them is one.
+type HostWatcher interface {
+	HostRead(Slot) (end func())
+	HostWrite(Slot) (end func())
+}
+
+// HostRead tells a device that watches accesses that the host reads a host page until end is called.
+func HostRead(d Device, s Slot) (end func()) { return watched(d, s, HostWatcher.HostRead) }
+
+// HostWrite tells a device that watches accesses that the host writes a host page until end is
+// called.
+func HostWrite(d Device, s Slot) (end func()) { return watched(d, s, HostWatcher.HostWrite) }
+
+// watched opens a scope on a device that watches accesses.
+func watched(d Device, s Slot, open func(HostWatcher, Slot) func()) (end func()) {
+	if w, ok := d.(HostWatcher); ok {
+		return open(w, s)
+	}
+	return func() {}
+}

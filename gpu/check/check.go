@@ -236,29 +236,20 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 // HostRead opens a scope in which the host reads a host page; end closes it.
 // What is submitted to write the page before end is not ordered after it.
 func (d *Device) HostRead(s gpu.Slot) (end func()) {
-	return d.hostAccess(s, (*Device).use, watcher.HostRead)
+	return d.hostAccess(s, (*Device).use, gpu.HostRead)
 }
 
 // HostWrite opens a scope in which the host writes a host page; end closes it.
 func (d *Device) HostWrite(s gpu.Slot) (end func()) {
-	return d.hostAccess(s, (*Device).write, watcher.HostWrite)
-}
-
-// watcher is a device inside that watches accesses as well: a group of checked devices.
-type watcher interface {
-	HostRead(gpu.Slot) (end func())
-	HostWrite(gpu.Slot) (end func())
+	return d.hostAccess(s, (*Device).write, gpu.HostWrite)
 }
 
 // hostAccess opens a scope and does its access at once: a stream that has not been
 // waited for by now is in conflict with it, whenever the scope ends.
 func (d *Device) hostAccess(
-	s gpu.Slot, do func(*Device, gpu.Access), open func(watcher, gpu.Slot) (end func()),
+	s gpu.Slot, do func(*Device, gpu.Access), open func(gpu.Device, gpu.Slot) (end func()),
 ) (end func()) {
-	inner := func() {}
-	if w, ok := d.inner.(watcher); ok {
-		inner = open(w, s)
-	}
+	inner := open(d.inner, s) // a group of checked devices watches as well
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hostSeq++

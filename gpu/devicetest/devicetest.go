@@ -48,12 +48,6 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 	}
 }
 
-// scopes is what a checking wrapper has: host accesses are told to it.
-type scopes interface {
-	HostRead(gpu.Slot) (end func())
-	HostWrite(gpu.Slot) (end func())
-}
-
 // failer is a device that fails on demand.
 type failer interface{ Fail(gpu.Direction, int) }
 
@@ -116,7 +110,7 @@ func (r *rig) run(src, dst gpu.Slot, pages int) gpu.Copy {
 
 // write fills a host page with a function of seed, rank and offset.
 func (r *rig) write(page int, seed byte) {
-	if sc, ok := as[scopes](r.dev); ok {
+	if sc, ok := as[gpu.HostWatcher](r.dev); ok {
 		defer sc.HostWrite(r.host(page))()
 	}
 	for rank := range gpu.Ranks(r.dev) {
@@ -137,7 +131,7 @@ func of(rank int) byte { return byte(rank) * 89 }
 
 // read returns a copy of a host page: the share of each rank.
 func (r *rig) read(page int) (shares [][]byte) {
-	if sc, ok := as[scopes](r.dev); ok {
+	if sc, ok := as[gpu.HostWatcher](r.dev); ok {
 		defer sc.HostRead(r.host(page))()
 	}
 	for rank := range gpu.Ranks(r.dev) {

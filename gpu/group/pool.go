@@ -207,32 +207,24 @@ func (d *Device) HostShare(rank int, id gpu.Pool, page messages.PageID) []byte {
 	return d.members[rank].HostBytes(p.on[rank], page)
 }
 
-// watcher is a device that is told of accesses by the host.
-type watcher interface {
-	HostRead(gpu.Slot) (end func())
-	HostWrite(gpu.Slot) (end func())
-}
-
 // HostRead tells the ranks that watch accesses that the host reads a host page, all
 // shares of it, until end is called.
 func (d *Device) HostRead(s gpu.Slot) (end func()) {
-	return d.hostAccess(s, watcher.HostRead)
+	return d.hostAccess(s, gpu.HostRead)
 }
 
 // HostWrite tells the ranks that watch accesses that the host writes a host page, all
 // shares of it, until end is called.
 func (d *Device) HostWrite(s gpu.Slot) (end func()) {
-	return d.hostAccess(s, watcher.HostWrite)
+	return d.hostAccess(s, gpu.HostWrite)
 }
 
 // hostAccess opens a scope on each rank that watches accesses.
-func (d *Device) hostAccess(s gpu.Slot, open func(watcher, gpu.Slot) func()) (end func()) {
+func (d *Device) hostAccess(s gpu.Slot, open func(gpu.Device, gpu.Slot) func()) (end func()) {
 	var ends []func()
 	for r, m := range d.members {
 		// A host access is of all shares: the engine reads and writes host pages whole.
-		if w, ok := m.(watcher); ok {
-			ends = append(ends, open(w, d.slotOn(r, s)))
-		}
+		ends = append(ends, open(m, d.slotOn(r, s)))
 	}
 	// Scopes of different ranks are independent, so their order does not matter.
 	return func() {
