@@ -221,26 +221,28 @@ func (in *Inputs) addRows(q *Query, index int32) {
 
 // pad fills up what is by row and by token.
 func (in *Inputs) pad() {
-	for range in.reserved.rows - in.NumRows {
-		for _, of := range in.byRow() {
-			*of = append(*of, 0)
-		}
-		in.LocalSlots[len(in.LocalSlots)-1] = -1
-		in.QueryStarts = append(in.QueryStarts, int32(in.NumTokens))
+	rows := in.reserved.rows - in.NumRows
+	for _, of := range in.byRow() {
+		*of = appendCopies(*of, rows, 0)
 	}
-	for range in.reserved.tokens - in.NumTokens {
-		in.Positions = append(in.Positions, 0)
+	in.LocalSlots = appendCopies(in.LocalSlots[:in.NumRows], rows, -1)
+	in.QueryStarts = appendCopies(in.QueryStarts, rows, int32(in.NumTokens))
+	in.Positions = appendCopies(in.Positions, in.reserved.tokens-in.NumTokens, 0)
+}
+
+// appendCopies appends a value so many times.
+func appendCopies[T any](list []T, times int, value T) []T {
+	for range times {
+		list = append(list, value)
 	}
+	return list
 }
 
 // AppendCacheIndirection appends TensorRT-LLM's cache_indirection of one row: the row's own beam,
 // once for each of so many tokens. The table of a beam has the pages of its whole history, also of
 // what came before it was made from another beam.
 func (in *Inputs) AppendCacheIndirection(to []int32, row, tokens int) []int32 {
-	for range tokens {
-		to = append(to, in.Beams[row])
-	}
-	return to
+	return appendCopies(to, tokens, in.Beams[row])
 }
 
 // Accesses lists the pages that a kernel with these inputs reads, and those that it writes, for
@@ -302,9 +304,7 @@ func (in *Inputs) fillPool(queries []Query, shape *Pool, p int) {
 		q := &queries[in.Queries[row]]
 		table := q.Sequence.table(p, int(in.Beams[row]))
 		pool.BlockTables = append(pool.BlockTables, table...)
-		for range pool.Stride - len(table) {
-			pool.BlockTables = append(pool.BlockTables, NoPage)
-		}
+		pool.BlockTables = appendCopies(pool.BlockTables, pool.Stride-len(table), NoPage)
 		if shape.Kind == windows.KindAttention {
 			pool.addRow(table, q.Sequence.computed, q.end(), shape.TokensPerBlock)
 		}
@@ -331,18 +331,11 @@ func (in *PoolInputs) addRow(table []PageID, from, to, tokensPerBlock int) {
 
 // pad adds rows without pages and tokens without slots.
 func (in *PoolInputs) pad(rows, tokens int, attention bool) {
-	for range rows * in.Stride {
-		in.BlockTables = append(in.BlockTables, NoPage)
-	}
-	if !attention {
-		return
-	}
-	for range rows {
-		in.PageIndptr = append(in.PageIndptr, int32(len(in.PageIndices)))
-		in.LastPageLengths = append(in.LastPageLengths, 0)
-	}
-	for range tokens {
-		in.Slots = append(in.Slots, -1)
+	in.BlockTables = appendCopies(in.BlockTables, rows*in.Stride, NoPage)
+	if attention {
+		in.PageIndptr = appendCopies(in.PageIndptr, rows, int32(len(in.PageIndices)))
+		in.LastPageLengths = appendCopies(in.LastPageLengths, rows, 0)
+		in.Slots = appendCopies(in.Slots, tokens, -1)
 	}
 }
 
