@@ -98,10 +98,9 @@ func (d *Device) forgetPassed(s gpu.Stream, st *stream) {
 // part is the ticket of a rank that a ticket of the group stands for; the zero ticket if
 // that has passed on all ranks. It is called under mu.
 func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
-	// A point before everything, or on a stream that could only be destroyed when all of it
-	// had passed.
-	if t.Seq == 0 || d.streams.Destroyed(t.Stream) {
-		return gpu.Ticket{}, d.known(t)
+	// A stream could only be destroyed when all of it had passed.
+	if t.IsZero() || d.streams.Destroyed(t.Stream) {
+		return gpu.Ticket{}, nil
 	}
 	st, err := d.streams.Find(t.Stream)
 	switch {
@@ -110,7 +109,7 @@ func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
 	case t.Seq >= st.tickets.next:
 		return gpu.Ticket{}, fmt.Errorf("group: ticket %d of stream %s, whose last is %d", t.Seq, st.name,
 			st.tickets.next-1)
-	// Only tickets that have passed on all ranks are forgotten.
+	// Only tickets that have passed on all ranks are forgotten; number 0 is before all of them.
 	case t.Seq < st.tickets.first:
 		return gpu.Ticket{}, nil
 	}
@@ -121,17 +120,6 @@ func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
 func (d *Device) Known(t gpu.Ticket) error {
 	_, err := d.TicketOf(0, t)
 	return err
-}
-
-// known refuses a ticket of a stream that never was.
-func (d *Device) known(t gpu.Ticket) error {
-	if t.IsZero() || d.streams.Destroyed(t.Stream) {
-		return nil
-	}
-	if _, err := d.streams.Find(t.Stream); err != nil {
-		return fmt.Errorf("group: ticket %d: %w", t.Seq, err)
-	}
-	return nil
 }
 
 // TicketOf is what a ticket of the group is on one rank: the zero ticket if it has
