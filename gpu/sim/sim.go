@@ -95,7 +95,6 @@ type Device struct {
 	failing  inprocess.Faults
 	counters Counters
 	checker  inprocess.Checker
-	runs     []run // scratch of Submit
 }
 
 // New makes a device.

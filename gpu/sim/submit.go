@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/inprocess"
@@ -71,13 +72,6 @@ func (o *op) Uses(t inprocess.Touching) (gpu.Slot, bool) {
 	return t.Find(o.copies, o.reads, o.writes)
 }
 
-// run is a stretch of a batch that goes one way.
-// An operation is on one engine, so a batch of several directions is several operations.
-type run struct {
-	direction gpu.Direction
-	n         int
-}
-
 // Submit queues a batch. A batch that breaks a rule is refused as a whole with
 // an error that states the fact; an injected failure is a *gpu.CopyError.
 // With a *gpu.CopyError the copies before the one that failed are queued, and the ticket is
@@ -106,15 +100,23 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if len(list) == 0 {
 		d.enqueue(st, marker, b.Label, b.Waits)
 	}
-	waits := b.Waits
-	d.split(list)
-	// Each stretch goes to one engine. The waits are on the first: the others follow it in the stream.
-	for _, r := range d.runs {
+	// An operation is on one engine, so each stretch of one direction is one. The order of the batch
+	// is kept, as a stream is in order. The waits are on the first: the others follow it in the
+	// stream.
+	for waits := b.Waits; len(list) > 0; waits = nil {
+		way, _ := list[0].Direction()
+		n := slices.IndexFunc(list, func(c gpu.Copy) bool {
+			other, _ := c.Direction()
+			return other != way
+		})
+		if n < 0 {
+			n = len(list)
+		}
 		o := d.enqueue(st, copies, b.Label, waits)
-		o.direction = r.direction
-		o.copies = append(o.copies, list[:r.n]...)
+		o.direction = way
+		o.copies = append(o.copies, list[:n]...)
 		d.measure(o)
-		list, waits = list[r.n:], nil
+		list = list[n:]
 	}
 	d.pending += accepted
 	if failed != nil {
@@ -177,21 +179,6 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	st.Queue.Push(o)
 	d.pending++
 	return o
-}
-
-// split cuts a batch into stretches of one direction, in d.runs.
-// The order of the batch is kept, also where it alternates between directions: a stream is
-// in order.
-func (d *Device) split(list []gpu.Copy) {
-	d.runs = d.runs[:0]
-	for i := range list {
-		way, _ := list[i].Direction()
-		if n := len(d.runs); n > 0 && d.runs[n-1].direction == way {
-			d.runs[n-1].n++
-			continue
-		}
-		d.runs = append(d.runs, run{direction: way, n: 1})
-	}
 }
 
 // measure computes what a copy operation costs: neighbours in memory go as one
