@@ -63,6 +63,8 @@ func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 //
 // Without an order between the copies, the device may use several copy engines or one call
 // for all of them.
+//
+// Waits may name the lane's own stream, for which a device does not wait.
 type Submission struct {
 	Lane   Lane
 	Waits  []messages.Ticket
