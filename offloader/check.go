@@ -48,20 +48,16 @@ func (e *problems) add(format string, args ...any) {
 func (h *hostPool) check(busy bool) []error {
 	e := &problems{pool: h.name}
 	var counts [states]int
-	pinned := 0
 	for i := range h.pages {
 		p, pg := messages.PageID(i), &h.pages[i]
 		counts[pg.state]++
-		if pg.pins > 0 {
-			pinned++
-		}
 		h.checkPage(e, p)
 		if pg.protected && !busy {
 			e.add("host page %d is protected outside a Move", p)
 		}
 	}
-	if counts != h.counts || pinned != h.pinned {
-		e.add("counts %v and %d pinned, pages say %v and %d", h.counts, h.pinned, counts, pinned)
+	if counts != h.counts {
+		e.add("counts %v, pages say %v", h.counts, counts)
 	}
 	if n := counts[sole] + counts[clean] + counts[loading]; n > h.limit {
 		e.add("%d sole, clean and loading pages, %d are allowed", n, h.limit)

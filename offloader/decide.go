@@ -50,7 +50,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		p := h.mustSole(b, "pin")
 		h.dequeue(p)
 		// Not queued again: a pinned page is in no order, so nothing can displace it.
-		h.setPins(p, h.pages[p].pins+1)
+		h.pages[p].pins++
 	}
 	for i := range pm.Unpins {
 		u := &pm.Unpins[i]
@@ -59,7 +59,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 			panic(fmt.Sprintf("offloader: pool %s: unpin of block %d, which has no pin", h.name, u.Block))
 		}
 		h.dequeue(p)
-		h.setPins(p, h.pages[p].pins-1)
+		h.pages[p].pins--
 		// The end of a pin is a use: contents that were protected until now were wanted.
 		h.use(p, u.Use)
 		h.enqueue(p)

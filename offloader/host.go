@@ -62,7 +62,6 @@ type hostPool struct {
 	order  *evict.Core
 	ahead  list.List // of the ahead pages, as messages.PageID, that named the longest time ago first
 	counts [states]int
-	pinned int // sole pages with pins
 	// limit is how many pages may be sole, clean or loading; the others are spare.
 	limit  int
 	copies int32 // clean copies made so far
@@ -197,26 +196,12 @@ func (h *hostPool) setTenant(p messages.PageID, s pageState, t protocol.Tenant) 
 	h.order.Join(int32(p), t)
 }
 
-// setPins changes the pins of a page that is in no order.
-//
-// It counts pages with pins and not pins, since a page is used however many it has.
-func (h *hostPool) setPins(p messages.PageID, pins int32) {
-	pg := &h.pages[p]
-	if pg.pins > 0 {
-		h.pinned--
-	}
-	if pins > 0 {
-		h.pinned++
-	}
-	pg.pins = pins
-}
-
 // freePage frees a page, whatever it holds.
 func (h *hostPool) freePage(p messages.PageID) {
 	h.dequeue(p)
 	pg := &h.pages[p]
 	h.byBlock[pg.block] = messages.NoPage
-	h.setPins(p, 0)
+	pg.pins = 0
 	h.setState(p, free)
 	pg.block = protocol.NoBlock
 	h.idle[(h.head+h.size)%len(h.idle)] = p
@@ -244,7 +229,7 @@ func (h *hostPool) takeFree() messages.PageID {
 // Its pins end, since a pin protects the block and the block is on the device now.
 func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 	h.dequeue(p)
-	h.setPins(p, 0)
+	h.pages[p].pins = 0
 	g := *h.order.Page(int32(p))
 	h.setState(p, clean)
 	h.copies++
@@ -255,13 +240,10 @@ func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 }
 
 // count counts the pages as hosts see them: ahead copies are free, spare pages do not
-// exist.
+// exist. Outside a Move only pages with pins may not be displaced.
 func (h *hostPool) count() inspect.TierPages {
-	c := inspect.TierPages{
-		Total:  h.limit,
-		Used:   h.pinned,
-		Cached: h.counts[sole] - h.pinned + h.counts[clean],
-	}
+	c := inspect.TierPages{Total: h.limit, Cached: h.order.Waiting()}
+	c.Used = h.counts[sole] + h.counts[clean] - c.Cached
 	c.Free = c.Total - c.Used - c.Cached
 	return c
 }

@@ -224,7 +224,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 				"offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
-		h.setPins(k.Page, k.Pins)
+		h.pages[k.Page].pins = k.Pins
 		h.hold(k.Page, k.Block, k.Tenant, evict.Contents{Use: k.Use, Depth: k.Depth,
 			Priority: k.Priority, Useless: k.Useless}, nil)
 	}
