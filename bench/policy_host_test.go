@@ -38,8 +38,7 @@ func newDisplacing(forecast, all bool, pages, prompt int) *displacing {
 	p := pool.NewWith(policy.Name, hostDevicePages, policy)
 	d := &displacing{all: all, host: offloader.New(offloader.Config{
 		Pools: []offloader.PoolConfig{{
-			Name: "host", DevicePages: hostDevicePages, HostPages: pages, Policy: policy.Name,
-			PageBytes: 1 << 20, Layers: 8, KVHeads: 8, HeadDim: 128, ElemBytes: 2, TokensPerBlock: 32,
+			Name: "host", HostPages: pages, Policy: policy.Name, PageBytes: 1 << 20, TokensPerBlock: 32,
 		}},
 		Passed: func(messages.Ticket) bool { return true },
 	})}

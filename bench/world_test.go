@@ -90,15 +90,15 @@ func (s shape) direct() *direct.Engine {
 	var cores direct.Cores
 	var shapes []tree.PoolShape
 	offloading := offloader.Config{
-		MinPriority: messages.DefaultPriority, Ahead: cache.OffloadAhead,
-		Passed: func(messages.Ticket) bool { return true },
+		MinPriority: messages.DefaultPriority,
+		Passed:      func(messages.Ticket) bool { return true },
 	}
 	for i, p := range pools {
 		cores.Pools = append(cores.Pools, pool.New(p.Name, counts[i].Primary))
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
 		offloading.Pools = append(offloading.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: counts[i].Primary, PageBytes: p.PageBytes(),
-			Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: p.TokensPerBlock,
+			Name: p.Name, PageBytes: p.PageBytes(), TokensPerBlock: p.TokensPerBlock,
+			Regions: p.Regions(),
 		})
 	}
 	cores.Tree = tree.New(tree.Config{TokensPerBlock: cache.TokensPerBlock, Pools: shapes})
