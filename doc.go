@@ -57,6 +57,8 @@
 //     for hosts that are actors; actors/enginetest is for tests of hosts
 //   - [github.com/kvactor/kvactor/events]: mirrors for routers; events/publish sends events
 //   - [github.com/kvactor/kvactor/metrics]: Prometheus, with metrics/page and metrics/tracing
+//   - [github.com/kvactor/kvactor/pool/evict]: what an eviction policy of the host's own needs;
+//     pool/evict/published has some from papers
 //   - [github.com/kvactor/kvactor/offloader/stores]: stores beyond host memory
 //
 // # Hosts that are actors

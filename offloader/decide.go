@@ -77,7 +77,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 // use notes that a page, which may not be displaced, is used now.
 func (h *hostPool) use(p messages.PageID, use protocol.Use) {
 	h.order.Touch(int32(p), use)
-	h.order.Policy().Used(int32(p))
+	h.order.UsedAlone(int32(p))
 }
 
 // guardReads protects the host pages that the Move reads. It comes before the
@@ -159,8 +159,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 		}
 		return
 	}
-	h.order.Policy().RankBy(pm.Ranking)
-	defer h.order.Policy().RankBy(nil)
+	h.order.RankBy(pm.Ranking)
+	defer h.order.RankBy(nil)
 	pieces := pm.Pieces
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
@@ -247,7 +247,7 @@ func (h *hostPool) hold(
 	h.setTenant(p, sole, t)
 	c.Tie = int32(b)
 	h.order.Store(int32(p), c)
-	h.order.Policy().Note(int32(p), known)
+	h.order.Note(int32(p), known)
 	h.enqueue(p)
 }
 

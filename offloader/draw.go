@@ -53,7 +53,7 @@ func (h *hostPool) draw(b *strings.Builder) {
 		if h.order.Divided() && pg.state.counts() {
 			fmt.Fprintf(b, " tenant %d", h.order.Page(int32(i)).Tenant)
 		}
-		b.WriteString(h.order.Policy().Draw(int32(i)))
+		b.WriteString(h.order.DrawKnown(int32(i)))
 		b.WriteByte('\n')
 	}
 }

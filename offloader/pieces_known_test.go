@@ -20,7 +20,7 @@ import (
 func knownPool(features ...uint64) *hostPool {
 	h := &hostPool{}
 	h.init(PoolConfig{Name: "known", HostPages: len(features) + 2, Policy: evict.Forecast}, nil)
-	h.order.Policy().RankBy(byFeatures{})
+	h.order.RankBy(byFeatures{})
 	for i, f := range features {
 		v := protocol.Victim{Block: protocol.BlockID(i), Depth: int32(len(features) - i),
 			Priority: messages.DefaultPriority}
@@ -38,7 +38,7 @@ func (h *hostPool) mustCheck(t *testing.T) {
 
 // known is what is known of a page.
 func (h *hostPool) known(p messages.PageID) (features, last int64) {
-	known, _ := h.order.Policy().Noted(int32(p))
+	known, _ := h.order.Noted(int32(p))
 	return known.Features.Wait, known.Last
 }
 

@@ -28,7 +28,7 @@ func manyPieces(features []uint64) *hostPool {
 		h.decideOutcome(&v, &protocol.EvictedPiece{Features: protocol.Features{Wait: int64(f)},
 			Last: int64(i)}, 0)
 	}
-	h.order.Policy().RankBy(byFeatures{})
+	h.order.RankBy(byFeatures{})
 	return h
 }
 
@@ -85,11 +85,11 @@ func TestARankingReplacesPlainLRU(t *testing.T) {
 		features[i] = uint64(len(features) - i)
 	}
 	h := manyPieces(features)
-	h.order.Policy().RankBy(nil)
+	h.order.RankBy(nil)
 	require.Equal(t, int32(0), h.order.First(), "the earliest use")
-	h.order.Policy().RankBy(byFeatures{})
+	h.order.RankBy(byFeatures{})
 	assert.Equal(t, int32(39), h.order.First(), "the least value")
-	h.order.Policy().RankBy(nil)
+	h.order.RankBy(nil)
 	assert.Equal(t, int32(0), h.order.First())
 }
 
@@ -105,7 +105,7 @@ func TestTenantsArePickedByValue(t *testing.T) {
 		h.decideOutcome(&v, &protocol.EvictedPiece{
 			Features: protocol.Features{Wait: int64(features)}, Last: int64(i)}, 0)
 	}
-	h.order.Policy().RankBy(byFeatures{})
+	h.order.RankBy(byFeatures{})
 	assert.Equal(t, messages.PageID(1), messages.PageID(h.order.First()))
 }
 
@@ -146,7 +146,7 @@ func (byDepth) Rank(_ protocol.Features, _ int64, depth int32) int32 { return de
 func TestDepthsAreRanked(t *testing.T) {
 	h := &hostPool{}
 	h.init(PoolConfig{Name: "depths", HostPages: 5, Policy: evict.Forecast}, nil)
-	h.order.Policy().RankBy(byDepth{})
+	h.order.RankBy(byDepth{})
 	for block, depths := range [][]int32{{9, 1}, {3, 2}, {5}} {
 		for k, depth := range depths {
 			v := protocol.Victim{Block: protocol.BlockID(10*block + k), Priority: messages.DefaultPriority,

@@ -345,7 +345,7 @@ func TestSupersededCheckpointIsKnown(t *testing.T) {
 	pages := c.do(protocol.PoolOp{Kind: protocol.Take, N: 3})[0].Pages
 	ids := document(7, 30)
 	goesOn := func(page messages.PageID) bool {
-		known, ok := p.order.Policy().Noted(int32(page))
+		known, ok := p.order.Noted(int32(page))
 		require.True(t, ok)
 		return known.Features.GoesOn
 	}

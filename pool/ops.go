@@ -41,7 +41,7 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 		}
 	}
 	if op.Awaited {
-		p.order.Policy().Await(op.Pages)
+		p.order.Await(op.Pages)
 	}
 }
 
@@ -49,7 +49,7 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 // prefix arrive in the order in which they will be evicted, the deepest first.
 func (p *Pool) drop(op *protocol.PoolOp) {
 	// The policy is told while the pages are still used.
-	p.order.Policy().Release(op.Pages, op.Request)
+	p.order.Used(op.Pages, op.Request)
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -63,7 +63,7 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 		p.endReference(id, op)
 	}
 	if op.Awaited {
-		p.order.Policy().Await(op.Pages)
+		p.order.Await(op.Pages)
 	}
 }
 

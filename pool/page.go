@@ -95,7 +95,7 @@ func (p *Pool) evict(i int32) protocol.Victim {
 
 // evictFor evicts a page for an operation, and notes what the policy knows of the contents.
 func (p *Pool) evictFor(op *protocol.PoolOp, i int32) {
-	if e, ok := p.order.Policy().Noted(i); ok {
+	if e, ok := p.order.Noted(i); ok {
 		if k := len(p.evicted) - 1; k >= 0 {
 			e.End = p.evicted[k].End
 			if p.evicted[k] == e {

@@ -88,7 +88,7 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		p.do(&w.Ops[i])
 	}
-	w.Victims, w.Pieces, w.Ranking = p.victims, p.evicted, p.order.Policy().Ranking()
+	w.Victims, w.Pieces, w.Ranking = p.victims, p.evicted, p.order.Ranking()
 	p.victims, p.evicted = nil, nil
 	w.Counts = p.Counts()
 	p.mustCheck()
@@ -116,7 +116,7 @@ func (p *Pool) do(op *protocol.PoolOp) {
 	case protocol.SetUseless:
 		p.setUseless(op)
 	case protocol.FollowCheckpoint:
-		p.order.Policy().Follow(op.Pages)
+		p.order.Follow(op.Pages)
 	case protocol.AddPins:
 		p.addPins(op)
 	case protocol.EndPin:

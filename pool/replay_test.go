@@ -236,9 +236,6 @@ func TestForecastFigures(t *testing.T) {
 			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n",
 				p.trace, p.pages, p.lru, rate, p.notes, share, noted,
 				float64(took.Nanoseconds())/float64(c.looked))
-			if forecasting && os.Getenv("VERBOSE") != "" {
-				fmt.Println(c.pool.order.Policy())
-			}
 		}
 	}
 	fmt.Printf("mean share of the first 13: %.1f\n", sum/13)

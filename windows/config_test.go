@@ -67,8 +67,8 @@ var invalidConfigs = []struct {
 		func(c *Config, _ *Model) { c.SecondaryOffloadMinPriority = -1 }},
 	{"event_buffer_max_size -1 is negative", func(c *Config, _ *Model) { c.EventBufferMaxSize = -1 }},
 	{
-		`eviction_policy "lru" is not known; there are priority_lru, forecast, arc, s3_fifo, ` +
-			`w_tinylfu, gdsf_depth, superseded_lru`,
+		`eviction_policy "lru" is not known; there are priority_lru, forecast, and those of ` +
+			`packages that the program imports, such as pool/evict/published`,
 		func(c *Config, _ *Model) { c.EvictionPolicy = "lru" },
 	},
 	{"prefill_doubles_at -1 is negative", func(c *Config, _ *Model) {

@@ -1,6 +1,8 @@
 package windows
 
-// The eviction policies.
+import "slices"
+
+// The eviction policies that every program has.
 const (
 	// PriorityLRU evicts the lowest priority first, among equals the least recently used,
 	// among these the deepest in its prefix.
@@ -8,22 +10,14 @@ const (
 	// Forecast predicts, among pages of the lowest priority, when each will be used again, and
 	// evicts the one that is worth least to keep.
 	Forecast = "forecast"
-
-	// The others are known from papers, and are there to compare with. See package evict.
-
-	// ARC balances blocks used once and blocks used more often.
-	ARC = "arc"
-	// S3FIFO keeps blocks that are used again soon after they came.
-	S3FIFO = "s3_fifo"
-	// WTinyLFU keeps blocks that are used more often than those that they would replace.
-	WTinyLFU = "w_tinylfu"
-	// GDSFDepth keeps blocks by their uses and the time that computing them takes.
-	GDSFDepth = "gdsf_depth"
-	// SupersededLRU is LRU, but the rest of a run that a prompt has left goes first.
-	SupersededLRU = "superseded_lru"
 )
 
-// EvictionPolicies lists the policies that Config.EvictionPolicy may name.
-func EvictionPolicies() []string {
-	return []string{PriorityLRU, Forecast, ARC, S3FIFO, WTinyLFU, GDSFDepth, SupersededLRU}
-}
+// policies are in the order in which they were added.
+var policies = []string{PriorityLRU, Forecast}
+
+// EvictionPolicies lists the policies that Config.EvictionPolicy may name: those above, and those
+// that packages of the program have registered with evict.Register, as pool/evict/published does.
+func EvictionPolicies() []string { return slices.Clone(policies) }
+
+// AddEvictionPolicy lets Config.EvictionPolicy name a policy. It is for evict.Register.
+func AddEvictionPolicy(name string) { policies = append(policies, name) }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvactor/kvactor/cmd/internal/commandline"
+	_ "github.com/kvactor/kvactor/pool/evict/published" // its policies
 )
 
 // Exit statuses.

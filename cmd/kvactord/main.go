@@ -16,6 +16,7 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/internal/commandline"
 	"github.com/kvactor/kvactor/cmd/kvactord/internal/daemon"
+	_ "github.com/kvactor/kvactor/pool/evict/published" // its policies
 )
 
 // Exit statuses.

@@ -29,6 +29,7 @@ const (
 	memory     = "gpu/host"      // the same
 	stores     = "offloader/stores"
 	published  = "events/publish"
+	papers     = "pool/evict/published"
 	prometheus = "github.com/prometheus/client_golang"
 )
 
@@ -52,6 +53,7 @@ var picture = []place{
 		"windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "pool/evict", own: []string{"messages", "internal/protocol", "windows", "internal/heap",
 		"internal/invariants", "internal/forecast"}, core: true},
+	{dir: papers, own: []string{"messages", "pool/evict", "internal/heap"}, core: true},
 	{dir: "offloader", own: []string{"messages", "pool/evict", "internal/refusals",
 		"internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"},
 		core: true},
@@ -112,7 +114,7 @@ var testOnly = []string{
 // addOns are folders that only hosts import: the engine works without them, and the
 // modules of others that they use are no concern of a host without them.
 var addOns = []string{attention, memory, stores + "/blob", stores + "/valkey", stores + "/zstd",
-	published}
+	published, papers}
 
 // usesForeignAddOn tells whether a package of one folder that imports another folder
 // imports an add-on that it is no part of.

@@ -46,9 +46,6 @@ type Ranking interface {
 	Rank(features Features, last int64, depth int32) int32
 	// Now is the policy's clock.
 	Now() int64
-	// Await changes the features of pages that the request is going to use whose wait has
-	// begun last.
-	Await(features Features) Features
 }
 
 // PoolPages counts the device pages of a pool.

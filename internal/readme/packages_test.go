@@ -14,7 +14,7 @@ import (
 
 // parts are packages that can be imported and are no API: parts of the engine, and of its tests.
 var parts = []string{
-	"actors/coordinator", "actors/coordinator/sequence", "actors/mailbox", "offloader", "pool", "pool/evict", "tree",
+	"actors/coordinator", "actors/coordinator/sequence", "actors/mailbox", "offloader", "pool", "tree",
 	"gpu/cuda/torchtest", "gpu/devicetest", "gpu/group/simgroup",
 }
 

@@ -15,7 +15,10 @@ import (
 func (c *Core) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	waiting := make([]int, len(c.tenants))
+	waiting := make([]map[int16]int, len(c.tenants)) // by level
+	for t := range waiting {
+		waiting[t] = map[int16]int{}
+	}
 	for p := range c.pages {
 		g := &c.pages[p]
 		wrong := int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority
@@ -25,7 +28,7 @@ func (c *Core) Check() error {
 			continue
 		}
 		if g.waiting {
-			waiting[g.Tenant]++
+			waiting[g.Tenant][g.level()]++
 		}
 	}
 	sum := 0
@@ -36,19 +39,19 @@ func (c *Core) Check() error {
 			if i > 0 && a.levels[i-1].number >= l.number {
 				say("tenant %d: level %d follows level %d", t, l.number, a.levels[i-1].number)
 			}
-			queued += l.queue.Len()
-			if err := l.queue.Check(); err != nil {
-				say("tenant %d, level %d: %w", t, l.number, err)
+			queued += l.waiting
+			if n := waiting[t][l.number]; l.waiting != n {
+				say("tenant %d, level %d: %d pages in the order, counted %d", t, l.number, l.waiting, n)
 			}
-			for _, p := range l.queue.Pages(nil) {
-				if g := &c.pages[p]; !g.waiting || g.level() != l.number || int(g.Tenant) != t {
-					say("page %d of tenant %d at level %d is in that of tenant %d at level %d",
-						p, g.Tenant, g.level(), t, l.number)
+			delete(waiting[t], l.number)
+			if q, ok := l.queue.(Checked); ok {
+				if err := q.Check(l.waiting); err != nil {
+					say("tenant %d, level %d: %w", t, l.number, err)
 				}
 			}
 		}
-		if a.waiting != waiting[t] || queued != a.waiting || a.pages < a.waiting {
-			say("tenant %d has %d pages, %d of them in the order, %d queued, %d counted",
+		if queued != a.waiting || a.pages < a.waiting || len(waiting[t]) > 0 {
+			say("tenant %d has %d pages, %d of them in the order, %d queued, and by level beyond that %v",
 				t, a.pages, a.waiting, queued, waiting[t])
 		}
 		sum += a.waiting
@@ -56,8 +59,8 @@ func (c *Core) Check() error {
 	if sum != c.waiting {
 		say("%d pages may be evicted, counted %d", c.waiting, sum)
 	}
-	if err := c.policy.Check(); err != nil {
-		errs = append(errs, err)
+	if policy, ok := c.policy.(Inspected); ok {
+		errs = append(errs, policy.Check())
 	}
 	return errors.Join(errs...)
 }
@@ -120,7 +123,7 @@ func (s *pieces) Check() error {
 // check verifies which checkpoints follow which.
 func (c *checkpoints) check(say func(format string, args ...any)) {
 	s := c.pieces
-	c.links.check(s.core, say)
+	c.links.Check(s.core, say)
 	for p, n := range s.of {
 		if n == noPiece {
 			continue
@@ -145,34 +148,32 @@ func (c *Core) Draw(p int32) string {
 		out += fmt.Sprintf(" tenant %d", g.Tenant)
 	}
 	if g.waiting {
-		out += c.policy.Draw(p)
+		out += c.DrawKnown(p)
 	}
 	return out
 }
 
-// Sorted lists the pages that may be evicted, the first one first, as if there were no quotas.
-// Of a policy that compares some pages with each choice it is a likely order.
+// DrawKnown draws what the policy knows of the contents of a page.
+func (c *Core) DrawKnown(p int32) string {
+	if policy, ok := c.policy.(Inspected); ok {
+		return policy.Draw(p)
+	}
+	return ""
+}
+
+// Sorted lists the pages that may be evicted as LRU would evict them if there were no quotas.
 func (c *Core) Sorted() (list []int32) {
-	for t := range c.tenants {
-		for _, l := range c.tenants[t].levels {
-			list = l.queue.Pages(list)
+	for p := range int32(len(c.pages)) {
+		if c.pages[p].waiting {
+			list = append(list, p)
 		}
 	}
-	_, plain := c.policy.(*pieces)
-	slices.SortStableFunc(list, func(a, b int32) int {
-		x, y := &c.pages[a], &c.pages[b]
-		switch {
-		case a == b:
-			return 0
-		case x.level() != y.level():
-			return int(x.level()) - int(y.level())
-		case plain:
-			return 0
-		case c.before(a, b):
+	slices.SortFunc(list, func(a, b int32) int {
+		x, y := c.pages[a].level(), c.pages[b].level()
+		if x < y || x == y && c.Before(a, b) {
 			return -1
-		default:
-			return 1
 		}
+		return 1
 	})
 	return list
 }

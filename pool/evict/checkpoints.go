@@ -2,7 +2,6 @@ package evict
 
 import (
 	"github.com/kvactor/kvactor/internal/forecast"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -17,15 +16,15 @@ import (
 // the others need not be told of again.
 type checkpoints struct {
 	pieces *pieces
-	links  links
+	links  Links
 }
 
 // follow notes that the checkpoints behind the first page of a list follow the one in it.
 func (c *checkpoints) follow(list []messages.PageID) {
 	s, front := c.pieces, int32(list[0])
 	for _, id := range list[1:] {
-		c.links.cut(int32(id))
-		c.links.put(int32(id), front)
+		c.links.Cut(int32(id))
+		c.links.Put(int32(id), front)
 		c.resave(int32(id))
 	}
 	if front == None || s.of[front] == noPiece {
@@ -39,12 +38,12 @@ func (c *checkpoints) forget(p int32) {
 	if n := c.pieces.of[p]; n != noPiece {
 		c.pieces.model.Gone(c.pieces.all[n].features, c.pieces.all[n].last)
 	}
-	front := c.links[p].front
-	c.links.cut(p)
-	for len(c.links[p].behind) > 0 {
-		k := c.links[p].behind[0]
-		c.links.cut(k)
-		c.links.put(k, front)
+	front := c.links[p].Front
+	c.links.Cut(p)
+	for len(c.links[p].Behind) > 0 {
+		k := c.links[p].Behind[0]
+		c.links.Cut(k)
+		c.links.Put(k, front)
 		c.resave(k)
 	}
 }
@@ -52,7 +51,7 @@ func (c *checkpoints) forget(p int32) {
 // saved is how many blocks the checkpoint of a page saves.
 func (c *checkpoints) saved(p int32) int32 {
 	pages := c.pieces.core.pages
-	if front := c.links[p].front; front != None {
+	if front := c.links[p].Front; front != None {
 		return pages[p].Depth - pages[front].Depth
 	}
 	return pages[p].Depth + 1
@@ -67,19 +66,19 @@ func (c *checkpoints) resave(p int32) {
 
 // fresh is the features of a checkpoint of which nothing is known but its place.
 func (c *checkpoints) fresh(p int32) forecast.Features {
-	return forecast.Features{Saved: c.saved(p), GoesOn: len(c.links[p].behind) > 0}
+	return forecast.Features{Saved: c.saved(p), GoesOn: len(c.links[p].Behind) > 0}
 }
 
 // release makes pieces of new checkpoints. Of one that has a piece a use ends: a request has
 // copied it to its working page.
-func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFacts) {
+func (c *checkpoints) release(pages []messages.PageID, facts *Request) {
 	s := c.pieces
 	if facts != nil {
 		s.model.EndRequest(&forecast.Request{RequestFacts: *facts, Released: s.core.now})
 		s.now = s.model.Now()
 	}
 	for _, id := range pages {
-		if !s.core.holds(id) {
+		if !s.core.Holds(id) {
 			continue
 		}
 		n := s.of[id]
@@ -94,11 +93,19 @@ func (c *checkpoints) release(pages []messages.PageID, facts *protocol.RequestFa
 	}
 }
 
-// Front is the page of the checkpoint that the one of a page follows, for policies that ask for
-// it; else NoPage.
+// Follow tells forecast that the checkpoints in pages[1:] are the next longer ones behind that
+// of pages[0].
+func (c *Core) Follow(pages []messages.PageID) {
+	if c.pieces != nil && c.pieces.checkpoints != nil {
+		c.pieces.checkpoints.follow(pages)
+	}
+}
+
+// Front is the page of the checkpoint that the one of a page follows, if forecast knows it; else
+// NoPage.
 func (c *Core) Front(p int32) messages.PageID {
-	if s, ok := c.policy.(*pieces); ok && s.checkpoints != nil {
-		return messages.PageID(s.checkpoints.links[p].front)
+	if c.pieces != nil && c.pieces.checkpoints != nil {
+		return messages.PageID(c.pieces.checkpoints.links[p].Front)
 	}
 	return messages.NoPage
 }

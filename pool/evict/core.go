@@ -12,8 +12,8 @@ import (
 // None stands for no page.
 const None int32 = -1
 
-// Page is what a Core knows of the contents of one page. Queues read all of it, and change
-// only the links.
+// Page is what a Core knows of the contents of one page. Policies read all of it, and change
+// only what is for queues.
 type Page struct {
 	Use      protocol.Use      // the latest; 0: none yet
 	Depth    int32             // of the block in its prefix
@@ -25,16 +25,19 @@ type Page struct {
 	Useless  bool              // no match can use the contents, so they go first of their priority
 
 	waiting    bool  // the page is in the queue of its tenant and priority
-	prev, next int32 // for the queue: neighbours in a list
-	at         int32 // for the queue: index in a heap
+	Prev, Next int32 // for the queue: neighbours in a list
+	At         int32 // for the queue: index in a heap
 }
 
 // Core orders the pages of one memory that may be evicted. See the package.
 type Core struct {
 	pages   []Page
 	policy  Policy
+	tiered  Tiered  // the policy, if it is one
+	pieces  *pieces // the policy, if it is forecast
 	now     time.Duration
-	tenants []tenant // by protocol.Tenant; one without quotas
+	used    [1]messages.PageID // scratch space of UsedAlone
+	tenants []tenant           // by protocol.Tenant; one without quotas
 	quotas  bool
 	waiting int // pages that may be evicted: the sum of tenant.waiting
 	stored  int // pages with contents
@@ -51,18 +54,18 @@ type Config struct {
 
 // New makes a Core of pages without contents, which belong to no tenant.
 func New(config Config) *Core {
-	c := &Core{quotas: len(config.Quotas) > 0, tenants: make([]tenant, max(1, len(config.Quotas)))}
+	c := &Core{pages: make([]Page, config.Pages), quotas: len(config.Quotas) > 0,
+		tenants: make([]tenant, max(1, len(config.Quotas)))}
 	for t := range config.Quotas {
 		c.tenants[t].share = config.Quotas[t]
 	}
 	c.Divide(config.Total)
-	c.policy = newPolicy(c, config.Policy, config.Pages)
-	c.Resize(config.Pages)
+	c.policy = newPolicy(c, config.Policy)
+	c.tiered, _ = c.policy.(Tiered)
+	c.pieces, _ = c.policy.(*pieces)
+	c.policy.Resize(config.Pages)
 	return c
 }
-
-// Policy is the policy, which is told what requests did.
-func (c *Core) Policy() Policy { return c.policy }
 
 // Page is what is known of a page. The caller does not change it.
 func (c *Core) Page(p int32) *Page { return &c.pages[p] }
@@ -70,8 +73,8 @@ func (c *Core) Page(p int32) *Page { return &c.pages[p] }
 // Waiting is the number of pages that may be evicted.
 func (c *Core) Waiting() int { return c.waiting }
 
-// filling is how many pages count for a tenant and have no contents yet.
-func (c *Core) filling() int {
+// Filling is how many pages count for a tenant and have no contents yet.
+func (c *Core) Filling() int {
 	n := -c.stored
 	for t := range c.tenants {
 		n += c.tenants[t].pages
@@ -79,8 +82,8 @@ func (c *Core) filling() int {
 	return n
 }
 
-// holds tells whether a page has contents.
-func (c *Core) holds(id messages.PageID) bool {
+// Holds tells whether a page has contents.
+func (c *Core) Holds(id messages.PageID) bool {
 	return id != messages.NoPage && c.pages[id].Stored
 }
 
@@ -90,7 +93,59 @@ func (c *Core) Waits(p int32) bool { return c.pages[p].waiting }
 // Advance moves the clock, which never goes back.
 func (c *Core) Advance(now time.Duration) {
 	c.now = max(c.now, now)
-	c.policy.Advance(c.now)
+	if c.pieces != nil {
+		c.pieces.advance(c.now)
+	}
+}
+
+// Used tells the policy of pages that a request uses, see Policy.Used.
+func (c *Core) Used(pages []messages.PageID, r *Request) { c.policy.Used(pages, r) }
+
+// UsedAlone tells the policy that contents are used, in a memory that is not told of requests.
+func (c *Core) UsedAlone(p int32) {
+	c.used[0] = messages.PageID(p)
+	c.policy.Used(c.used[:], nil)
+}
+
+// Noted is what a policy knows of contents that are evicted, if anything.
+func (c *Core) Noted(p int32) (known Known, ok bool) {
+	if c.tiered == nil {
+		return known, false
+	}
+	return c.tiered.Noted(p)
+}
+
+// Note tells what the policy of another Core has noted of contents that have come here; nil:
+// nothing.
+func (c *Core) Note(p int32, known *Known) {
+	if c.tiered == nil {
+		c.UsedAlone(p)
+	} else {
+		c.tiered.Note(p, known)
+	}
+}
+
+// Await tells forecast that a request which waits is going to use the contents of pages of the
+// device. The pages of one work, between two calls of Advance, wait alike.
+func (c *Core) Await(pages []messages.PageID) {
+	if c.pieces != nil {
+		c.pieces.await(pages)
+	}
+}
+
+// RankBy lends forecast what ranks the contents that were noted; nil ends that.
+func (c *Core) RankBy(r protocol.Ranking) {
+	if c.pieces != nil {
+		c.pieces.rankBy(r)
+	}
+}
+
+// Ranking is what another Core may rank by what this one has evicted, nil if there is nothing.
+func (c *Core) Ranking() protocol.Ranking {
+	if c.pieces == nil || c.pieces.model == nil {
+		return nil
+	}
+	return c.pieces.model
 }
 
 // Contents are what a page holds.
@@ -167,7 +222,9 @@ func (c *Core) Add(p int32) {
 			p, g.Stored, g.waiting))
 	}
 	t := &c.tenants[g.Tenant]
-	t.queue(g.level(), c.policy).Add(p)
+	l := t.level(g.level(), c)
+	l.queue.Add(p)
+	l.waiting++
 	g.waiting = true
 	t.waiting++
 	c.waiting++
@@ -181,7 +238,9 @@ func (c *Core) Remove(p int32) {
 		panic(fmt.Sprintf("evict: page %d leaves the order, in which it is not", p))
 	}
 	t := &c.tenants[g.Tenant]
-	t.queue(g.level(), c.policy).Remove(p)
+	l := t.level(g.level(), c)
+	l.queue.Remove(p)
+	l.waiting--
 	g.waiting = false
 	t.waiting--
 	c.waiting--
@@ -238,11 +297,11 @@ func (g *Page) NotAbove(priority messages.Priority, useless bool) bool {
 	return g.Priority < priority || g.Priority == priority && (g.Useless || !useless)
 }
 
-// before is the rule of LRU between two pages of one priority: the earlier use first, then the
+// Before is the rule of LRU between two pages of one priority: the earlier use first, then the
 // deeper block. The lowest bit of a use tells apart what one request has released early and
 // late, and counts only between pages of one depth. The order is total, and a function of what
 // is known of the pages alone.
-func (c *Core) before(a, b int32) bool {
+func (c *Core) Before(a, b int32) bool {
 	x, y := &c.pages[a], &c.pages[b]
 	switch {
 	case x.Use.Moment() != y.Use.Moment():

@@ -38,34 +38,26 @@
 // next. The Core handles priorities and tenants, so a queue only has to say which of its pages is
 // worth the least.
 //
-//	lru              the least recently used page, of one use the deepest      lru.go
-//	forecast         the page whose next use is worth the least to wait for    forecast.go and others
-//	arc              used once or more often, by hits among what was evicted   arc.go
-//	s3_fifo          not used again in a small queue for new blocks            s3fifo.go
-//	w_tinylfu        used less often than what it would replace                tinylfu.go
-//	gdsf_depth       the leaf of the fewest uses times work                    gdsf.go
-//	superseded_lru   the rest of a run that a prompt has left, then lru        superseded.go
+//	lru         the least recently used page, of one use the deepest      lru.go
+//	forecast    the page whose next use is worth the least to wait for    forecast.go and others
 //
-// A policy that learns is told what requests did: Release gives the path of an ending request with
-// its times, and Await what a waiting request will use. A policy that learns nothing embeds
-// indifferent, and is a file with two methods for the policy and a type that implements Queue. A
-// policy that ranks each block embeds perBlock, and is only a rule. Add its name to policies and to
-// windows.EvictionPolicies. TestModel tests every policy: whatever it prefers, priorities and
-// quotas hold, and it has each page once. TestPublished compares the policies from papers with
-// their published forms.
+// A program adds its own by Register, as package published does with those from papers; the example
+// of Register is a whole one. A Policy may be Tiered and Inspected, and a Queue Checked, as well.
+// TestModel tests every policy: whatever it prefers, priorities and quotas hold, and it has each
+// page once.
 //
 // Host memory isn't told about requests. When a page is offloaded, the device pool's Core reports
 // what it knew about it (Noted) and the host Core records that (Note). While the host Core chooses
-// a victim, it may use the device pool's ranking (RankBy).
+// a victim, forecast may use the device pool's ranking (RankBy). Forecast is also told of the time,
+// of what waiting requests are going to use (Await), and of the order of checkpoints (Follow); it
+// is the only policy that has those calls, so they are methods of Core and not of Policy.
 //
 // # Cost
 //
 //	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
 //	of forecast                        O(1) amortized: a survey of 512 pieces serves many evictions
-//	Add, Remove, First of the others   O(log pages)
 //	with quotas                        O(tenants) for each victim
 //
-// A page takes 40 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128. With
-// the policies that rank blocks it takes 64 more, and what they remember of evicted blocks.
+// A page takes 40 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128.
 package evict

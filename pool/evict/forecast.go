@@ -26,7 +26,6 @@ import (
 // Core knew the same.
 type pieces struct {
 	core    *Core
-	config  Options
 	model   *forecast.Policy // nil: the contents are those that another Core noted
 	ranking protocol.Ranking // lent; of a Core with a model its own
 	of      []int32          // by page: its piece, or noPiece
@@ -66,38 +65,30 @@ type piece struct {
 	spot       int         // index in its set of the queue
 }
 
-func newForecast(c *Core, o Options, pages int) Policy {
-	s := &pieces{core: c, config: o, all: make([]piece, 1)}
+func newForecast(c *Core, o Options) Policy {
+	s := &pieces{core: c, all: make([]piece, 1)}
 	switch {
 	case o.Noted:
 		return s
 	case o.States:
 		s.model, s.checkpoints = forecast.NewCheckpoints(), &checkpoints{pieces: s}
 	default:
-		s.model = forecast.New(pages, o.Span, o.Seed)
+		s.model = forecast.New(len(c.pages), o.Span, o.Seed)
 		s.model.CountWork(o.DoublesAt)
 	}
 	s.ranking = s.model
 	return s
 }
 
-// Ranking is what another Core may rank by what this one has evicted.
-func (s *pieces) Ranking() protocol.Ranking {
-	if s.model == nil {
-		return nil
-	}
-	return s.ranking
-}
-
-// RankBy lends a ranking. Values have changed since the last one.
-func (s *pieces) RankBy(r protocol.Ranking) {
+// rankBy lends a ranking. Values have changed since the last one.
+func (s *pieces) rankBy(r protocol.Ranking) {
 	if s.ranking = r; r != nil {
 		s.now = r.Now()
 	}
 }
 
-// Advance moves the clock of the model.
-func (s *pieces) Advance(now time.Duration) {
+// advance moves the clock of the model.
+func (s *pieces) advance(now time.Duration) {
 	s.waiting = false
 	if s.model == nil {
 		return
@@ -105,9 +96,6 @@ func (s *pieces) Advance(now time.Duration) {
 	s.model.Advance(now)
 	s.now = s.model.Now()
 }
-
-// NewCopies makes a queue of copies.
-func (s *pieces) NewCopies() Queue { return newLRUQueue(s.core) }
 
 // open makes a piece without pages that is used now.
 func (s *pieces) open(f forecast.Features, uses int) int32 {
@@ -264,7 +252,7 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 		return
 	}
 	listed := int32(0)
-	for p := from.head; p != None; p = s.core.pages[p].next {
+	for p := from.head; p != None; p = s.core.pages[p].Next {
 		listed++
 	}
 	if listed != from.pages {
@@ -273,7 +261,7 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 	k.cut(k.setOf(from), from.spot)
 	q.head, q.tail, q.queue = from.head, from.tail, k
 	k.put(k.setOf(q), n)
-	for p := q.head; p != None; p = s.core.pages[p].next {
+	for p := q.head; p != None; p = s.core.pages[p].Next {
 		s.of[p] = n
 	}
 	q.pages += listed
@@ -293,14 +281,10 @@ func (s *pieces) fresh(p int32) forecast.Features {
 	}
 }
 
-// Await marks whole pieces of which a request that waits will use a part: their pages are
-// evicted from the end, so the part in front is the last to go. Of contents that were noted,
-// which need not be of one prompt, it marks each page.
-func (s *pieces) Await(pages []messages.PageID) {
-	if s.ranking == nil {
-		return
-	}
-	if !s.waiting && s.model != nil {
+// await marks whole pieces of which a request that waits will use a part: their pages are
+// evicted from the end, so the part in front is the last to go. Host memory is not told.
+func (s *pieces) await(pages []messages.PageID) {
+	if !s.waiting {
 		s.model.BeginWait()
 	}
 	s.waiting = true
@@ -309,18 +293,11 @@ func (s *pieces) Await(pages []messages.PageID) {
 		if id == messages.NoPage {
 			continue
 		}
-		p := int32(id)
-		n := s.of[p]
-		if n == noPiece {
-			continue // its first request runs
+		// A page without a piece is one whose first request runs.
+		if n := s.of[id]; n != noPiece && n != before {
+			s.all[n].features = s.model.Await(s.all[n].features)
+			before = n
 		}
-		f := s.ranking.Await(s.all[n].features)
-		if s.model == nil {
-			s.know(p, f, s.all[n].last)
-		} else if n != before {
-			s.all[n].features = f
-		}
-		before = n
 	}
 }
 
@@ -347,30 +324,17 @@ func (s *pieces) know(p int32, f forecast.Features, last int64) {
 
 // Note notes what another Core knew of the contents of a page. Little is known of contents
 // after a restart or from a store: their last use.
-func (s *pieces) Note(p int32, e *protocol.EvictedPiece) {
+func (s *pieces) Note(p int32, e *Known) {
 	if e == nil {
-		e = &protocol.EvictedPiece{Last: int64(s.core.pages[p].Use.Moment())}
+		e = &Known{Last: int64(s.core.pages[p].Use.Moment())}
 	}
 	s.know(p, e.Features, e.Last)
 }
 
 // Noted is what is known of a page.
-func (s *pieces) Noted(p int32) (known protocol.EvictedPiece, ok bool) {
+func (s *pieces) Noted(p int32) (known Known, ok bool) {
 	q := &s.all[s.of[p]]
-	return protocol.EvictedPiece{Features: q.features, Last: q.last}, s.of[p] != noPiece
-}
-
-// Used makes the last use of noted contents this moment.
-func (s *pieces) Used(p int32) {
-	q := s.all[s.of[p]]
-	s.know(p, q.features, max(q.last, s.now))
-}
-
-// Follow is for checkpoints.
-func (s *pieces) Follow(pages []messages.PageID) {
-	if s.checkpoints != nil {
-		s.checkpoints.follow(pages)
-	}
+	return Known{Features: q.features, Last: q.last}, s.of[p] != noPiece
 }
 
 // Forget takes a page out of its piece.
@@ -385,7 +349,7 @@ func (s *pieces) Forget(p int32) {
 func (s *pieces) Move(from, to int32) {
 	s.of[to], s.of[from] = s.of[from], noPiece
 	if s.checkpoints != nil {
-		s.checkpoints.links.move(from, to)
+		s.checkpoints.links.Move(from, to)
 	}
 }
 
@@ -393,6 +357,6 @@ func (s *pieces) Move(from, to int32) {
 func (s *pieces) Resize(pages int) {
 	s.of = append(make([]int32, 0, pages), s.of[:min(len(s.of), pages)]...)[:pages]
 	if s.checkpoints != nil {
-		s.checkpoints.links.resize(pages)
+		s.checkpoints.links.Resize(pages)
 	}
 }

@@ -2,68 +2,68 @@ package evict
 
 import "slices"
 
-// links say which page has the block, or the checkpoint, in front of that of a page, and which
-// pages have those behind it.
-type links []neighbours // by page
+// Links say which page has the block, or the checkpoint, in front of that of a page, and which
+// pages have those behind it, for policies that ask for it.
+type Links []Neighbours // by page
 
-// neighbours are the links of one page: it is in behind of the one in front.
-type neighbours struct {
-	front  int32 // None: there is none, or it is not known
-	behind []int32
+// Neighbours are the links of one page: it is in Behind of the one in Front.
+type Neighbours struct {
+	Front  int32 // None: there is none, or it is not known
+	Behind []int32
 }
 
-// resize changes the number of pages. Those that go have no links.
-func (l *links) resize(pages int) {
+// Resize changes the number of pages. Those that go have no links.
+func (l *Links) Resize(pages int) {
 	old := *l
-	*l = make(links, pages)
+	*l = make(Links, pages)
 	for p := copy(*l, old); p < pages; p++ {
-		(*l)[p].front = None
+		(*l)[p].Front = None
 	}
 }
 
-// put puts a page, which has none in front, behind another one, or None.
-func (l links) put(p, front int32) {
+// Put puts a page, which has none in front, behind another one, or None.
+func (l Links) Put(p, front int32) {
 	if front != None {
-		l[p].front = front
-		l[front].behind = append(l[front].behind, p)
+		l[p].Front = front
+		l[front].Behind = append(l[front].Behind, p)
 	}
 }
 
-// cut undoes put.
-func (l links) cut(p int32) {
-	if front := l[p].front; front != None {
-		behind := &l[front].behind
+// Cut undoes Put.
+func (l Links) Cut(p int32) {
+	if front := l[p].Front; front != None {
+		behind := &l[front].Behind
 		last := len(*behind) - 1
 		(*behind)[slices.Index(*behind, p)] = (*behind)[last]
 		*behind = (*behind)[:last]
-		l[p].front = None
+		l[p].Front = None
 	}
 }
 
-// move gives the links of a page to one that has none.
-func (l links) move(from, to int32) {
-	front := l[from].front
-	l.cut(from)
-	l.put(to, front)
-	for len(l[from].behind) > 0 {
-		p := l[from].behind[0]
-		l.cut(p)
-		l.put(p, to)
+// Move gives the links of a page to one that has none.
+func (l Links) Move(from, to int32) {
+	front := l[from].Front
+	l.Cut(from)
+	l.Put(to, front)
+	for len(l[from].Behind) > 0 {
+		p := l[from].Behind[0]
+		l.Cut(p)
+		l.Put(p, to)
 	}
 }
 
-// check verifies that links are the same from both sides, and lead to blocks that are stored,
+// Check verifies that links are the same from both sides, and lead to blocks that are stored,
 // from lesser to greater depths.
-func (l links) check(c *Core, say func(format string, args ...any)) {
+func (l Links) Check(c *Core, say func(format string, args ...any)) {
 	n := 0
 	for p := range l {
-		n -= len(l[p].behind)
-		front := l[p].front
+		n -= len(l[p].Behind)
+		front := l[p].Front
 		if front == None {
 			continue
 		}
 		n++
-		if !slices.Contains(l[front].behind, int32(p)) {
+		if !slices.Contains(l[front].Behind, int32(p)) {
 			say("page %d is not behind page %d", p, front)
 		}
 		a, b := &c.pages[p], &c.pages[front]

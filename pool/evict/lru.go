@@ -5,23 +5,25 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/internal/heap"
+	"github.com/kvactor/kvactor/messages"
 )
 
-// lru is the policy that evicts the pages that were used least recently, see Core.before.
-type lru struct {
-	indifferent
-	core *Core
-}
+// lru is the policy that evicts the pages that were used least recently, see Core.Before. The
+// Core knows all that it needs.
+type lru struct{ core *Core }
 
-func newLRU(c *Core, _ Options, _ int) Policy { return &lru{core: c} }
+func newLRU(c *Core, _ Options) Policy { return &lru{core: c} }
 
 // NewQueue makes a queue.
 func (l *lru) NewQueue() Queue { return newLRUQueue(l.core) }
 
-// NewCopies makes a queue.
-func (l *lru) NewCopies() Queue { return newLRUQueue(l.core) }
+// Used does nothing, as do the other methods.
+func (l *lru) Used([]messages.PageID, *Request) {}
+func (l *lru) Forget(int32)                     {}
+func (l *lru) Move(_, _ int32)                  {}
+func (l *lru) Resize(int)                       {}
 
-// lruQueue holds pages in the order of Core.before. References end in order of use, and those
+// lruQueue holds pages in the order of Core.Before. References end in order of use, and those
 // of a sequence from its last page on, so pages nearly always arrive in the order in which they
 // are evicted: they are appended to a list. A page that belongs before the end of the list,
 // because it was unclaimed or its priority has changed, is put into a heap.
@@ -32,7 +34,6 @@ type lruQueue struct {
 	core       *Core
 	head, tail int32 // of the list; None: it is empty
 	heap       []int32
-	n          int // pages in both
 }
 
 // listed is the index of a page that is in the list and not in the heap.
@@ -40,19 +41,15 @@ const listed int32 = -1
 
 func newLRUQueue(c *Core) *lruQueue { return &lruQueue{core: c, head: None, tail: None} }
 
-// Len is the number of pages.
-func (q *lruQueue) Len() int { return q.n }
-
 // Before tells whether page a is evicted before page b.
-func (q *lruQueue) Before(a, b int32) bool { return q.core.before(a, b) }
+func (q *lruQueue) Before(a, b int32) bool { return q.core.Before(a, b) }
 
 // Moved notes the index of a page in the heap.
-func (q *lruQueue) Moved(p int32, i int) { q.core.pages[p].at = int32(i) }
+func (q *lruQueue) Moved(p int32, i int) { q.core.pages[p].At = int32(i) }
 
 // Add adds a page.
 func (q *lruQueue) Add(p int32) {
-	q.n++
-	if q.tail != None && q.core.before(p, q.tail) {
+	if q.tail != None && q.core.Before(p, q.tail) {
 		heap.Push(&q.heap, q, p)
 		return
 	}
@@ -64,9 +61,9 @@ func (q *lruQueue) insert(p, next int32) {
 	pages := q.core.pages
 	prev := q.tail
 	if next != None {
-		prev = pages[next].prev
+		prev = pages[next].Prev
 	}
-	pages[p].at = listed
+	pages[p].At = listed
 	q.join(prev, p)
 	q.join(p, next)
 }
@@ -76,29 +73,28 @@ func (q *lruQueue) join(prev, next int32) {
 	if prev == None {
 		q.head = next
 	} else {
-		q.core.pages[prev].next = next
+		q.core.pages[prev].Next = next
 	}
 	if next == None {
 		q.tail = prev
 	} else {
-		q.core.pages[next].prev = prev
+		q.core.pages[next].Prev = prev
 	}
 }
 
 // Remove removes a page.
 func (q *lruQueue) Remove(p int32) {
-	q.n--
 	g := &q.core.pages[p]
-	if g.at != listed {
-		heap.Remove(&q.heap, q, int(g.at))
+	if g.At != listed {
+		heap.Remove(&q.heap, q, int(g.At))
 		return
 	}
-	q.join(g.prev, g.next)
+	q.join(g.Prev, g.Next)
 }
 
 // First is the page that was used least recently.
 func (q *lruQueue) First() int32 {
-	if q.head == None || len(q.heap) > 0 && q.core.before(q.heap[0], q.head) {
+	if q.head == None || len(q.heap) > 0 && q.core.Before(q.heap[0], q.head) {
 		return q.heap[0]
 	}
 	return q.head
@@ -109,7 +105,7 @@ func (q *lruQueue) First() int32 {
 func (q *lruQueue) Peek(n int, list []int32) []int32 {
 	at := q.head
 	for ; n > 0; n-- {
-		if len(q.heap) > 0 && (at == None || q.core.before(q.heap[0], at)) {
+		if len(q.heap) > 0 && (at == None || q.core.Before(q.heap[0], at)) {
 			p := heap.Pop(&q.heap, q)
 			q.insert(p, at)
 			at = p
@@ -118,43 +114,35 @@ func (q *lruQueue) Peek(n int, list []int32) []int32 {
 			break
 		}
 		list = append(list, at)
-		at = q.core.pages[at].next
+		at = q.core.pages[at].Next
 	}
 	return list
 }
 
-// Pages appends those of the list and of the heap.
-func (q *lruQueue) Pages(list []int32) []int32 {
-	for p := q.head; p != None; p = q.core.pages[p].next {
-		list = append(list, p)
-	}
-	return append(list, q.heap...)
-}
-
-// Check verifies that both parts are in order and have as many pages as are counted.
-func (q *lruQueue) Check() error {
+// Check verifies that both parts are in order and have so many pages.
+func (q *lruQueue) Check(pages int) error {
 	n, last := len(q.heap), None
 	var errs []error
-	for p := q.head; p != None && n <= len(q.core.pages); p = q.core.pages[p].next {
-		if g := &q.core.pages[p]; g.at != listed || g.prev != last || last != None && q.core.before(p, last) {
-			errs = append(errs, fmt.Errorf("page %d is listed behind page %d, and says %d", p, last, g.prev))
+	for p := q.head; p != None && n <= len(q.core.pages); p = q.core.pages[p].Next {
+		if g := &q.core.pages[p]; g.At != listed || g.Prev != last || last != None && q.core.Before(p, last) {
+			errs = append(errs, fmt.Errorf("page %d is listed behind page %d, and says %d", p, last, g.Prev))
 		}
 		last = p
 		n++
 	}
 	for i, p := range q.heap {
-		if q.core.pages[p].at != int32(i) {
+		if q.core.pages[p].At != int32(i) {
 			errs = append(errs, fmt.Errorf("page %d is at %d of a heap, and says %d",
-				p, i, q.core.pages[p].at))
+				p, i, q.core.pages[p].At))
 		}
 	}
 	if i := heap.Misplaced(q.heap, q); i >= 0 {
 		errs = append(errs, fmt.Errorf("page %d is evicted before page %d above it",
 			q.heap[i], q.heap[(i-1)/2]))
 	}
-	if n != q.n || q.tail != last {
-		errs = append(errs, fmt.Errorf("%d pages up to page %d are in a queue that says %d up to page %d",
-			n, last, q.n, q.tail))
+	if n != pages || q.tail != last {
+		errs = append(errs, fmt.Errorf("%d pages up to page %d are in a queue of %d up to page %d",
+			n, last, pages, q.tail))
 	}
 	return errors.Join(errs...)
 }

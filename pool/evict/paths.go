@@ -2,16 +2,21 @@ package evict
 
 import (
 	"github.com/kvactor/kvactor/internal/forecast"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Release makes pieces of the pages. With the facts of a request they are its whole path: the
-// model learns from it, pieces that it has used are used once more, and each piece hangs on the
-// one before. Otherwise, as for pages that leave a window, only pages that belong to no piece
-// yet become pieces.
-func (s *pieces) Release(pages []messages.PageID, facts *protocol.RequestFacts) {
+// Used makes pieces of the pages. At the end of a request they are its whole path: the model
+// learns from it, pieces that it has used are used once more, and each piece hangs on the one
+// before. Otherwise, as for pages that leave a window, only pages that belong to no piece yet
+// become pieces. Of noted contents this moment is the last use.
+func (s *pieces) Used(pages []messages.PageID, facts *Request) {
 	switch {
+	case s.model == nil:
+		for _, id := range pages {
+			q := s.all[s.of[id]]
+			s.know(int32(id), q.features, max(q.last, s.now))
+		}
+		return
 	case s.checkpoints != nil:
 		s.checkpoints.release(pages, facts)
 		return
@@ -43,7 +48,7 @@ func (s *pieces) Release(pages []messages.PageID, facts *protocol.RequestFacts) 
 func (s *pieces) usePath(path []messages.PageID) (runs runEnds, branch int) {
 	parent := noPiece
 	for i := 0; i < len(path); {
-		if !s.core.holds(path[i]) {
+		if !s.core.Holds(path[i]) {
 			// The blocks behind a gap are not reached from those in front.
 			parent = noPiece
 			i++
@@ -118,7 +123,7 @@ func (s *pieces) pieceAt(path []messages.PageID, block int) int32 {
 // that can be used again.
 func (s *pieces) storedPath(pages []messages.PageID) []messages.PageID {
 	n := len(pages)
-	for n > 0 && !s.core.holds(pages[n-1]) {
+	for n > 0 && !s.core.Holds(pages[n-1]) {
 		n--
 	}
 	return pages[:n]
@@ -138,7 +143,7 @@ func (s *pieces) cachedBlocks(path []messages.PageID) (n int) {
 func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first, n := &s.core.pages[pages[i]], s.of[pages[i]]
 	end := i + 1
-	for ; end < len(pages) && s.core.holds(pages[end]) && s.of[pages[end]] == n; end++ {
+	for ; end < len(pages) && s.core.Holds(pages[end]) && s.of[pages[end]] == n; end++ {
 		g := &s.core.pages[pages[end]]
 		if g.Depth != first.Depth+int32(end-i) || g.Priority != first.Priority {
 			break
@@ -151,7 +156,7 @@ func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 // stay there with its old use: a page that leaves a window was not used by a request that ends.
 func (s *pieces) releaseLoose(pages []messages.PageID) {
 	for i := 0; i < len(pages); {
-		if !s.core.holds(pages[i]) || s.of[pages[i]] != noPiece {
+		if !s.core.Holds(pages[i]) || s.of[pages[i]] != noPiece {
 			i++
 			continue
 		}

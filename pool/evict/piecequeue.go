@@ -11,7 +11,6 @@ import (
 type pieceQueue struct {
 	pieces        *pieces
 	leaves, inner []int32     // see pieces
-	n             int         // pages
 	found         []candidate // of least value, the least one last, see choose
 	ranked        bool        // a ranking had been lent when they were found
 	start         int         // of the last survey
@@ -20,22 +19,18 @@ type pieceQueue struct {
 // NewQueue makes a queue.
 func (s *pieces) NewQueue() Queue { return &pieceQueue{pieces: s} }
 
-// Len is the number of pages.
-func (k *pieceQueue) Len() int { return k.n }
-
 // Add adds a page to the list of its piece, the deepest first. Pages nearly always come from
 // the deepest on, so the search ends at once.
 func (k *pieceQueue) Add(p int32) {
 	n := k.pieces.pieceFor(k, p)
 	q, pages := &k.pieces.all[n], k.pieces.core.pages
-	k.n++
 	before := q.tail
 	for before != None && k.deeper(p, before) {
-		before = pages[before].prev
+		before = pages[before].Prev
 	}
 	next := q.head
 	if before != None {
-		next = pages[before].next
+		next = pages[before].Next
 	}
 	k.join(q, before, p)
 	k.join(q, p, next)
@@ -57,12 +52,12 @@ func (k *pieceQueue) join(q *piece, prev, next int32) {
 	if prev == None {
 		q.head = next
 	} else {
-		k.pieces.core.pages[prev].next = next
+		k.pieces.core.pages[prev].Next = next
 	}
 	if next == None {
 		q.tail = prev
 	} else {
-		k.pieces.core.pages[next].prev = prev
+		k.pieces.core.pages[next].Prev = prev
 	}
 }
 
@@ -70,8 +65,7 @@ func (k *pieceQueue) join(q *piece, prev, next int32) {
 func (k *pieceQueue) Remove(p int32) {
 	n, g := k.pieces.of[p], &k.pieces.core.pages[p]
 	q := &k.pieces.all[n]
-	k.n--
-	k.join(q, g.prev, g.next)
+	k.join(q, g.Prev, g.Next)
 	if q.head != None {
 		return
 	}
@@ -139,7 +133,7 @@ func (k *pieceQueue) Peek(n int, list []int32) []int32 {
 			return 1
 		})
 		for _, c := range k.pieces.peeked {
-			for p := k.pieces.all[c.piece].head; p != None && len(list) < end; p = k.pieces.core.pages[p].next {
+			for p := k.pieces.all[c.piece].head; p != None && len(list) < end; p = k.pieces.core.pages[p].Next {
 				list = append(list, p)
 			}
 		}
@@ -147,20 +141,9 @@ func (k *pieceQueue) Peek(n int, list []int32) []int32 {
 	return list
 }
 
-// Pages appends the pages piece by piece, the deepest of each first.
-func (k *pieceQueue) Pages(list []int32) []int32 {
-	for _, set := range [2][]int32{k.leaves, k.inner} {
-		for _, n := range set {
-			for p := k.pieces.all[n].head; p != None; p = k.pieces.core.pages[p].next {
-				list = append(list, p)
-			}
-		}
-	}
-	return list
-}
-
-// Check verifies the pieces of the queue, and that each is in its set once.
-func (k *pieceQueue) Check() error {
+// Check verifies the pieces of the queue, that each is in its set once, and how many pages they
+// have.
+func (k *pieceQueue) Check(pages int) error {
 	var errs []error
 	n := 0
 	for _, set := range [2][]int32{k.leaves, k.inner} {
@@ -174,8 +157,8 @@ func (k *pieceQueue) Check() error {
 				errs = append(errs, fmt.Errorf("piece %d with %d children is in the wrong set", m, q.children))
 			}
 			last := None
-			for p := q.head; p != None && n <= len(k.pieces.core.pages); p = k.pieces.core.pages[p].next {
-				if k.pieces.of[p] != m || k.pieces.core.pages[p].prev != last ||
+			for p := q.head; p != None && n <= len(k.pieces.core.pages); p = k.pieces.core.pages[p].Next {
+				if k.pieces.of[p] != m || k.pieces.core.pages[p].Prev != last ||
 					last != None && !k.deeper(last, p) {
 					errs = append(errs, fmt.Errorf("page %d of piece %d is listed behind page %d in piece %d",
 						p, k.pieces.of[p], last, m))
@@ -188,8 +171,8 @@ func (k *pieceQueue) Check() error {
 			}
 		}
 	}
-	if n != k.n {
-		errs = append(errs, fmt.Errorf("pieces list %d pages, a queue counts %d", n, k.n))
+	if n != pages {
+		errs = append(errs, fmt.Errorf("pieces list %d pages of a queue of %d", n, pages))
 	}
 	return errors.Join(errs...)
 }

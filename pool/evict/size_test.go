@@ -11,5 +11,4 @@ import (
 func TestSizes(t *testing.T) {
 	assert.EqualValues(t, 40, unsafe.Sizeof(Page{}))
 	assert.LessOrEqual(t, unsafe.Sizeof(piece{}), uintptr(128))
-	assert.EqualValues(t, 64, unsafe.Sizeof(ranked{})+unsafe.Sizeof(neighbours{}))
 }

@@ -1,7 +1,6 @@
 package evict
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -22,25 +21,29 @@ type tenant struct {
 
 // level is the queue of one level, see Page.level. Those of a tenant are in ascending order.
 type level struct {
-	number int16
-	queue  Queue
+	number  int16
+	waiting int // pages in the queue
+	queue   Queue
 }
 
-// queue is the queue of a level, which is made if there is none. Few levels are in use, so a
-// search from the lowest is short.
-func (t *tenant) queue(number int16, policy Policy) Queue {
-	for i := range t.levels {
-		if t.levels[i].number == number {
-			return t.levels[i].queue
-		}
+// level is a level, which is made if there is none. Few levels are in use, so a search from the
+// lowest is short. Copies go by LRU, whatever the policy.
+func (t *tenant) level(number int16, c *Core) *level {
+	i := 0
+	for i < len(t.levels) && t.levels[i].number < number {
+		i++
 	}
-	q := policy.NewQueue()
+	if i < len(t.levels) && t.levels[i].number == number {
+		return &t.levels[i]
+	}
+	l := level{number: number}
 	if number == copies {
-		q = policy.NewCopies()
+		l.queue = newLRUQueue(c)
+	} else {
+		l.queue = c.policy.NewQueue()
 	}
-	t.levels = append(t.levels, level{number, q})
-	slices.SortFunc(t.levels, func(a, b level) int { return cmp.Compare(a.number, b.number) })
-	return q
+	t.levels = slices.Insert(t.levels, i, l)
+	return &t.levels[i]
 }
 
 // lowest is the first level that has pages, nil if none has.
@@ -49,7 +52,7 @@ func (t *tenant) lowest() *level {
 		return nil
 	}
 	i := 0
-	for t.levels[i].queue.Len() == 0 {
+	for t.levels[i].waiting == 0 {
 		i++
 	}
 	return &t.levels[i]

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
+	_ "github.com/kvactor/kvactor/pool/evict/published" // its policies
 	"github.com/kvactor/kvactor/windows"
 )
 

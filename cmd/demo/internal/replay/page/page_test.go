@@ -14,7 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
-	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/pool/evict/published"
 )
 
 // trace is conversations that come back, each with more blocks.
@@ -39,7 +39,7 @@ func trace() *replay.Trace {
 func data(t *testing.T) *Data {
 	var list []*replay.Result
 	for _, pages := range []int{20, 60} {
-		for _, policy := range []string{windows.ARC, windows.S3FIFO} {
+		for _, policy := range []string{published.ARC, published.S3FIFO} {
 			c := replay.Config{Trace: "<t>.jsonl", Pages: pages, Intervals: 10}
 			r, err := replay.Optimal(t.Context(), c, trace())
 			require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/pool/evict/published"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -35,9 +36,9 @@ func title(r *replay.Result) string {
 // colorOf is the colour of a policy, the same in all plots.
 func colorOf(policy string) charts.Color {
 	color, ok := map[string]charts.Color{
-		windows.PriorityLRU: charts.Blue, windows.Forecast: charts.Orange, windows.S3FIFO: charts.Green,
-		windows.SupersededLRU: charts.Yellow, windows.ARC: charts.Violet, windows.GDSFDepth: charts.Red,
-		windows.WTinyLFU: charts.Pink, paper.Optimal: charts.Neutral,
+		windows.PriorityLRU: charts.Blue, windows.Forecast: charts.Orange, published.S3FIFO: charts.Green,
+		published.SupersededLRU: charts.Yellow, published.ARC: charts.Violet, published.GDSFDepth: charts.Red,
+		published.WTinyLFU: charts.Pink, paper.Optimal: charts.Neutral,
 	}[policy]
 	if !ok {
 		return charts.Neutral

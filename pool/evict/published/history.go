@@ -1,4 +1,4 @@
-package evict
+package published
 
 // history remembers which contents were evicted, up to a number of them. The oldest are
 // forgotten first.

@@ -1,9 +1,9 @@
-package evict
+package published
 
 import (
 	"github.com/kvactor/kvactor/internal/heap"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 )
 
 // perBlock is what all policies share that give each block a rank of its own: the records, and
@@ -11,18 +11,23 @@ import (
 // policy says what a use changes and which page of a queue goes first.
 //
 // A new prompt takes its pages before its blocks are counted, so its victims are chosen without
-// it. A policy that limits how many new blocks there are counts these pages by Core.filling.
+// it. A policy that limits how many new blocks there are counts these pages by Core.Filling.
 type perBlock struct {
-	indifferent
-	core     *Core
+	core     *evict.Core
 	rule     rule
-	span     protocol.Span
-	capacity int        // pages
-	pages    []ranked   // by page
-	links    links      // of the blocks of paths
-	waiting  [parts]int // pages in queues, by part
-	last     float64    // the latest rank by order of use, see next
+	span     evict.Span
+	capacity int         // pages
+	pages    []ranked    // by page
+	links    evict.Links // of the blocks of paths
+	waiting  [parts]int  // pages in queues, by part
+	last     float64     // the latest rank by order of use, see next
 }
+
+var (
+	_ evict.Tiered    = (*perBlock)(nil)
+	_ evict.Inspected = (*perBlock)(nil)
+	_ evict.Checked   = (*blockQueue)(nil)
+)
 
 // rule is the part of a policy that others do not share.
 type rule interface {
@@ -53,7 +58,7 @@ type ranked struct {
 }
 
 // setup must be called before the policy is used.
-func (b *perBlock) setup(c *Core, o Options, r rule) {
+func (b *perBlock) setup(c *evict.Core, o evict.Options, r rule) {
 	b.core, b.rule, b.span = c, r, max(1, o.Span)
 }
 
@@ -63,10 +68,7 @@ func (b *perBlock) added(*blockQueue) {}
 func (b *perBlock) linked(int32)      {}
 
 // NewQueue makes a queue.
-func (b *perBlock) NewQueue() Queue { return &blockQueue{policy: b} }
-
-// NewCopies makes a queue.
-func (b *perBlock) NewCopies() Queue { return newLRUQueue(b.core) }
+func (b *perBlock) NewQueue() evict.Queue { return &blockQueue{policy: b} }
 
 // next is a rank above all others that next has given.
 func (b *perBlock) next() float64 {
@@ -74,28 +76,28 @@ func (b *perBlock) next() float64 {
 	return b.last
 }
 
-// Release counts a use of each block of a path, the deepest first. Without facts the identities
-// of the blocks remain unknown.
-func (b *perBlock) Release(pages []messages.PageID, facts *protocol.RequestFacts) {
+// Used counts a use of each block of a path, the deepest first. Without facts the identities of
+// the blocks remain unknown.
+func (b *perBlock) Used(pages []messages.PageID, facts *evict.Request) {
 	for k := len(pages) - 1; k >= 0; k-- {
-		if !b.core.holds(pages[k]) {
+		if !b.core.Holds(pages[k]) {
 			continue
 		}
 		p := int32(pages[k])
-		if k > 0 && b.core.holds(pages[k-1]) {
+		if k > 0 && b.core.Holds(pages[k-1]) {
 			b.link(p, int32(pages[k-1]))
 		}
 		if facts != nil {
-			b.pages[p].identity = b.identity(facts, int(b.core.pages[p].Depth))
+			b.pages[p].identity = b.identity(facts, int(b.core.Page(p).Depth))
 		}
-		b.Used(p)
+		b.noteUse(p)
 	}
 }
 
 // identity names the prefix that ends with a full block, 0 if the block is not full. Where a
 // signature stands for several blocks, their prefixes are told apart by the signature before
 // them and by their depth.
-func (b *perBlock) identity(facts *protocol.RequestFacts, depth int) uint64 {
+func (b *perBlock) identity(facts *evict.Request, depth int) uint64 {
 	n := min(b.span.Signatures(depth+1), len(facts.Signatures))
 	if n == 0 || depth >= facts.Blocks {
 		return 0
@@ -103,8 +105,8 @@ func (b *perBlock) identity(facts *protocol.RequestFacts, depth int) uint64 {
 	return max(1, facts.Signatures[n-1]^uint64(depth)*0x9e3779b97f4a7c15)
 }
 
-// Used counts a use.
-func (b *perBlock) Used(p int32) {
+// noteUse counts a use of one block.
+func (b *perBlock) noteUse(p int32) {
 	r := &b.pages[p]
 	fresh := !r.known
 	r.known = true
@@ -112,23 +114,23 @@ func (b *perBlock) Used(p int32) {
 }
 
 // Note counts the first use of contents that another Core has evicted.
-func (b *perBlock) Note(p int32, known *protocol.EvictedPiece) {
+func (b *perBlock) Note(p int32, known *evict.Known) {
 	if known != nil {
 		b.pages[p].identity = known.Identity
 	}
-	b.Used(p)
+	b.noteUse(p)
 }
 
 // Noted is the identity of contents.
-func (b *perBlock) Noted(p int32) (known protocol.EvictedPiece, ok bool) {
+func (b *perBlock) Noted(p int32) (known evict.Known, ok bool) {
 	id := b.pages[p].identity
-	return protocol.EvictedPiece{Identity: id}, id != 0
+	return evict.Known{Identity: id}, id != 0
 }
 
 // link notes which page has the block before another one.
 func (b *perBlock) link(p, front int32) {
-	if b.links[p].front == None && b.core.pages[front].Depth+1 == b.core.pages[p].Depth {
-		b.links.put(p, front)
+	if b.links[p].Front == evict.None && b.core.Page(front).Depth+1 == b.core.Page(p).Depth {
+		b.links.Put(p, front)
 		b.rule.linked(front)
 	}
 }
@@ -139,12 +141,12 @@ func (b *perBlock) Forget(p int32) {
 	if r.known {
 		b.rule.leave(p)
 	}
-	if front := b.links[p].front; front != None {
-		b.links.cut(p)
+	if front := b.links[p].Front; front != evict.None {
+		b.links.Cut(p)
 		b.rule.linked(front)
 	}
-	for len(b.links[p].behind) > 0 {
-		b.links.cut(b.links[p].behind[0])
+	for len(b.links[p].Behind) > 0 {
+		b.links.Cut(b.links[p].Behind[0])
 	}
 	*r = ranked{}
 }
@@ -152,13 +154,13 @@ func (b *perBlock) Forget(p int32) {
 // Move gives the record of a page to another.
 func (b *perBlock) Move(from, to int32) {
 	b.pages[to], b.pages[from] = b.pages[from], ranked{}
-	b.links.move(from, to)
+	b.links.Move(from, to)
 }
 
 // Resize changes the number of pages.
 func (b *perBlock) Resize(pages int) {
 	b.pages = append(make([]ranked, 0, pages), b.pages[:min(len(b.pages), pages)]...)[:pages]
-	b.links.resize(pages)
+	b.links.Resize(pages)
 	b.capacity = pages
 }
 
@@ -181,8 +183,8 @@ type blockQueue struct {
 	heaps  [parts][]int32
 }
 
-// Len is the number of pages.
-func (q *blockQueue) Len() (n int) {
+// size is the number of pages.
+func (q *blockQueue) size() (n int) {
 	for i := range q.heaps {
 		n += len(q.heaps[i])
 	}
@@ -192,7 +194,7 @@ func (q *blockQueue) Len() (n int) {
 // Add adds a page. One of which no use was told, as after a failure, is used now.
 func (q *blockQueue) Add(p int32) {
 	if !q.policy.pages[p].known {
-		q.policy.Used(p)
+		q.policy.noteUse(p)
 	}
 	q.put(p)
 	q.policy.rule.added(q)
@@ -214,13 +216,13 @@ func (q *blockQueue) take(p int32) {
 	r := &q.policy.pages[p]
 	r.queue = nil
 	q.policy.waiting[r.part]--
-	heap.Remove(&q.heaps[r.part], q, int(q.policy.core.pages[p].at))
+	heap.Remove(&q.heaps[r.part], q, int(q.policy.core.Page(p).At))
 }
 
-// top is the first page of a part, None if it has none.
+// top is the first page of a part, evict.None if it has none.
 func (q *blockQueue) top(part uint8) int32 {
 	if len(q.heaps[part]) == 0 {
-		return None
+		return evict.None
 	}
 	return q.heaps[part][0]
 }
@@ -234,12 +236,12 @@ func (q *blockQueue) Before(a, b int32) bool {
 	if x.rank != y.rank {
 		return x.rank < y.rank
 	}
-	deep, deeper := q.policy.core.pages[b].Depth, q.policy.core.pages[a].Depth
+	deep, deeper := q.policy.core.Page(b).Depth, q.policy.core.Page(a).Depth
 	return deeper > deep || deeper == deep && a < b
 }
 
 // Moved notes the index of a page in its heap.
-func (q *blockQueue) Moved(p int32, i int) { q.policy.core.pages[p].at = int32(i) }
+func (q *blockQueue) Moved(p int32, i int) { q.policy.core.Page(p).At = int32(i) }
 
 // Peek appends the first n pages part by part. It must change no later choice, so it does not
 // ask the rule.
@@ -253,14 +255,6 @@ func (q *blockQueue) Peek(n int, list []int32) []int32 {
 		for _, p := range list[from:] {
 			heap.Push(&q.heaps[i], q, p)
 		}
-	}
-	return list
-}
-
-// Pages appends the pages part by part.
-func (q *blockQueue) Pages(list []int32) []int32 {
-	for i := range q.heaps {
-		list = append(list, q.heaps[i]...)
 	}
 	return list
 }

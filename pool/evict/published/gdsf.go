@@ -1,4 +1,6 @@
-package evict
+package published
+
+import "github.com/kvactor/kvactor/pool/evict"
 
 // The parts of gdsf.
 const (
@@ -24,7 +26,7 @@ type gdsf struct {
 	slope float64 // the cost of a block beyond that of the one before it; that of the first is 1
 }
 
-func newGDSF(c *Core, o Options, _ int) Policy {
+func newGDSF(c *evict.Core, o evict.Options) evict.Policy {
 	g := &gdsf{slope: float64(o.BlockTokens) / attentionTokens}
 	g.setup(c, o, g)
 	return g
@@ -34,14 +36,14 @@ func newGDSF(c *Core, o Options, _ int) Policy {
 func (g *gdsf) use(p int32, _ bool) {
 	r := &g.pages[p]
 	r.uses++
-	r.rank = g.age + float64(r.uses)*(1+g.slope*float64(g.core.pages[p].Depth))
+	r.rank = g.age + float64(r.uses)*(1+g.slope*float64(g.core.Page(p).Depth))
 }
 
 // linked moves a page between the parts.
 func (g *gdsf) linked(p int32) {
 	r := &g.pages[p]
 	part := inner
-	if len(g.links[p].behind) == 0 {
+	if len(g.links[p].Behind) == 0 {
 		part = leaves
 	}
 	if part != r.part {
@@ -54,7 +56,7 @@ func (g *gdsf) leave(p int32) { g.age = g.pages[p].rank }
 
 // first is the leaf of the least weight.
 func (g *gdsf) first(q *blockQueue) int32 {
-	if p := q.top(leaves); p != None {
+	if p := q.top(leaves); p != evict.None {
 		return p
 	}
 	return q.top(inner)

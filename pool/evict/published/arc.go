@@ -1,4 +1,6 @@
-package evict
+package published
+
+import "github.com/kvactor/kvactor/pool/evict"
 
 // The parts of arc: blocks used once since they came, and those used more often.
 const (
@@ -20,7 +22,7 @@ type arc struct {
 	fromOften bool // the latest new contents were in the history of often
 }
 
-func newARC(c *Core, o Options, _ int) Policy {
+func newARC(c *evict.Core, o evict.Options) evict.Policy {
 	a := &arc{}
 	a.setup(c, o, a)
 	return a
@@ -61,11 +63,11 @@ func (a *arc) added(*blockQueue) {
 
 // first takes from once what is beyond its target. Pages that are being filled count for once.
 func (a *arc) first(q *blockQueue) int32 {
-	n, from := a.waiting[once]+a.core.filling(), often
+	n, from := a.waiting[once]+a.core.Filling(), often
 	if n > a.target || n == a.target && a.fromOften {
 		from = once
 	}
-	if p := q.top(from); p != None {
+	if p := q.top(from); p != evict.None {
 		return p
 	}
 	return q.top(once + often - from)

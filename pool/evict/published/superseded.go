@@ -1,4 +1,6 @@
-package evict
+package published
+
+import "github.com/kvactor/kvactor/pool/evict"
 
 // The parts of supersededLRU.
 const (
@@ -10,7 +12,7 @@ const (
 // goes first.
 type supersededLRU struct{ perBlock }
 
-func newSuperseded(c *Core, o Options, _ int) Policy {
+func newSuperseded(c *evict.Core, o evict.Options) evict.Policy {
 	s := &supersededLRU{}
 	s.setup(c, o, s)
 	return s
@@ -21,11 +23,11 @@ func newSuperseded(c *Core, o Options, _ int) Policy {
 func (s *supersededLRU) use(p int32, fresh bool) {
 	r := &s.pages[p]
 	r.part, r.rank = current, s.next()
-	front := s.links[p].front
-	if !fresh || front == None {
+	front := s.links[p].Front
+	if !fresh || front == evict.None {
 		return
 	}
-	if behind := s.links[front].behind; len(behind) == 2 {
+	if behind := s.links[front].Behind; len(behind) == 2 {
 		s.supersede(behind[0] + behind[1] - p)
 	}
 }
@@ -34,7 +36,7 @@ func (s *supersededLRU) use(p int32, fresh bool) {
 func (s *supersededLRU) supersede(p int32) {
 	for {
 		s.shift(p, superseded, s.pages[p].rank)
-		behind := s.links[p].behind
+		behind := s.links[p].Behind
 		if len(behind) != 1 {
 			return
 		}
@@ -44,7 +46,7 @@ func (s *supersededLRU) supersede(p int32) {
 
 // first is the superseded page that was used least recently, or else the page.
 func (s *supersededLRU) first(q *blockQueue) int32 {
-	if p := q.top(superseded); p != None {
+	if p := q.top(superseded); p != evict.None {
 		return p
 	}
 	return q.top(current)

@@ -1,4 +1,6 @@
-package evict
+package published
+
+import "github.com/kvactor/kvactor/pool/evict"
 
 // The parts of s3FIFO.
 const (
@@ -22,7 +24,7 @@ type s3FIFO struct {
 	evicted history // from small
 }
 
-func newS3FIFO(c *Core, o Options, _ int) Policy {
+func newS3FIFO(c *evict.Core, o evict.Options) evict.Policy {
 	s := &s3FIFO{}
 	s.setup(c, o, s)
 	return s
@@ -52,9 +54,9 @@ func (s *s3FIFO) leave(p int32) {
 // are being filled count for small.
 func (s *s3FIFO) first(q *blockQueue) int32 {
 	for {
-		from, filling := mainQueue, s.core.filling()
+		from, filling := mainQueue, s.core.Filling()
 		n := len(q.heaps[smallQueue]) + filling
-		if n*smallShare >= q.Len()+filling || len(q.heaps[mainQueue]) == 0 {
+		if n*smallShare >= q.size()+filling || len(q.heaps[mainQueue]) == 0 {
 			from = smallQueue
 		}
 		if len(q.heaps[from]) == 0 {

@@ -1,4 +1,4 @@
-package evict
+package published
 
 import (
 	"cmp"

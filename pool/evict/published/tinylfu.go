@@ -1,4 +1,6 @@
-package evict
+package published
+
+import "github.com/kvactor/kvactor/pool/evict"
 
 // The parts of tinyLFU. Probation and protected are a segmented LRU: blocks come in by
 // probation and are protected from their next use on.
@@ -32,7 +34,7 @@ type tinyLFU struct {
 	full    bool             // pages have been evicted
 }
 
-func newTinyLFU(c *Core, o Options, _ int) Policy {
+func newTinyLFU(c *evict.Core, o evict.Options) evict.Policy {
 	t := &tinyLFU{uses: map[uint64]uint8{}}
 	t.setup(c, o, t)
 	return t
@@ -83,12 +85,12 @@ func (t *tinyLFU) count(p int32) int32 {
 
 // added keeps protected within its limit, and before any page is evicted the window.
 func (t *tinyLFU) added(q *blockQueue) {
-	if p := q.top(protected); p != None && t.waiting[protected] > t.protectedLimit() {
+	if p := q.top(protected); p != evict.None && t.waiting[protected] > t.protectedLimit() {
 		t.shift(p, probation, t.next())
 	}
 	rest := t.waiting[probation] + t.waiting[protected]
 	p := q.top(window)
-	if !t.full && p != None && t.waiting[window] > t.windowLimit() && rest < t.mainLimit() {
+	if !t.full && p != evict.None && t.waiting[window] > t.windowLimit() && rest < t.mainLimit() {
 		t.shift(p, probation, t.next())
 	}
 }
@@ -100,15 +102,15 @@ func (t *tinyLFU) first(q *blockQueue) int32 {
 	t.full = true
 	for {
 		candidate, victim := q.top(window), q.top(probation)
-		if victim == None {
+		if victim == evict.None {
 			victim = q.top(protected)
 		}
 		switch {
-		case candidate == None:
+		case candidate == evict.None:
 			return victim
-		case victim == None:
+		case victim == evict.None:
 			return candidate
-		case t.waiting[window]+t.core.filling() < t.windowLimit():
+		case t.waiting[window]+t.core.Filling() < t.windowLimit():
 			return victim
 		case t.count(candidate) <= t.count(victim):
 			return candidate

@@ -1,26 +1,47 @@
-package evict
+package published
 
 import (
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool/evict"
 	"github.com/kvactor/kvactor/windows"
 )
 
-// published are the policies as their papers have them.
-var published = map[string]func(capacity int) plain{
-	windows.ARC: func(n int) plain { return &plainARC{capacity: n} },
-	windows.S3FIFO: func(n int) plain {
+// published are the policies, and how their papers have them.
+var published = map[string]struct {
+	open  func(*evict.Core, evict.Options) evict.Policy
+	plain func(capacity int) plain
+}{
+	ARC: {newARC, func(n int) plain { return &plainARC{capacity: n} }},
+	S3FIFO: {newS3FIFO, func(n int) plain {
 		return &plainS3FIFO{capacity: n, uses: map[int32]int{}}
-	},
-	windows.WTinyLFU:      newPlainTinyLFU,
-	windows.GDSFDepth:     newPlainGDSF,
-	windows.SupersededLRU: newPlainSuperseded,
+	}},
+	WTinyLFU:      {newTinyLFU, newPlainTinyLFU},
+	GDSFDepth:     {newGDSF, newPlainGDSF},
+	SupersededLRU: {newSuperseded, newPlainSuperseded},
+}
+
+// holder is a policy that can be told another number of pages than there are.
+type holder interface{ hold(pages int) }
+
+// opened is the policy that was opened last by a name of init.
+var opened holder
+
+func init() {
+	for name, p := range published {
+		evict.Register("held "+name, func(c *evict.Core, o evict.Options) evict.Policy {
+			policy := p.open(c, o)
+			opened = policy.(holder)
+			return policy
+		})
+	}
 }
 
 // drawPrompts draws conversations that grow and branch, as numbers of blocks.
@@ -42,15 +63,16 @@ func drawPrompts(t *rapid.T) (prompts [][]int32, blocks int32) {
 
 // memory is a Core with a page for each block, of which so many may be in use.
 type memory struct {
-	core     *Core
+	core     *evict.Core
 	capacity int
 	use      protocol.Use
 }
 
 func newMemory(policy string, capacity, blocks int) *memory {
-	o := Options{Name: policy, Span: 1, BlockTokens: testBlockTokens}
-	m := &memory{core: New(Config{Pages: blocks, Total: blocks, Policy: o}), capacity: capacity}
-	m.core.Policy().(interface{ hold(pages int) }).hold(capacity)
+	o := evict.Options{Name: "held " + policy, Span: 1, BlockTokens: testBlockTokens}
+	config := evict.Config{Pages: blocks, Total: blocks, Policy: o}
+	m := &memory{core: evict.New(config), capacity: capacity}
+	opened.hold(capacity)
 	return m
 }
 
@@ -63,7 +85,7 @@ func (m *memory) hasBlock(b int32) bool { return m.core.Page(b).Stored }
 // prompt uses the blocks of a prompt at once, and evicts what is too much then.
 func (m *memory) prompt(prompt []int32, depth int32) {
 	m.use += 2
-	facts := &protocol.RequestFacts{Blocks: int(depth) + len(prompt)}
+	facts := &evict.Request{Blocks: int(depth) + len(prompt)}
 	facts.Signatures = make([]uint64, depth)
 	var path []messages.PageID
 	for k, b := range prompt {
@@ -72,12 +94,12 @@ func (m *memory) prompt(prompt []int32, depth int32) {
 			m.core.Touch(b, m.use)
 		} else {
 			m.core.Join(b, protocol.OtherTenants)
-			m.core.Store(b, Contents{Use: m.use, Depth: depth + int32(k), Priority: 35})
+			m.core.Store(b, evict.Contents{Use: m.use, Depth: depth + int32(k), Priority: 35})
 		}
 		path = append(path, messages.PageID(b))
 		facts.Signatures = append(facts.Signatures, uint64(b)+1)
 	}
-	m.core.Policy().Release(path, facts)
+	m.core.Used(path, facts)
 }
 
 // add makes the blocks of a prompt evictable.
@@ -102,12 +124,12 @@ func (m *memory) evict(pages int) {
 // other: it is used, another one is evicted for it, and it may be evicted. For those that look
 // at paths the whole prompt is stored, and then others are evicted.
 func TestPublished(t *testing.T) {
-	for policy, open := range published {
-		paths := policy == windows.GDSFDepth || policy == windows.SupersededLRU
+	for policy, p := range published {
+		paths := policy == GDSFDepth || policy == SupersededLRU
 		t.Run(policy, rapid.MakeCheck(func(t *rapid.T) {
 			prompts, blocks := drawPrompts(t)
 			capacity := rapid.IntRange(1, 40).Draw(t, "capacity")
-			m, oracle := newMemory(policy, capacity, int(blocks)), open(capacity)
+			m, oracle := newMemory(policy, capacity, int(blocks)), p.plain(capacity)
 			for i, prompt := range prompts {
 				if paths {
 					m.prompt(prompt, 0)
@@ -115,7 +137,7 @@ func TestPublished(t *testing.T) {
 					m.evict(0)
 				}
 				for k := len(prompt) - 1; k >= 0 && !paths; k-- {
-					if policy == windows.S3FIFO && !m.hasBlock(prompt[k]) {
+					if policy == S3FIFO && !m.hasBlock(prompt[k]) {
 						m.evict(1) // its paper looks into the history after that
 					}
 					m.prompt(prompt[k:k+1], int32(k))
@@ -133,12 +155,14 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreTheConfigurations: a configuration may name exactly the policies that are here.
-func TestPoliciesAreTheConfigurations(t *testing.T) {
-	names := windows.EvictionPolicies()
-	for _, name := range names {
-		require.Contains(t, policies, name)
+// TestRegistered: a program that imports the package may name its policies.
+func TestRegistered(t *testing.T) {
+	for name := range published {
+		require.Contains(t, windows.EvictionPolicies(), name)
 	}
-	require.Len(t, policies, len(names)+1, `"" is priority_lru`)
-	require.Len(t, published, len(names)-2)
+}
+
+// TestSizes holds the memory that the package comment states.
+func TestSizes(t *testing.T) {
+	require.EqualValues(t, 64, unsafe.Sizeof(ranked{})+unsafe.Sizeof(evict.Neighbours{}))
 }
