@@ -59,10 +59,10 @@ type piece struct {
 	promptEnd  bool   // the piece is the last block of a prompt
 	watched    uint64 // signature of the block that the model watches; 0: none
 
-	pages      int32       // that belong to the piece
-	head, tail int32       // of the list of those that may be evicted, the deepest first
-	queue      *pieceQueue // of these; nil: there are none
-	spot       int         // index in its set of the queue
+	pages int32       // that belong to the piece
+	list              // those that may be evicted, the deepest first
+	queue *pieceQueue // of these; nil: there are none
+	spot  int         // index in its set of the queue
 }
 
 func newForecast(c *Core, o Options) Policy {
@@ -106,7 +106,7 @@ func (s *pieces) open(f forecast.Features, uses int) int32 {
 		n = int32(len(s.all))
 		s.all = append(s.all, piece{})
 	}
-	s.all[n] = piece{head: None, tail: None, features: f, last: s.now, uses: uses}
+	s.all[n] = piece{list: empty, features: f, last: s.now, uses: uses}
 	return n
 }
 
@@ -142,7 +142,7 @@ func (s *pieces) release(n int32) {
 	if q := &s.all[n]; q.pages > 0 || q.children > 0 {
 		return
 	}
-	s.all[n] = piece{head: None, tail: None}
+	s.all[n] = piece{list: empty}
 	s.unused = append(s.unused, n)
 }
 
@@ -259,7 +259,7 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 		return
 	}
 	k.cut(k.setOf(from), from.spot)
-	q.head, q.tail, q.queue = from.head, from.tail, k
+	q.list, q.queue = from.list, k
 	k.put(k.setOf(q), n)
 	for p := q.head; p != None; p = s.core.pages[p].Next {
 		s.of[p] = n

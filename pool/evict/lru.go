@@ -31,15 +31,15 @@ func (l *lru) Resize(int)                       {}
 //	list  4 ─ 9 ─ 3 ─ 2        victims: 4, 7, 9, 1, 3, 2
 //	heap  7 1
 type lruQueue struct {
-	core       *Core
-	head, tail int32 // of the list; None: it is empty
-	heap       []int32
+	list
+	core *Core
+	heap []int32
 }
 
 // listed is the index of a page that is in the list and not in the heap.
 const listed int32 = -1
 
-func newLRUQueue(c *Core) *lruQueue { return &lruQueue{core: c, head: None, tail: None} }
+func newLRUQueue(c *Core) *lruQueue { return &lruQueue{list: empty, core: c} }
 
 // Before tells whether page a is evicted before page b.
 func (q *lruQueue) Before(a, b int32) bool { return q.core.Before(a, b) }
@@ -53,33 +53,13 @@ func (q *lruQueue) Add(p int32) {
 		heap.Push(&q.heap, q, p)
 		return
 	}
-	q.insert(p, None)
+	q.enlist(p, None)
 }
 
-// insert inserts a page in front of one of the list, or at its end.
-func (q *lruQueue) insert(p, next int32) {
-	pages := q.core.pages
-	prev := q.tail
-	if next != None {
-		prev = pages[next].Prev
-	}
-	pages[p].At = listed
-	q.join(prev, p)
-	q.join(p, next)
-}
-
-// join makes two pages neighbours in the list. None is in front of its head and behind its tail.
-func (q *lruQueue) join(prev, next int32) {
-	if prev == None {
-		q.head = next
-	} else {
-		q.core.pages[prev].Next = next
-	}
-	if next == None {
-		q.tail = prev
-	} else {
-		q.core.pages[next].Prev = prev
-	}
+// enlist inserts a page into the list.
+func (q *lruQueue) enlist(p, next int32) {
+	q.core.pages[p].At = listed
+	q.link(q.core.pages, p, next)
 }
 
 // Remove removes a page.
@@ -89,7 +69,7 @@ func (q *lruQueue) Remove(p int32) {
 		heap.Remove(&q.heap, q, int(g.At))
 		return
 	}
-	q.join(g.Prev, g.Next)
+	q.unlink(q.core.pages, p)
 }
 
 // First is the page that was used least recently.
@@ -107,7 +87,7 @@ func (q *lruQueue) Peek(n int, list []int32) []int32 {
 	for ; n > 0; n-- {
 		if len(q.heap) > 0 && (at == None || q.core.Before(q.heap[0], at)) {
 			p := heap.Pop(&q.heap, q)
-			q.insert(p, at)
+			q.enlist(p, at)
 			at = p
 		}
 		if at == None {

@@ -24,16 +24,11 @@ func (s *pieces) NewQueue() Queue { return &pieceQueue{pieces: s} }
 func (k *pieceQueue) Add(p int32) {
 	n := k.pieces.pieceFor(k, p)
 	q, pages := &k.pieces.all[n], k.pieces.core.pages
-	before := q.tail
-	for before != None && k.deeper(p, before) {
-		before = pages[before].Prev
+	next := None
+	for before := q.tail; before != None && k.deeper(p, before); before = pages[before].Prev {
+		next = before
 	}
-	next := q.head
-	if before != None {
-		next = pages[before].Next
-	}
-	k.join(q, before, p)
-	k.join(q, p, next)
+	q.link(pages, p, next)
 	if q.queue == nil {
 		q.queue = k
 		k.put(k.setOf(q), n)
@@ -46,26 +41,10 @@ func (k *pieceQueue) deeper(a, b int32) bool {
 	return cmp.Or(cmp.Compare(y.Depth, x.Depth), cmp.Compare(x.Tie, y.Tie), cmp.Compare(a, b)) < 0
 }
 
-// join makes two pages neighbours in the list of a piece. None is in front of its head and
-// behind its tail.
-func (k *pieceQueue) join(q *piece, prev, next int32) {
-	if prev == None {
-		q.head = next
-	} else {
-		k.pieces.core.pages[prev].Next = next
-	}
-	if next == None {
-		q.tail = prev
-	} else {
-		k.pieces.core.pages[next].Prev = prev
-	}
-}
-
 // Remove removes a page from the list of its piece.
 func (k *pieceQueue) Remove(p int32) {
-	n, g := k.pieces.of[p], &k.pieces.core.pages[p]
-	q := &k.pieces.all[n]
-	k.join(q, g.Prev, g.Next)
+	q := &k.pieces.all[k.pieces.of[p]]
+	q.unlink(k.pieces.core.pages, p)
 	if q.head != None {
 		return
 	}
