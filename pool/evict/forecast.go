@@ -177,19 +177,12 @@ func (s *pieces) hang(n, parent int32) {
 	}
 }
 
-// parentOf is the piece in front of one, noPiece if it is gone or there was none.
-func (s *pieces) parentOf(q *piece) int32 {
-	if s.all[q.parent].pages == 0 {
-		return noPiece
-	}
-	return q.parent
-}
-
-// endOf is the last block of a prompt that hangs on a piece, noPiece if there is none; of
-// several the one that came last. The number may be that of another piece by now.
+// endOf is the last block of a prompt that hangs on a piece and is not superseded, noPiece if
+// there is none; of several the one that came last. The number may be that of another piece by
+// now.
 func (s *pieces) endOf(n int32) int32 {
 	e := s.all[n].end
-	if q := &s.all[e]; q.pages == 0 || q.parent != n || !q.promptEnd {
+	if q := &s.all[e]; q.pages == 0 || q.parent != n || !q.promptEnd || q.superseded {
 		return noPiece
 	}
 	return e
@@ -203,9 +196,6 @@ func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		n = s.open(s.fresh(p), 1)
-		if s.model == nil {
-			s.all[n].last = int64(s.core.pages[p].Use.Moment())
-		}
 		s.assign(p, n)
 		return n
 	}
@@ -271,14 +261,10 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 
 // fresh is the features of the piece of a page of which nothing else is known.
 func (s *pieces) fresh(p int32) forecast.Features {
-	switch {
-	case s.model == nil:
-		return forecast.Features{}
-	case s.checkpoints != nil:
+	if s.checkpoints != nil {
 		return s.checkpoints.fresh(p)
-	default:
-		return s.model.Piece(forecast.Run{Uses: 1})
 	}
+	return s.model.Piece(forecast.Run{Uses: 1})
 }
 
 // await marks whole pieces of which a request that waits will use a part: their pages are

@@ -212,8 +212,8 @@ func (s *pieces) revive(n int32) {
 		return
 	}
 	q.superseded = false
-	if parent := s.parentOf(q); parent != noPiece {
-		s.all[parent].branches++
+	if q.parent != noPiece {
+		s.all[q.parent].branches++
 	}
 }
 
@@ -244,17 +244,14 @@ func (s *pieces) split(old int32, pages []messages.PageID, goesOn bool) int32 {
 // two branches the piece in front is shared by many prompts, and their ends are left alone.
 func (s *pieces) supersedeEnd(front, next int32) {
 	e := s.endOf(front)
-	if e == noPiece || e == next || s.all[front].branches > 2 {
-		return
-	}
-	if q := &s.all[e]; !q.superseded && q.children == 0 {
+	if e != noPiece && e != next && s.all[front].branches <= 2 && s.all[e].children == 0 {
 		s.supersede(e, front)
 	}
 }
 
 // onlyEnd tells whether nothing hangs on a piece but the last block of a prompt.
 func (s *pieces) onlyEnd(n int32) bool {
-	if e := s.endOf(n); e != noPiece && !s.all[e].superseded {
+	if s.endOf(n) != noPiece {
 		return s.all[n].branches == 1
 	}
 	return s.all[n].branches == 0
@@ -263,7 +260,7 @@ func (s *pieces) onlyEnd(n int32) bool {
 // supersede marks a piece that hangs on front as superseded, and the last block of a prompt
 // that hangs on it. It can still be matched, and loses only its value.
 func (s *pieces) supersede(n, front int32) {
-	if e := s.endOf(n); e != noPiece && !s.all[e].superseded {
+	if e := s.endOf(n); e != noPiece {
 		s.supersede(e, n)
 	}
 	q := &s.all[n]
