@@ -67,8 +67,8 @@ var invalidConfigs = []struct {
 		func(c *Config, _ *Model) { c.SecondaryOffloadMinPriority = -1 }},
 	{"event_buffer_max_size -1 is negative", func(c *Config, _ *Model) { c.EventBufferMaxSize = -1 }},
 	{
-		`eviction_policy "lru" is not known; there are priority_lru, forecast, and those of ` +
-			`packages that the program imports, such as pool/evict/published`,
+		`eviction_policy "lru" is not known; there are priority_lru, forecast (importing ` +
+			`pool/evict/published adds those from papers)`,
 		func(c *Config, _ *Model) { c.EvictionPolicy = "lru" },
 	},
 	{"prefill_doubles_at -1 is negative", func(c *Config, _ *Model) {
