@@ -8,7 +8,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Policy makes queues, and is told what happens to contents. Its calls come one after another.
+// Policy makes queues, and is told what happens to contents. Its calls come one after another. Of
+// the Core it calls what changes nothing: Page, Holds, Waits, Filling and Before.
 type Policy interface {
 	NewQueue() Queue
 	// Used tells that a request uses the contents of pages, in the order of their blocks, before
