@@ -30,6 +30,8 @@ const (
 	stores     = "offloader/stores"
 	published  = "events/publish"
 	papers     = "pool/evict/published"
+	resources  = "windows/resources"
+	root       = "" // the module's folder itself, as an import
 	prometheus = "github.com/prometheus/client_golang"
 )
 
@@ -44,8 +46,7 @@ var picture = []place{
 	{dir: "windows/hfconfig", own: []string{"messages", "internal/refusals", "windows"}},
 	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"},
 		others: []string{gguf}},
-	{dir: "windows/resources", own: []string{"messages", "messages/inspect", "internal/refusals",
-		"windows", "gpu"}},
+	{dir: resources, own: []string{root, "messages", "internal/refusals", "windows", "gpu"}},
 
 	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows",
 		"internal/heap", "internal/invariants", "internal/forecast"}, core: true},
@@ -114,7 +115,7 @@ var testOnly = []string{
 // addOns are folders that only hosts import: the engine works without them, and the
 // modules of others that they use are no concern of a host without them.
 var addOns = []string{attention, memory, stores + "/blob", stores + "/valkey", stores + "/zstd",
-	published, papers}
+	published, papers, resources}
 
 // usesForeignAddOn tells whether a package of one folder that imports another folder
 // imports an add-on that it is no part of.

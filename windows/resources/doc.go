@@ -6,7 +6,7 @@
 //	c, err := resources.Declare(layers...) // of the host: each has a method Keeps
 //	plan, err := c.Plan(resources.Options{Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64})
 //	fmt.Print(plan)
-//	engine, err := kvactor.OpenPlan(plan, device)
+//	engine, err := resources.Open(plan, device)
 //
 // Collection.Add declares resources one by one:
 //

@@ -1,30 +1,32 @@
-package kvactor
+package resources
 
 import (
 	"context"
 	"errors"
 
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/windows/resources"
 )
 
 // Planned is an engine for a model whose layers have declared what they keep. It also has the
 // memory of the resources that are not in pages: LocalPool has a slot for each running sequence,
-// with the number Sequence.Slot. The host runs at most Options.MaxSequences sequences at a time.
+// with the number kvactor.Sequence.Slot. The host runs at most Options.MaxSequences sequences at a
+// time.
 type Planned struct {
-	*Engine
-	Plan  *resources.Plan
-	local *resources.Local
+	*kvactor.Engine
+	Plan  *Plan
+	local *Local
 }
 
-// OpenPlan takes the memory of a plan's local resources on the device, then starts an engine for
-// the managed ones in what is left. Its errors are those of Open, and of the device.
-func OpenPlan(plan *resources.Plan, device gpu.Device, list ...Option) (*Planned, error) {
+// Open takes the memory of a plan's local resources on the device, then starts an engine for the
+// managed ones in what is left. Its errors are those of kvactor.Open, and of the device.
+func Open(plan *Plan, device gpu.Device, list ...kvactor.Option) (*Planned, error) {
 	local, err := plan.Allocate(device)
 	if err != nil {
 		return nil, err
 	}
-	e, err := Open(Config{Model: plan.Model, Cache: plan.Cache, Device: device}, list...)
+	e, err := kvactor.Open(kvactor.Config{Model: plan.Model, Cache: plan.Cache, Device: device},
+		list...)
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}
@@ -33,19 +35,19 @@ func OpenPlan(plan *resources.Plan, device gpu.Device, list ...Option) (*Planned
 
 // View says where a resource lies, by its name: in the pages of a pool, or in the slots of
 // LocalPool.
-func (p *Planned) View(name string) (resources.View, bool) { return p.Plan.View(name) }
+func (p *Planned) View(name string) (View, bool) { return p.Plan.View(name) }
 
 // LocalPool is the device's handle of the local memory, whose page n is slot n; false if no
 // resource is local.
 func (p *Planned) LocalPool() (gpu.Pool, bool) { return p.local.Pool() }
 
 // ResizeMeasured gives the pools the memory that a trial forward pass has left; see
-// resources.Plan.Resize. Sequences follow their pages.
-func (p *Planned) ResizeMeasured(ctx context.Context, m resources.Measured) (Rebalanced, error) {
+// Plan.Resize. Sequences follow their pages.
+func (p *Planned) ResizeMeasured(ctx context.Context, m Measured) (kvactor.Rebalanced, error) {
 	return p.Plan.Resize(ctx, p.Engine, m)
 }
 
-// Close ends the engine as Engine.Close does, then gives the local memory back.
+// Close ends the engine as kvactor.Engine.Close does, then gives the local memory back.
 func (p *Planned) Close(ctx context.Context) (leakedPages int, err error) {
 	leakedPages, err = p.Engine.Close(ctx)
 	if err == nil {

@@ -1,6 +1,7 @@
-package kvactor_test
+package resources_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/kvactor/kvactor"
@@ -34,14 +35,15 @@ func (l cursorLayer) Keeps() []resources.Kept {
 
 // A hybrid model declares what its layers keep. The engine has pages for keys, values and states, and
 // each sequence a slot for the cursor.
-func ExampleOpenPlan() {
+func ExampleOpen() {
+	ctx := context.Background()
 	declared, err := resources.Declare(attentionLayer{2, 16}, mambaLayer{2, 8, 4}, cursorLayer{64})
 	must(err)
 	plan, err := declared.Plan(resources.Options{Cache: kvactor.DefaultCache(), MaxSeqLen: 256, MaxSequences: 2})
 	must(err)
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	must(err)
-	engine, err := kvactor.OpenPlan(plan, device)
+	engine, err := resources.Open(plan, device)
 	must(err)
 	s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}})
 	must(err)
@@ -67,4 +69,11 @@ func ExampleOpenPlan() {
 	// cursor_2: shape [64], strides [4], 0 bytes into slot 0
 	// reuse is off: cursor_2 is local: its contents cannot be reused
 	// all memory is given back: true
+}
+
+// must ends an example that fails.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
