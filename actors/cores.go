@@ -72,8 +72,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		Passed:      e.config.Device.Done,
 		SkipWait:    e.settings.SkipWait,
 	}
-	if e.store.evicts() {
-		c.TakeSavePage, c.MinSavePriority = e.takeSavePage, e.store.config.MinPriority
+	if e.saver.evicts() {
+		c.TakeSavePage, c.MinSavePriority = e.saver.take, e.saver.config.MinPriority
 	}
 	if !e.config.Cache.OnboardBlocks {
 		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept

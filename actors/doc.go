@@ -37,7 +37,8 @@
 //
 // Only the coordinator sends messages that change another actor's state, with two exceptions: the
 // tree reports changes to the event log and the store, and the offloader gives the store pages to
-// write. So actors can't race, and need no locks and no retries.
+// write. So actors can't race, and need no retries. One list has a lock: that of the unused save
+// pages, which the offloader takes and the tasks of the store give back.
 //
 // # What is lent, and for how long
 //

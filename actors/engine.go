@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/offloader/stores/guard"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -54,10 +54,9 @@ type Engine struct {
 	background  background
 	unsubscribe func()
 
-	store    *storeClient // nil: there is no store
+	store    *guard.Store // nil: there is no store
+	saver    *saver       // the same
 	exchange *exchange    // of hand-overs
-	// takeSavePage is the offloader's, for its actor alone.
-	takeSavePage func(messages.PoolID) messages.PageID
 
 	gate  gate
 	calls sync.Pool // of *call
@@ -175,6 +174,8 @@ func newEngine(
 		config: config, settings: s, log: s.Logger, system: parent.ActorSystem(),
 		gate: gate{places: make(chan struct{}, s.MaxInFlight), refuse: s.RefuseBusy}, validate: known,
 	}
+	e.ending.init()
+	e.background.init()
 	number := engines.Add(1)
 	if e.settings.Name == "" {
 		e.settings.Name = fmt.Sprintf("kvactor-%d", number)
@@ -187,16 +188,16 @@ func newEngine(
 		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}
 	if store := storeConfig(&s); store != nil {
-		e.store = newStoreClient(store, stores.Geometry{
-			Model: store.Model, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
+		e.store = guard.New(e.background.ctx, guard.Config{
+			Store: store.Store, Compressor: store.Compressor, WriteOnly: store.WriteOnly,
+			Geometry: stores.Geometry{Model: store.Model, Pools: e.pools, Ranks: config.ranks()},
+			Timeout:  store.Timeout, BreakerFailures: store.BreakerFailures,
+			BreakerPause: store.BreakerPause, Inline: s.Simulated(),
+			Log: e.log.With("engine", e.settings.Name),
 		})
-		e.store.inline = e.settings.Scheduler != nil
-		e.store.readBytes = cmp.Or(e.settings.FetchWith.BatchBytes, readBytes)
-		e.store.log, e.store.engine = e.log, e.settings.Name
-		known.Store.Gate = e.store
+		e.saver = &saver{config: store, client: e.store, encoders: newEncoders()}
+		known.Store.Gate = e.saver
 	}
-	e.ending.init()
-	e.background.init()
 	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
 	return e
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/offloader/stores/guard"
 )
 
 // Fetched answers a Fetch.
@@ -193,7 +195,7 @@ func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitReques
 // the answer; between two requests they are the fetch's own again.
 type fetch struct {
 	engine    *Engine
-	client    *storeClient
+	client    *guard.Store
 	prefix    messages.Prefix
 	namespace messages.Namespace // with the key of the encoder's input
 	tokens    []messages.Token   // of the blocks
@@ -281,7 +283,8 @@ func (f *fetch) name(missing [][]bool, weights string) {
 	tpb := f.engine.validate.TokensPerBlock
 	f.namespace, f.tokens = f.engine.validate.StoredAs(&f.prefix)
 	f.namespace.Weights = weights // those of this moment
-	space := stores.NewSpace(f.client.fingerprint, f.namespace, nil)
+	space, done := f.client.Space(f.namespace)
+	defer done()
 	covers := protocol.CoversOf(f.prefix.Multimodal, len(f.tokens))
 	f.blocks, f.keys = make([]stores.Block, n), make([]stores.BlockKey, n)
 	key := space.Root()
@@ -301,9 +304,12 @@ func (f *fetch) name(missing [][]bool, weights string) {
 }
 
 // object names the page of a block in a pool.
-type object struct{ pool, block int }
+type object struct {
+	pool  messages.PoolID
+	block int
+}
 
-func (f *fetch) key(o object) stores.Key { return f.keys[o.block].Key(messages.PoolID(o.pool)) }
+func (f *fetch) key(o object) stores.Key { return f.keys[o.block].Key(o.pool) }
 
 // firstAsk is how many blocks the store is asked about first; each further question is
 // about twice as many.
@@ -325,15 +331,15 @@ func (f *fetch) ask(ctx context.Context, missing [][]bool) {
 		for b := from; b < to; b++ {
 			for p := range missing {
 				if missing[p][b] {
-					objects = append(objects, object{p, b})
-					keys = append(keys, f.key(object{p, b}))
+					o := object{messages.PoolID(p), b}
+					objects, keys = append(objects, o), append(keys, f.key(o))
 				}
 			}
 		}
 		var found []bool
 		if len(keys) > 0 {
 			var err error
-			if found, err = f.client.has(ctx, keys); err != nil {
+			if found, err = f.client.Has(ctx, keys); err != nil {
 				return
 			}
 		}
@@ -366,3 +372,14 @@ func (f *fetch) broken(missing [][]bool, from, to int) bool {
 	}
 	return false
 }
+
+// Stats returns what the engine and its store have exchanged; zeros without a store.
+func (s Store) Stats() StoreStats {
+	if s.engine.store == nil {
+		return StoreStats{}
+	}
+	return s.engine.store.Stats()
+}
+
+// StoreStats counts what an engine and its store have exchanged.
+type StoreStats = inspect.StoreStats

@@ -1,12 +1,14 @@
 package actors
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/offloader/stores/guard"
 )
 
 // The functions of this file read what a fetch wants from the store.
@@ -28,15 +30,15 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool) (release func(), wait
 			if !wanted[p][b] {
 				continue
 			}
-			if total += f.client.pageBytes(p); total > f.client.config.FetchBytes {
+			o := object{messages.PoolID(p), b}
+			if total += f.client.PageBytes(o.pool); total > f.engine.saver.config.FetchBytes {
 				f.stored[p][b] = false
 				continue
 			}
-			objects = append(objects, object{p, b})
-			keys = append(keys, f.key(object{p, b}))
+			objects, keys = append(objects, o), append(keys, f.key(o))
 		}
 	}
-	release, wait = f.client.claim(keys)
+	release, wait = f.client.Claim(keys)
 	if wait != nil {
 		return nil, wait
 	}
@@ -57,10 +59,10 @@ func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key
 	defer func() { wait() }()
 	for len(objects) > 0 {
 		n := f.batch(objects)
-		bodies, err := f.client.get(ctx, keys[:n])
+		bodies, err := f.client.Get(ctx, keys[:n])
 		wait() // no more than one batch is read ahead of the decoding
 		wait = f.decode(objects[:n], bodies, err)
-		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
+		if err != nil && !guard.Partial(err) {
 			return err // of a BatchError those that failed are misses
 		}
 		objects, keys = objects[n:], keys[n:]
@@ -76,10 +78,10 @@ const readBytes = 32 << 20
 //
 // It is at least one, however large an object is.
 func (f *fetch) batch(objects []object) int {
-	var size int64
+	limit, size := cmp.Or(f.engine.settings.FetchWith.BatchBytes, readBytes), int64(0)
 	for i, o := range objects {
-		size += f.client.pageBytes(o.pool)
-		if i > 0 && size > f.client.readBytes || i == stores.MaxBatch {
+		size += f.client.PageBytes(o.pool)
+		if i > 0 && size > limit || i == stores.MaxBatch {
 			return i
 		}
 	}
@@ -91,11 +93,11 @@ func (f *fetch) batch(objects []object) int {
 func (f *fetch) decode(objects []object, bodies [][]byte, err error) (wait func()) {
 	var size int64
 	for _, o := range objects {
-		size += f.client.pageBytes(o.pool)
+		size += f.client.PageBytes(o.pool)
 	}
 	decode := func() {
 		inParts(len(objects), size, func(from, to int) {
-			space, done := f.client.space(f.namespace) // a Space is of one goroutine
+			space, done := f.client.Space(f.namespace) // a Space is of one goroutine
 			defer done()
 			for i := from; i < to; i++ {
 				var body []byte
@@ -106,7 +108,7 @@ func (f *fetch) decode(objects []object, bodies [][]byte, err error) (wait func(
 			}
 		})
 	}
-	if f.client.inline {
+	if f.engine.settings.Simulated() {
 		decode()
 		return func() {}
 	}
@@ -118,23 +120,20 @@ func (f *fetch) decode(objects []object, bodies [][]byte, err error) (wait func(
 // decodeOne verifies one body, nil if there is none. Parts of a batch run at once: each object
 // has its own places in stored and bytes.
 func (f *fetch) decodeOne(space *stores.Space, o object, body []byte, err error) {
-	if body == nil {
-		f.client.count(&f.client.stats.Misses, 1)
-		f.stored[o.pool][o.block] = false
-		if err == nil {
-			f.client.avoid(f.key(o)) // the store has said that it has the object
-		}
-		return
-	}
 	block := f.blocks[o.block]
-	block.Pool = messages.PoolID(o.pool)
-	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
-	if wrong != nil {
-		f.client.reject(f.key(o), wrong)
-		f.stored[o.pool][o.block] = false
-		return
+	block.Pool = o.pool
+	var page []byte
+	if err == nil {
+		page = f.client.Open(space, f.key(o), block, body)
 	}
-	f.client.count(&f.client.stats.FetchedObjects, 1)
-	f.client.count(&f.client.stats.FetchedBytes, len(body))
-	f.bytes[o.pool][o.block] = page
+	f.stored[o.pool][o.block], f.bytes[o.pool][o.block] = page != nil, page
+	f.client.Count(func(c *inspect.StoreStats) {
+		switch {
+		case page != nil:
+			c.FetchedObjects++
+			c.FetchedBytes += int64(len(body))
+		case body == nil:
+			c.Misses++
+		}
+	})
 }

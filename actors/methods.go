@@ -244,7 +244,7 @@ func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 			m.Stats.Pools[p].Primary.Total) * e.pools[p].PageBytes * int64(e.memory.Ranks)
 	}
 	if e.store != nil {
-		store := StoreOf(e).Stats()
+		store := e.store.Stats()
 		m.Stats.Store = &store
 	}
 	return m.Stats, nil

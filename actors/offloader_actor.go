@@ -59,13 +59,9 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 // panic, too, and hide that the core was left within a change.
 func (a *offloaderActor) receive(message any) {
 	// Before all that can fail: a failure over the end of a wait loses its answer, which a
-	// recovery asks for again, and must not leave the waits behind it where they are. Save pages
-	// that come back are in no message but this one.
-	switch m := message.(type) {
-	case *wait:
-		a.endWait(m)
-	case *savePagesFree:
-		a.saver.release(m.items)
+	// recovery asks for again, and must not leave the waits behind it where they are.
+	if w, ok := message.(*wait); ok {
+		a.endWait(w)
 	}
 	a.point.Hit("offloader")
 	if a.moving && !servesRecovery(message) {

@@ -10,12 +10,13 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/offloader/stores/guard"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // saver is the offloader's side of a store: the save pages of host memory, which hold
-// bytes on their way to the store. It belongs to the offloader's actor and outlives its
-// core, since the store's tasks may be reading.
+// bytes on their way to the store. It outlives the offloader's core, since the store's tasks may be
+// reading.
 //
 //	device page ──copy on the offload stream──▶ save page ──read by a task──▶ store
 //	host page   ──copied at once, by the CPU──▶ save page ──read by a task──▶ store
@@ -26,14 +27,21 @@ import (
 //	unused ──take──▶ taken ──send──▶ at the store's actor or one of its tasks ──release──▶ unused
 //	                   └──reclaim, when the change that has taken it has failed──▶ unused
 type saver struct {
+	config             *StoreConfig
+	client             *guard.Store
 	store, coordinator *mailbox.Mailbox
+	encoders           chan struct{} // has a value for each job that is encoded now
 
-	config  *StoreConfig
-	client  *storeClient
-	unused  [][]messages.PageID // save pages, by PoolID
-	taken   []savedPage         // save pages of the change under way
-	copied  []savedPage         // those of them that have the bytes of host pages
-	dropped int                 // pages for which there was no save page
+	// mu is of the fields below it: tasks of the store's actor give save pages back, and the
+	// coordinator asks how many there are.
+	mu      sync.Mutex
+	unused  [][]messages.PageID // save pages, by PoolID; nil: the pool has none
+	awaited bool                // pages may wait for save pages
+
+	// What follows is of the offloader's actor alone.
+	taken   []savedPage // save pages of the change under way
+	copied  []savedPage // those of them that have the bytes of host pages
+	dropped int         // pages for which there was no save page
 }
 
 // savedPages are pages on their way to the store, whose save pages can be read when the
@@ -54,37 +62,47 @@ type savedPage struct {
 	page  messages.PageID
 }
 
-// savePagesFree gives save pages back that have been read. It is sent by tasks of the store's
-// actor: only the offloader's actor changes the lists of save pages, so they need no lock.
-type savePagesFree struct{ items []savedPage }
+// evicts tells whether there is a store that gets what host memory drops.
+func (s *saver) evicts() bool { return s != nil && s.config.Save == SaveHostEvict }
 
-// Abort does nothing: the pages go with the engine.
-func (*savePagesFree) Abort(error) {}
-
-// newSaver makes the saver of an engine whose pools have so many save pages each.
+// open gives the saver its save pages, so many in each pool, and those whom it tells.
 //
 // Save pages stand behind the other host pages of a pool: the core never evicts them nor
 // puts a block there.
-func newSaver(
-	client *storeClient, coordinator *mailbox.Mailbox, pages []windows.HostPages,
-) *saver {
-	s := &saver{
-		coordinator: coordinator, config: client.config, client: client,
-		unused: make([][]messages.PageID, len(pages)),
-	}
+func (s *saver) open(pages []windows.HostPages, store, coordinator *mailbox.Mailbox) {
+	s.store, s.coordinator = store, coordinator
+	s.unused = make([][]messages.PageID, len(pages))
 	for p := range pages {
 		n, all := pages[p].Save, pages[p].Total()
 		for page := all - n; page < all; page++ {
 			s.unused[p] = append(s.unused[p], messages.PageID(page))
 		}
-		client.unused[p].Store(int32(n))
-		client.savePages[p] = n
 	}
-	return s
 }
+
+// Room implements coordinator.SaveGate: there is room for as many pages as there are save pages
+// that are not in use. A pool without save pages takes none, and no pool does while the breaker
+// is open.
+func (s *saver) Room(room []int) {
+	refuses := s.client.Refuses()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaited = true
+	for p := range room {
+		room[p] = len(s.unused[p])
+		if refuses || s.unused[p] == nil {
+			room[p] = -1
+		}
+	}
+}
+
+// Dropped implements coordinator.SaveGate: it counts pages that were not saved.
+func (s *saver) Dropped(pages int) { s.client.Dropped(pages) }
 
 // take gives a save page, NoPage if all are in use.
 func (s *saver) take(p messages.PoolID) messages.PageID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := len(s.unused[p])
 	if n == 0 {
 		s.dropped++
@@ -93,7 +111,6 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 	page := s.unused[p][n-1]
 	s.unused[p] = s.unused[p][:n-1]
 	s.taken = append(s.taken, savedPage{pool: p, page: page})
-	s.client.unused[p].Add(-1)
 	return page
 }
 
@@ -104,15 +121,20 @@ func (s *saver) reclaim() {
 	s.release(taken)
 }
 
-// release takes save pages back that were freed, and tells the coordinator if pages wait for
-// them.
+// release takes save pages back that no one uses any more, and tells the coordinator if pages wait
+// for them.
 func (s *saver) release(items []savedPage) {
-	for i := range items {
-		it := &items[i]
-		s.unused[it.pool] = append(s.unused[it.pool], it.page)
-		s.client.unused[it.pool].Add(1)
+	if len(items) == 0 {
+		return
 	}
-	if s.client.awaited.Swap(false) {
+	s.mu.Lock()
+	for i := range items {
+		s.unused[items[i].pool] = append(s.unused[items[i].pool], items[i].page)
+	}
+	awaited := s.awaited
+	s.awaited = false
+	s.mu.Unlock()
+	if awaited {
 		s.coordinator.PostUserMessage(&notSaved{})
 	}
 }
@@ -147,7 +169,7 @@ func (s *saver) send(list []offloader.Save, after messages.Ticket) {
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
 	m.Lost = m.Lost[:0]
-	if a.saver.client.refuses() {
+	if a.saver.client.Refuses() {
 		// The store would not be asked: the bytes need not be read.
 		m.Lost = append(m.Lost, m.Items...)
 		a.saver.client.Dropped(len(m.Items))
@@ -187,7 +209,7 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 	if len(list) == 0 {
 		return
 	}
-	refuses := a.saver.client.refuses()
+	refuses := a.saver.client.Refuses()
 	for _, d := range list {
 		switch {
 		case d.Priority < a.saver.config.MinPriority:
@@ -232,7 +254,7 @@ func (a *offloaderActor) copyHost(
 // end of which the answer is sent.
 func (a *offloaderActor) loadPages(m *protocol.LoadPages) {
 	displaced := a.core.Load(m)
-	if a.saver != nil && a.saver.config.Save == SaveHostEvict {
+	if a.saver.evicts() {
 		a.saveEvicted(displaced)
 		a.saver.send(nil, messages.Ticket{})
 	}

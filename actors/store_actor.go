@@ -30,14 +30,15 @@ import (
 // bound drops pages and none makes a sender wait. What is on its way is bounded by the save
 // pages, which a job keeps until it has encoded its objects or knows that it writes none.
 type storeActor struct {
-	client      *storeClient
-	offloader   *mailbox.Mailbox
-	coordinator *mailbox.Mailbox
-	self        *mailbox.Mailbox
-	background  *background
-	device      gpu.Device
-	pools       []gpu.Pool
-	point       failpoint.Point
+	saver      *saver // of which the offloader's actor has the rest
+	self       *mailbox.Mailbox
+	background *background
+	device     gpu.Device
+	pools      []gpu.Pool
+	point      failpoint.Point
+
+	tokensPerBlock int
+	yields         bool // a jobWriter makes way between two pages
 
 	index *blockkeys.Index
 	jobs  []*saveJob // that are not over; a jobWriter has each of the first Concurrency
@@ -141,7 +142,7 @@ func (a *storeActor) restart() {
 
 // emptyIndex makes the index of an empty tree, or of one of which nothing was told.
 func (a *storeActor) emptyIndex() *blockkeys.Index {
-	return blockkeys.New(a.client.fingerprint, a.client.geometry.Pools[0].TokensPerBlock)
+	return blockkeys.New(a.saver.client.Fingerprint(), a.tokensPerBlock)
 }
 
 // jobBytes is how many bytes of pages a job has at most, unless one page has more. It is
@@ -152,7 +153,7 @@ const jobBytes = 16 << 20
 // accept names pages by what the tree has told so far, and makes jobs of them. It takes each
 // page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
-	a.client.Dropped(m.dropped)
+	a.saver.Dropped(m.dropped)
 	var job *saveJob
 	size := int64(0)
 	for len(m.items) > 0 {
@@ -165,7 +166,7 @@ func (a *storeActor) accept(m *savedPages) {
 			continue
 		}
 		d.Block.Pool = it.pool
-		bytes := a.client.pageBytes(int(it.pool))
+		bytes := a.saver.client.PageBytes(it.pool)
 		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
 			job, size = a.newJob(m.ticket), 0
 		}
@@ -179,7 +180,7 @@ func (a *storeActor) accept(m *savedPages) {
 // loss: it is saved when it is whole.
 func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
 	if !a.index.Partial(it.block) {
-		a.client.count(&a.client.stats.Dropped, 1)
+		a.saver.Dropped(1)
 	}
 	a.giveBack([]savedPage{it}, after)
 	a.tell([]savedPage{it})
@@ -195,7 +196,7 @@ func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 
 // drop gives save pages back that nothing is written of, and counts them.
 func (a *storeActor) drop(items []savedPage, after messages.Ticket) {
-	a.client.count(&a.client.stats.Dropped, len(items))
+	a.saver.Dropped(len(items))
 	a.giveBack(items, after)
 	a.tell(items)
 }
@@ -209,7 +210,7 @@ func (a *storeActor) tell(items []savedPage) {
 	for i := range items {
 		m.items = append(m.items, protocol.SaveItem{Pool: items[i].pool, Block: items[i].block})
 	}
-	a.coordinator.PostUserMessage(m)
+	a.saver.coordinator.PostUserMessage(m)
 }
 
 // giveBack returns save pages once the copies to them are over.
@@ -220,17 +221,17 @@ func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
 	if len(items) == 0 {
 		return
 	}
-	device, offloader := a.device, a.offloader
+	device, saver := a.device, a.saver
 	a.background.run(func(ctx context.Context) {
 		if device.Sync(ctx, after) == nil {
-			offloader.PostUserMessage(&savePagesFree{items})
+			saver.release(items)
 		}
 	})
 }
 
 // next starts jobs as long as there may be more.
 func (a *storeActor) next() {
-	for _, job := range a.jobs[:min(len(a.jobs), a.client.config.Concurrency)] {
+	for _, job := range a.jobs[:min(len(a.jobs), a.saver.config.Concurrency)] {
 		if !job.started {
 			job.started = true
 			a.start(job)
@@ -243,8 +244,7 @@ func (a *storeActor) next() {
 // The task uses copies of the actor's fields, so a restart of the actor disturbs no job.
 // It always posts the job, also after an error, for it takes a place until then.
 func (a *storeActor) start(job *saveJob) {
-	w := &jobWriter{storeClient: a.client, job: job, device: a.device, pools: a.pools,
-		offloader: a.offloader}
+	w := &jobWriter{saver: a.saver, job: job, device: a.device, pools: a.pools, yields: a.yields}
 	self := a.self
 	a.background.run(func(ctx context.Context) {
 		defer self.PostUserMessage(job)

@@ -216,25 +216,6 @@ func TestFetchesOfOneBlockAreOne(t *testing.T) {
 	r.close()
 }
 
-// The breaker opens after failures and closes by itself when a probe succeeds.
-func TestTheBreakerClosesByItself(t *testing.T) {
-	var memory stores.Memory
-	r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
-		Store: &memory, Model: "m", BreakerFailures: 2, BreakerPause: time.Millisecond,
-	}))
-	memory.Fail(2)
-	stats := actors.StoreOf(r.Engine).Stats
-	fetched(t, r, run(0, 9))
-	assert.False(t, stats().BreakerOpen)
-	fetched(t, r, run(0, 9))
-	assert.True(t, stats().BreakerOpen)
-	for stats().BreakerOpen {
-		time.Sleep(time.Millisecond)
-	}
-	assert.EqualValues(t, 3, stats().Calls, "two that failed and the probe")
-	r.close()
-}
-
 // When the store's actor fails, only the pages that it was given then are lost: blocks that were
 // in the tree before are saved at their next use, the new ones behind them as well.
 func TestTheStoresActorForgets(t *testing.T) {

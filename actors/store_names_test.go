@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/offloader/stores/guard"
 )
 
 // toldOf makes the change that tells of blocks of two tokens, the first of which begins a prefix.
@@ -46,12 +47,12 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	})
 	given := 0
 	a := &storeActor{
-		client: newStoreClient(&StoreConfig{},
-			stores.Geometry{Pools: []messages.PoolInfo{{TokensPerBlock: 2, PageBytes: 8}}}),
-		coordinator: mailbox.Of(system, coordinator),
-		background:  &background{schedule: func(func()) { given++ }},
+		saver: &saver{config: &StoreConfig{}, coordinator: mailbox.Of(system, coordinator),
+			client: guard.New(t.Context(), guard.Config{Log: slog.New(slog.DiscardHandler),
+				Geometry: stores.Geometry{Pools: []messages.PoolInfo{{PageBytes: 8}}}})},
+		background:     &background{schedule: func(func()) { given++ }},
+		tokensPerBlock: 2,
 	}
-	a.client.log = slog.New(slog.DiscardHandler)
 	a.index = a.emptyIndex()
 	save := func(blocks ...protocol.BlockID) (named []blockkeys.Described) {
 		m, before := &savedPages{}, len(a.jobs)
@@ -81,5 +82,5 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	a.receive(&blocksChanged{changes: &protocol.Changes{}, all: true})
 	assert.Empty(t, save(1, 2))
 	assert.Equal(t, 3, told)
-	assert.EqualValues(t, 3, a.client.stats.Dropped)
+	assert.EqualValues(t, 3, a.saver.client.Stats().Dropped)
 }

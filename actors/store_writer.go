@@ -4,8 +4,6 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/kvactor/kvactor/actors/internal/blockkeys"
-	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
@@ -19,11 +17,11 @@ import (
 // written. While a store does not answer, its jobs keep their save pages; once all are in
 // use, the offloader drops what else is to be saved without reading it.
 type jobWriter struct {
-	*storeClient
-	job       *saveJob
-	device    gpu.Device
-	pools     []gpu.Pool
-	offloader *mailbox.Mailbox
+	*saver
+	job    *saveJob
+	device gpu.Device
+	pools  []gpu.Pool
+	yields bool
 }
 
 // write writes the pages of the job, and notes in it what was saved and what was lost.
@@ -54,7 +52,7 @@ func (w *jobWriter) missing(ctx context.Context) (missing, others []*jobItem) {
 		it.key = it.named.Key.Key(it.pool)
 		keys[i] = it.key
 	}
-	found, err := w.has(ctx, keys)
+	found, err := w.client.Has(ctx, keys)
 	if err != nil {
 		w.lose(w.job.items)
 		return nil, w.job.items
@@ -79,36 +77,23 @@ func (w *jobWriter) readFound(ctx context.Context, found []bool) {
 	var keys []stores.Key
 	var at []int
 	for i, it := range w.job.items {
-		if found[i] && !w.isUsable(it.key) {
+		if found[i] && !w.client.Usable(it.key) {
 			keys, at = append(keys, it.key), append(at, i)
 		}
 	}
 	if len(keys) == 0 {
 		return
 	}
-	bodies, err := w.get(ctx, keys)
+	bodies, err := w.client.Get(ctx, keys)
 	for k, i := range at {
-		switch {
-		case stores.Failed(err, k) != nil || k >= len(bodies): // it is read the next time
-		case bodies[k] == nil:
-			w.avoid(keys[k]) // the store has said that it has the object
-			found[i] = false
-		default:
-			found[i] = w.check(&w.job.items[i].named, keys[k], bodies[k])
+		if stores.Failed(err, k) != nil {
+			continue // it is read the next time
 		}
+		d := &w.job.items[i].named
+		space, done := w.client.Space(d.Namespace)
+		found[i] = w.client.Open(space, keys[k], d.Block, bodies[k]) != nil
+		done()
 	}
-}
-
-// check tells whether the body of an object can be used, and remembers it.
-func (w *jobWriter) check(d *blockkeys.Described, key stores.Key, body []byte) bool {
-	space, done := w.space(d.Namespace)
-	defer done()
-	if _, wrong := space.Page(body, d.Block, int(w.pageBytes(int(d.Block.Pool)))); wrong != nil {
-		w.reject(key, wrong)
-		return false
-	}
-	w.markUsable(key)
-	return true
 }
 
 // lose notes that pages are not in the store.
@@ -121,14 +106,11 @@ func (w *jobWriter) lose(items []*jobItem) {
 
 // free gives save pages back.
 func (w *jobWriter) free(items []*jobItem) {
-	if len(items) == 0 {
-		return
-	}
-	m := &savePagesFree{}
+	var pages []savedPage
 	for _, it := range items {
-		m.items = append(m.items, it.savedPage)
+		pages = append(pages, it.savedPage)
 	}
-	w.offloader.PostUserMessage(m)
+	w.release(pages)
 }
 
 // encode makes the objects of pages; nil if the engine ends or the breaker has opened, so that they
@@ -142,18 +124,18 @@ func (w *jobWriter) encode(ctx context.Context, items []*jobItem) []stores.Objec
 		defer func() { <-w.encoders }()
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil || w.refuses() {
+	if ctx.Err() != nil || w.client.Refuses() {
 		w.lose(items)
 		return nil
 	}
 	objects := make([]stores.Object, len(items))
 	for i, it := range items {
-		space, done := w.space(it.named.Namespace)
+		space, done := w.client.Space(it.named.Namespace)
 		page := gpu.HostPage(w.device, w.pools[it.pool], it.page)
 		buffer := make([]byte, 0, space.BodyBytes(it.named.Block, len(page)))
 		objects[i] = stores.Object{Key: it.key, Body: space.Encode(buffer, it.named.Block, page)}
 		done()
-		if !w.inline {
+		if w.yields {
 			runtime.Gosched()
 		}
 	}
@@ -162,14 +144,11 @@ func (w *jobWriter) encode(ctx context.Context, items []*jobItem) []stores.Objec
 
 // put writes the objects of pages.
 func (w *jobWriter) put(ctx context.Context, items []*jobItem, objects []stores.Object) {
-	err := w.ask(ctx, func(ctx context.Context) error { return w.config.Store.Put(ctx, objects) })
+	err := w.client.Put(ctx, objects)
 	for i, it := range items {
-		if stores.Failed(err, i) != nil {
+		if it.saved = stores.Failed(err, i) == nil; !it.saved {
 			w.lose(items[i : i+1])
-			continue
 		}
-		it.saved = true
-		w.saved(&objects[i])
 	}
 }
 

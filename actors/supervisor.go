@@ -26,7 +26,6 @@ type supervisor struct {
 	restarts restarts
 	points   *failpoint.Set
 	tree     *treeActor
-	keeper   *storeActor // nil: there is no store
 }
 
 // restarts counts the failures of the last while, of all actors together. The library
@@ -90,8 +89,8 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p.point = &c.point
 	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published,
 		publishedRecords)}
-	o := &offloaderActor{renew: e.newOffloader, streams: e.streams, background: &e.background}
-	e.takeSavePage = func(p messages.PoolID) messages.PageID { return o.saver.take(p) }
+	o := &offloaderActor{renew: e.newOffloader, streams: e.streams, background: &e.background,
+		saver: e.saver}
 	o.core = e.newOffloader()
 	// No page can be read any more, so nothing that the engine could still answer would be of
 	// use. A call under way is answered as if its copies had been refused.
@@ -127,9 +126,6 @@ func (s *supervisor) start(ctx actor.Context) error {
 		return err
 	}
 	o.self = p.offloader
-	if s.keeper != nil {
-		s.keeper.offloader = p.offloader
-	}
 	for i := range e.pools {
 		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
 		if observe := e.settings.OnPageTime; observe != nil {
@@ -144,28 +140,23 @@ func (s *supervisor) start(ctx actor.Context) error {
 	return nil
 }
 
-// store spawns the store's actor and ties it to the tree and the offloader.
+// store spawns the store's actor and ties it to the tree and the saver.
 func (s *supervisor) store(
 	ctx actor.Context, t *treeActor, o *offloaderActor,
 ) (*mailbox.Mailbox, error) {
 	e := s.engine
 	a := &storeActor{
-		client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools,
-		coordinator: e.coordinator,
+		saver: e.saver, background: &e.background, device: e.config.Device, pools: e.streams.pools,
+		tokensPerBlock: e.validate.TokensPerBlock, yields: !e.settings.Simulated(),
 	}
 	a.index = a.emptyIndex()
-	s.keeper = a
 	_, box, err := s.spawn(ctx, "store", a, &a.point, true)
 	a.self = box
 	t.store = box
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // if the tree records changes, then for the store alone
 	}
-	o.saver = newSaver(e.store, e.coordinator, e.hostPages)
-	o.saver.store = box
-	if !e.store.inline {
-		e.background.run(e.store.probe)
-	}
+	e.saver.open(e.hostPages, box, e.coordinator)
 	return box, err
 }
 

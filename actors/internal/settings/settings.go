@@ -86,6 +86,10 @@ func New() Settings {
 	}
 }
 
+// Simulated tells whether a scheduler runs the engine: what else has a goroutine of its own then
+// runs on that of its caller.
+func (s *Settings) Simulated() bool { return s.Scheduler != nil }
+
 // Validate refuses what no engine can be made with. The messages begin with the name of
 // the option, which the host can look up.
 func (s *Settings) Validate() error {
