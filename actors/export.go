@@ -214,6 +214,9 @@ func (s *session) writePages(
 			batches[b] = append(batches[b], protocol.TransferItem{PagePlace: at, Slot: s.staging.slot(b, i)})
 		}
 		places = places[n:]
+		if err := s.sync(b); err != nil { // of the hand-over that had the memory before
+			return err
+		}
 		return s.transfer(b, hold, batches[b])
 	}
 	if err := read(0); err != nil {
@@ -247,7 +250,7 @@ func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.T
 		return err
 	}
 	if !m.Ticket.IsZero() {
-		s.tickets[batch], s.last = m.Ticket, m.Ticket
+		s.staging.tickets[batch], s.last = m.Ticket, m.Ticket
 	}
 	return m.Err
 }

@@ -68,6 +68,8 @@ type staging struct {
 	pool   gpu.Pool
 	ranks  int // shares of a page
 	batch  int // pages of a batch; the pool has two batches
+	// tickets are those of the last copies of each batch, which may be filled when they have passed.
+	tickets [2]messages.Ticket
 }
 
 // newStaging takes staging memory of about so many bytes, for pages of at most pageBytes.

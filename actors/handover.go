@@ -21,7 +21,8 @@ type HandoverConfig struct {
 	// with different names is refused. With a store and no name it is the store's.
 	Model string
 	// StagingBytes is the host memory that one hand-over has between pages and connection,
-	// beside the engine's host tier; 0 means DefaultStagingBytes. Two pages are the least.
+	// beside the engine's host tier; 0 means DefaultStagingBytes. Two pages are the least. Later
+	// hand-overs use it again: the engine keeps as much as hand-overs have moved pages at a time.
 	StagingBytes int64
 	// Concurrent is how many hand-overs move pages at a time; the others wait for their
 	// turn. 0 means DefaultConcurrentHandovers.
@@ -86,8 +87,8 @@ func HandoversOf(e *Engine) Handovers { return Handovers{e} }
 // and the bound on how many of them move pages at a time.
 //
 // mu protects the fields below it; turns is a semaphore of its own, since a hand-over may
-// wait there for minutes. Staging memory is kept by direction, so that one stream alone
-// copies to it or from it.
+// wait there for minutes. Staging memory is kept, since to take it costs as much as the copies of a
+// hand-over.
 type exchange struct {
 	engine *Engine
 	config *HandoverConfig
@@ -98,7 +99,8 @@ type exchange struct {
 	open   sync.WaitGroup // hand-overs that can be interrupted
 
 	mu     sync.Mutex
-	unused [2][]*staging // by direction: the checker knows each by one stream
+	ended  bool       // by over
+	unused []*staging // with the copies that are still under way
 	// doubtful is staging memory of hand-overs that failed while the engine may have
 	// been submitting copies: it is given back when the engine's streams have ended.
 	doubtful []*staging
@@ -113,8 +115,7 @@ func newExchange(e *Engine, c *HandoverConfig) *exchange {
 // session is one hand-over, on its caller's goroutine.
 //
 // Only that goroutine touches the fields, but for ctx and cancel, which Close and the end
-// of the engine use to interrupt it. tickets has one entry for each batch of the staging
-// memory: a batch may be filled again when its ticket has passed.
+// of the engine use to interrupt it.
 type session struct {
 	exchange *exchange
 	engine   *Engine
@@ -126,9 +127,8 @@ type session struct {
 
 	staging *staging
 	turn    bool
-	tickets [2]messages.Ticket // of the batches
-	last    messages.Ticket
-	lost    bool // copies may be under way that the session does not know
+	last    messages.Ticket // of its copies
+	lost    bool            // copies may be under way that the session does not know
 }
 
 // deadline sets the deadline of a connection; nil: the connection has none, and what
@@ -168,8 +168,8 @@ func noStream(method, stream string) error {
 // begin starts a session.
 //
 // What refuses every hand-over is checked here, before a byte goes over the connection.
-// The session is counted under the lock that close takes when ending has ended: either begin sees
-// that the engine is closed, or close waits for the session.
+// The session is counted under the lock that close takes to end ending: either begin sees that the
+// engine is closed, or close waits for the session.
 func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*session, error) {
 	e := x.engine
 	if err := ctx.Err(); err != nil {
@@ -231,12 +231,9 @@ func (s *session) close() {
 // or its sequence by a request. Those over connections without deadlines are not waited for,
 // because nothing can end their Read.
 func (x *exchange) close(ctx context.Context) {
-	x.end()
 	x.mu.Lock()
-	unused := append(x.unused[0], x.unused[1]...)
-	x.unused = [2][]*staging{}
+	x.end()
 	x.mu.Unlock()
-	x.keep(freeAll(unused))
 	quiet := make(chan struct{})
 	go func() {
 		x.open.Wait()
@@ -248,36 +245,20 @@ func (x *exchange) close(ctx context.Context) {
 	}
 }
 
-// over gives back what is left when nothing is under way on the device any more.
+// over gives back the staging memory when nothing is under way on the device any more.
 //
-// The caller has waited for the engine's streams, the two of hand-overs included, so
-// doubtful memory is no longer written to.
+// The caller has waited for the engine's streams, the two of hand-overs included, so no copy uses
+// it. An error has no caller: the hand-overs have ended, with or without success.
 func (x *exchange) over() {
 	x.end()
 	x.mu.Lock()
-	left := append(append(x.doubtful, x.unused[0]...), x.unused[1]...)
-	x.doubtful, x.unused = nil, [2][]*staging{}
+	left := append(x.doubtful, x.unused...)
+	x.ended, x.doubtful, x.unused = true, nil, nil
 	x.mu.Unlock()
-	x.keep(freeAll(left))
-}
-
-// keep logs memory that could not be given back.
-//
-// The error has no caller: the hand-over has ended, with or without success, when its
-// memory is freed.
-func (x *exchange) keep(err error) {
-	if err != nil {
+	if err := freeAll(left); err != nil {
 		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name,
 			"cause", err)
 	}
-}
-
-// direction is the index of the staging memory.
-func (s *session) direction() int {
-	if s.in {
-		return 1
-	}
-	return 0
 }
 
 // stage waits for the turn of the session and takes staging memory.
@@ -294,9 +275,8 @@ func (s *session) stage() error {
 		return s.failure(nil)
 	}
 	x.mu.Lock()
-	if list := x.unused[s.direction()]; len(list) > 0 {
-		s.staging = list[len(list)-1]
-		x.unused[s.direction()] = list[:len(list)-1]
+	if n := len(x.unused); n > 0 {
+		s.staging, x.unused = x.unused[n-1], x.unused[:n-1]
 	}
 	x.mu.Unlock()
 	if s.staging != nil {
@@ -311,38 +291,26 @@ func (s *session) stage() error {
 	return err
 }
 
-// maxUnused is how much staging memory is kept for later hand-overs, in each direction:
-// to take it costs as much as the copies of a hand-over, and most engines have one after
-// the other.
-const maxUnused = 2
-
-// giveBack ends the turn and returns the staging memory. Memory on which a copy is under
-// way is freed when the engine ends.
+// giveBack ends the turn and returns the staging memory, perhaps with copies under way, which its
+// next owner waits for.
 //
 // The turn ends last: the next hand-over may then find the memory that this one has
 // returned.
 func (s *session) giveBack() {
 	x := s.exchange
 	if s.staging != nil {
-		doubtful := s.lost
-		for _, t := range s.tickets {
-			doubtful = doubtful || !t.IsZero() && !s.staging.device.Done(t)
-		}
 		x.mu.Lock()
-		closed, free := x.ending.Err() != nil, (*staging)(nil)
-		switch {
-		case doubtful:
+		if s.lost {
 			x.doubtful = append(x.doubtful, s.staging)
-		case !closed && len(x.unused[s.direction()]) < maxUnused:
-			x.unused[s.direction()] = append(x.unused[s.direction()], s.staging)
-		default:
-			free = s.staging
-		}
-		x.mu.Unlock()
-		if free != nil {
-			x.keep(free.free())
+		} else {
+			x.unused = append(x.unused, s.staging)
 		}
 		s.staging = nil
+		ended := x.ended
+		x.mu.Unlock()
+		if ended {
+			x.over()
+		}
 	}
 	if s.turn {
 		<-x.turns
@@ -391,14 +359,14 @@ func (x *exchange) discard(id messages.SequenceID, after messages.Ticket) error 
 
 // sync waits until the copies of a batch are over.
 func (s *session) sync(batch int) error {
-	t := s.tickets[batch]
+	t := &s.staging.tickets[batch]
 	if t.IsZero() {
 		return nil
 	}
-	if err := s.staging.device.Sync(s.ctx, t); err != nil {
+	if err := s.staging.device.Sync(s.ctx, *t); err != nil {
 		return s.failure(err)
 	}
-	s.tickets[batch] = messages.Ticket{}
+	*t = messages.Ticket{}
 	return nil
 }
 

@@ -93,6 +93,29 @@ func limited(pages int) setup {
 // and the receiver takes pages for the windows and no more.
 func TestHandover(t *testing.T) { handOver(t, 0) }
 
+// An import returns while the device still copies from its staging memory. The next one uses the
+// memory again, and waits for the copies.
+func TestStagingMemoryIsUsedAgain(t *testing.T) {
+	from, to := newRig(t, limited(24)), newRig(t, limited(24))
+	s, err := from.start(run(0, 33))
+	require.NoError(t, err)
+	stream := exported(t, from, s.id)
+	require.NoError(t, from.release(s))
+	to.device.late.Store(true)
+	before := to.device.taken.Load()
+	for range 5 {
+		m, err := actors.HandoversOf(to.Engine).Import(t.Context(), bytes.NewReader(stream))
+		require.NoError(t, err)
+		to.verify(arrived(m))
+		require.NoError(t, to.release(arrived(m)))
+		require.NoError(t, to.Reset(t.Context()))
+	}
+	assert.EqualValues(t, 1, to.device.taken.Load()-before)
+	to.device.late.Store(false)
+	from.close()
+	to.close()
+}
+
 // Between groups the shares of all ranks are handed over, each to the same rank.
 func TestHandoverBetweenGroups(t *testing.T) {
 	handOver(t, 3)

@@ -69,9 +69,20 @@ type stallable struct {
 	*check.Device
 	stalled atomic.Pointer[stall]
 	stuck   atomic.Pointer[stall] // waits for the device do not end
+	late    atomic.Bool           // no copy counts as done before it is waited for
+	taken   atomic.Int32          // pools that were made
 	given   atomic.Int32          // pools whose memory was given back
 	submits func()                // is called by each Submit; nil: nothing is
 }
+
+// CreatePool counts.
+func (d *stallable) CreatePool(s gpu.PoolSpec) (gpu.Pool, error) {
+	d.taken.Add(1)
+	return d.Device.CreatePool(s)
+}
+
+// Done is false while copies are late.
+func (d *stallable) Done(t gpu.Ticket) bool { return !d.late.Load() && d.Device.Done(t) }
 
 // DestroyPool counts.
 func (d *stallable) DestroyPool(p gpu.Pool) error {
