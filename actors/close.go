@@ -117,7 +117,10 @@ func finishSaves(ctx context.Context, e *Engine) {
 	if e.store == nil || !e.serves() {
 		return
 	}
-	_, _ = flush(ctx, 0, func(m *protocol.Flush) error { return serveOwn(ctx, e, m) })
+	m := &protocol.Flush{}
+	if serveOwn(ctx, e, m) == nil {
+		_ = flush(ctx, e, m)
+	}
 }
 
 // serves tells whether the actors are there to serve anything.

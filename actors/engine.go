@@ -195,7 +195,8 @@ func newEngine(
 			BreakerPause: store.BreakerPause, Inline: s.Simulated(),
 			Log: e.log.With("engine", e.settings.Name),
 		})
-		e.saver = &saver{config: store, client: e.store, encoders: newEncoders()}
+		e.saver = &saver{config: store, client: e.store, encoders: newEncoders(),
+			stopped: make(chan struct{})}
 		known.Store.Gate = e.saver
 	}
 	e.unsubscribe = mailbox.AbortDeadLetters(e.system)

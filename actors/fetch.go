@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -39,38 +40,63 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 	if s.engine.store == nil {
 		return 0, errNoStore()
 	}
-	return flush(ctx, id, func(m *protocol.Flush) error { return first(s.engine.Do(ctx, m), &m.Err) })
+	m := &protocol.Flush{Sequence: id}
+	if err := first(s.engine.Do(ctx, m), &m.Err); err != nil {
+		return 0, err
+	}
+	if err := flush(ctx, s.engine, m); err != nil {
+		return 0, err
+	}
+	return int(s.engine.saver.written.Swap(0)), nil
 }
 
-// flush sends a Flush until all has been saved that was on its way, or waited for room, at the
-// first one. Between two of them save pages may be on their way back with no job at the store, for
-// a moment.
-func flush(
-	ctx context.Context, id messages.SequenceID, do func(*protocol.Flush) error,
-) (saved int, err error) {
-	m := &protocol.Flush{Sequence: id}
+// flush waits until all has been saved that was on its way, or waited for room, when a Flush was
+// answered. As long as pages wait it asks again, and passes the gate by: the Flush was accepted.
+// Between two times save pages may be on their way back with no job at the store, for a moment.
+func flush(ctx context.Context, e *Engine, m *protocol.Flush) error {
 	pause, left := time.Millisecond, math.MaxInt
 	for patience := 0; patience < flushPatience; patience++ {
-		err = do(m)
-		saved += m.Saved
-		if err != nil || m.Waiting+m.Open == 0 {
-			return saved, err
+		for _, over := range m.Open {
+			if err := e.awaitJob(ctx, over); err != nil {
+				return err
+			}
 		}
-		if m.Open > 0 || m.Waiting < left {
+		if m.Waiting == 0 {
+			return nil
+		}
+		if len(m.Open) > 0 || m.Waiting < left {
 			left, patience = m.Waiting, 0
-		}
-		if m.Waiting > 0 {
-			m.Jobs = 0 // those of the pages that wait are still to come
 		}
 		select {
 		case <-ctx.Done():
-			return saved, ctx.Err()
+			return ctx.Err()
 		case <-time.After(pause):
 			pause = min(2*pause, flushPause)
 		}
 		m.Sequence = 0 // it may have ended since
+		if err := serveOwn(ctx, e, m); err != nil {
+			return err
+		}
 	}
-	return saved, nil
+	return nil
+}
+
+// awaitJob waits for the end of a job at the store.
+func (e *Engine) awaitJob(ctx context.Context, over <-chan struct{}) (err error) {
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-e.saver.stopped:
+		err = e.failure(mailbox.ErrStopped)
+	}
+	select {
+	case <-over: // Close has waited for it
+		return nil
+	default:
+		return err
+	}
 }
 
 // flushPause is the longest time between two Flushes, and flushPatience how many are sent in vain

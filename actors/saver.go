@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
@@ -31,6 +32,8 @@ type saver struct {
 	client             *guard.Store
 	store, coordinator *mailbox.Mailbox
 	encoders           chan struct{} // has a value for each job that is encoded now
+	written            atomic.Int64  // objects since the last Flush
+	stopped            chan struct{} // closed when the store's actor has stopped, which ends no job then
 
 	// mu is of the fields below it: tasks of the store's actor give save pages back, and the
 	// coordinator asks how many there are.

@@ -42,8 +42,6 @@ type storeActor struct {
 
 	index *blockkeys.Index
 	jobs  []*saveJob // that are not over; a jobWriter has each of the first Concurrency
-	last  uint64     // number of the last job
-	saved int        // objects since the last flush
 
 	// current is the message that is received, for a restart after a panic over it.
 	current any
@@ -53,19 +51,19 @@ type storeActor struct {
 //
 // The actor makes it, lends it to a task, and gets it back when the task is over.
 type saveJob struct {
-	number  uint64
 	items   []*jobItem
 	ticket  messages.Ticket // when it has passed, the save pages can be read
 	started bool            // a jobWriter has it, which gives the save pages back
+	over    chan struct{}   // closed when it is over
 }
 
 // jobItem is a page of a job. Two may have one key, if a block has left the tree and its tokens
 // were stored again: the page is written twice.
 type jobItem struct {
 	savedPage
-	named       blockkeys.Described
-	key         stores.Key
-	saved, lost bool // neither: the store had it
+	named blockkeys.Described
+	key   stores.Key
+	lost  bool // the store has not got it
 }
 
 // Abort does nothing: no caller waits for it.
@@ -94,6 +92,8 @@ func (a *storeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Restarting:
 		a.restart()
+	case *actor.Stopping:
+		close(a.saver.stopped)
 	default:
 		if !library(m) {
 			a.current = m
@@ -188,8 +188,7 @@ func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
 
 // newJob adds an empty job to the queue.
 func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
-	a.last++
-	job := &saveJob{number: a.last, ticket: ticket}
+	job := &saveJob{ticket: ticket, over: make(chan struct{})}
 	a.jobs = append(a.jobs, job)
 	return job
 }
@@ -257,15 +256,15 @@ func (a *storeActor) start(job *saveJob) {
 // The coordinator is told of what was lost, so that these blocks do not count as saved and
 // are saved again at their next occasion.
 func (a *storeActor) finished(job *saveJob) {
-	a.end(job)
-	a.point.Step("store")
 	var lost []savedPage
 	for _, it := range job.items {
 		if it.lost {
 			lost = append(lost, it.savedPage)
 		}
 	}
-	a.tell(lost)
+	a.tell(lost) // before a Flush that waits for the job comes to its end
+	a.point.Step("store")
+	a.end(job)
 	a.next()
 }
 
@@ -276,26 +275,16 @@ func (a *storeActor) end(job *saveJob) {
 		return
 	}
 	a.jobs = slices.Delete(a.jobs, i, i+1)
-	for _, it := range job.items {
-		if it.saved {
-			a.saved++
-		}
-	}
+	close(job.over)
 }
 
-// flush says how many jobs are open of those that were there before, or at the first Flush. Later
-// jobs do not count, so that a busy engine still answers.
+// flush answers the jobs that are not over. Its caller waits for these and no later ones, so that
+// a Flush of a busy engine ends.
 func (a *storeActor) flush(f *forward) {
 	r := f.request.(*protocol.Flush)
-	if r.Jobs == 0 {
-		r.Jobs = a.last
-	}
-	r.Open = 0
+	r.Open = nil
 	for _, job := range a.jobs {
-		if job.number <= r.Jobs {
-			r.Open++
-		}
+		r.Open = append(r.Open, job.over)
 	}
-	r.Saved, a.saved = a.saved, 0
 	f.port.answer(r, f.sender)
 }

@@ -159,6 +159,97 @@ func TestTheStoreIsGivenAFewBatchesAtATime(t *testing.T) {
 	})
 }
 
+// hangingStore answers no question before it is released.
+func hangingStore() (s *hookedStore, release func()) {
+	hangs := make(chan struct{})
+	return &hookedStore{Memory: &stores.Memory{}, beforeHas: func(context.Context) error {
+		<-hangs
+		return nil
+	}}, func() { close(hangs) }
+}
+
+// A Flush that was accepted comes to its end, however full the engine is meanwhile.
+func TestAFlushEndsInAFullEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, release := hangingStore()
+		r := busyRig(t, actors.WithStore(actors.StoreConfig{
+			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
+		}), actors.WithMaxInFlight(2), actors.WithBusyRefusal())
+		flush := later(func() error {
+			n, err := actors.StoreOf(r.Engine).Flush(context.Background(), 0)
+			assert.Equal(t, 4, n)
+			return err
+		})
+		synctest.Wait()
+		stall, first := r.work()
+		second := later(func() error { return r.lookup(context.Background()) })
+		time.Sleep(time.Second)
+		release()
+		time.Sleep(time.Second)
+		close(stall.released)
+		assert.NoError(t, <-flush)
+		assert.NoError(t, <-first)
+		if err := <-second; err != nil {
+			assert.ErrorIs(t, err, messages.ErrBusy) // if the Flush has kept its place
+		}
+		r.close()
+	})
+}
+
+// Close serves a Flush that was accepted before.
+func TestCloseServesAFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, release := hangingStore()
+		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
+			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
+		}))
+		r.store(run(0, 9))
+		r.awaitKernels()
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := actors.StoreOf(r.Engine).Flush(ctx, 0)
+			assert.NoError(t, err)
+		})
+		synctest.Wait()
+		calls.Go(func() {
+			_, err := r.Close(ctx)
+			assert.NoError(t, err)
+		})
+		time.Sleep(time.Second)
+		release()
+		calls.Wait()
+		n, _ := s.Memory.Len()
+		assert.Equal(t, 2, n)
+		r.ended()
+	})
+}
+
+// A Flush ends with an engine that fails, though the store does not answer.
+func TestAFlushEndsWithItsEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, release := hangingStore()
+		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
+			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
+		}), actors.WithRestartLimit(0, time.Minute))
+		r.store(run(0, 9))
+		r.awaitKernels()
+		flush := later(func() error {
+			_, err := actors.StoreOf(r.Engine).Flush(ctx, 0)
+			return err
+		})
+		synctest.Wait()
+		require.NoError(t, r.points.Arm("tree"))
+		assert.ErrorIs(t, r.lookup(ctx), messages.ErrFailed)
+		assert.ErrorIs(t, <-flush, messages.ErrFailed)
+		release()
+		_, err := r.Close(ctx)
+		assert.NoError(t, err)
+		r.ended()
+	})
+}
+
 // Close waits for what is to be saved no longer than its context says, also when the store does
 // not heed contexts.
 func TestCloseWaitsForTheStoreAsLongAsItsContextSays(t *testing.T) {

@@ -145,10 +145,13 @@ func (w *jobWriter) encode(ctx context.Context, items []*jobItem) []stores.Objec
 // put writes the objects of pages.
 func (w *jobWriter) put(ctx context.Context, items []*jobItem, objects []stores.Object) {
 	err := w.client.Put(ctx, objects)
-	for i, it := range items {
-		if it.saved = stores.Failed(err, i) == nil; !it.saved {
+	for i := range items {
+		if stores.Failed(err, i) != nil {
+			w.lose(items[i : i+1])
+			continue
 			w.lose(items[i : i+1])
 		}
+		w.written.Add(1)
 	}
 }
 

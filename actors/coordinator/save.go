@@ -377,7 +377,7 @@ func (t *flush) start(request any) {
 	if r.Until == 0 {
 		r.Until = all.offered
 	}
-	r.Err, r.Saved, r.Waiting = nil, 0, all.waits(r.Until)
+	r.Err, r.Waiting = nil, all.waits(r.Until)
 	if r.Sequence != 0 {
 		if _, refusal := t.sequences.Find(r.Sequence); refusal != nil {
 			r.Err = refusal

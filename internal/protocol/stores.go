@@ -83,17 +83,15 @@ type Fetch struct {
 	Err     error
 }
 
-// Flush asks how much of what was to be saved before has not been yet, of which another Flush with
-// the same record asks again.
+// Flush asks what of all that was to be saved before has not been yet.
 type Flush struct {
 	messages.Request
 	Sequence messages.SequenceID // 0: none
-	Saved    int                 // objects saved since the last Flush
-	// Waiting are the pages that have no room yet, of those up to Until; 0: of all.
+	// Waiting are the pages that have no room yet, of those up to Until; 0: of all. Another Flush
+	// with the same record asks again.
 	Until   int64
 	Waiting int
-	// Open are the jobs at the store that are not over, of those up to Jobs; 0: of all.
-	Jobs uint64
-	Open int
+	// Open are of the jobs at the store: each is closed when its job is over.
+	Open []<-chan struct{}
 	Err  error
 }
