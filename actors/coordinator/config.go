@@ -59,7 +59,8 @@ type Config struct {
 	FixedPages []bool
 	// MaxPages is how many device pages an attention pool may have (max_tokens); 0: no limit.
 	MaxPages int
-	// Divide splits bytes between the pools by fractions, as the configuration does.
+	// Divide splits bytes between the self pools by fractions, as the configuration does, and
+	// refuses fractions that pool_fractions may not be.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 	// Onboard is onboard_blocks: without it host memory keeps nothing, and nothing is
 	// fetched into it.

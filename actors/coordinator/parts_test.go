@@ -118,19 +118,6 @@ func TestTheLookAheadCountsCheckpointsAsDemand(t *testing.T) {
 	assert.True(t, c.lookAhead.due())
 }
 
-// Of several names that are wrong a refusal states the first by the alphabet.
-func TestFractionsRefuseTheFirstWrongName(t *testing.T) {
-	c := &Config{Pools: []windows.Pool{{Name: "wfullh1"}, {Name: "cross", Kind: windows.KindCross}}}
-	for range 20 {
-		err := c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "cross": 0.1, "w1": 0.1,
-			"w4": 0.1})
-		assert.EqualError(t, err,
-			"fractions name the cross pool cross, whose share is cross_kv_cache_fraction")
-		err = c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "w1": 0.1, "w4": 0.1})
-		assert.EqualError(t, err, `fractions name "w1", which is no pool`)
-	}
-}
-
 // After a failure the sequences that a request has opened end. A coordinator that broke off in
 // the middle of a stage may have changed any of those that the request names, which are lost.
 func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {

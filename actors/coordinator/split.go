@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"maps"
-	"math"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -28,16 +26,9 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		}
 		return r.pressure.totals(), nil // nothing was in demand
 	}
-	if err := r.config.validateFractions(m.Fractions); err != nil {
-		return nil, err
-	}
 	// Fractions are of what the self pools have together now, not of what they had at the
 	// start: memory that was rounded away does not come back.
-	bytes := int64(0)
-	for p := range r.cross.first {
-		bytes += r.pressure.bytes(p)
-	}
-	pages, err := r.config.Divide(m.Fractions, bytes)
+	pages, err := r.config.Divide(m.Fractions, r.pressure.total())
 	if err != nil {
 		return nil, refusals.New(messages.ErrBadRequest, "%v", err)
 	}
@@ -56,41 +47,6 @@ func (c *Config) validatePages(pages []int) error {
 			return refusals.New(messages.ErrBadRequest, "pages: %d of pool %s are not between 1 and %d", n,
 				c.Pools[p].Name, windows.MaxPages)
 		}
-	}
-	return nil
-}
-
-// validateFractions holds fractions to the rule of pool_fractions. Every self pool must be
-// named, since a pool that is left out could mean none of the memory or the rest of it.
-func (c *Config) validateFractions(fractions map[string]float64) error {
-	sum := 0.0
-	own := c.selfPools()
-	for _, name := range c.poolNames()[:own] {
-		f, ok := fractions[name]
-		if !ok {
-			return refusals.New(messages.ErrBadRequest, "fractions lack pool %s", name)
-		}
-		// Negated, so that NaN is refused as well.
-		if !(f > 0 && f <= 1) {
-			return refusals.New(messages.ErrBadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
-		}
-		sum += f
-	}
-	// All pools are named already; what is left over is a pool that is unknown or has no
-	// fraction. One name is reported: the first by the alphabet, so that equal requests get
-	// equal refusals.
-	for _, name := range slices.Sorted(maps.Keys(fractions)) {
-		switch p := c.poolNamed(name); {
-		case p < 0:
-			return refusals.New(messages.ErrBadRequest, "fractions name %q, which is no pool", name)
-		case p >= own:
-			return refusals.New(messages.ErrBadRequest,
-				"fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
-		}
-	}
-	// Fractions are written in decimals by hosts: three thirds do not add up to 1 exactly.
-	if math.Abs(sum-1) > 1e-6 {
-		return refusals.New(messages.ErrBadRequest, "fractions add up to %v, not to 1", sum)
 	}
 	return nil
 }
