@@ -29,7 +29,12 @@ func (e *Engine) newTree() *tree.Tree {
 			State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross}
 		blocks = max(blocks, e.validate.Counts[i].Primary)
 	}
+	least := messages.Priority(0)
+	if e.store != nil {
+		least = e.store.config.MinPriority
+	}
 	return tree.New(tree.Config{
+		SavePriority:   least,
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
 		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store != nil, Host: e.hasHost(),
 		Follow: e.config.Cache.EvictionPolicy == windows.Forecast,

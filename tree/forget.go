@@ -25,7 +25,7 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 	t.toForget, t.kept = t.toForget[:0], nil
 	t.selectBlocks(f)
 	before := t.arena.blocksHeld
-	f.Unsaved = t.remove(f.SavePriority)
+	t.remove()
 	// Only an empty tree makes this event: readers drop all keys by it.
 	if f.All && t.recording && t.arena.blocksHeld == 0 {
 		t.record(protocol.EverythingForgot, 0, false)
@@ -36,25 +36,23 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 // takeOver removes a block whose page a sequence takes over. The sequence writes its
 // own tokens over a part of the page, so the block must not be found from this
 // message on, in any pool. If other blocks follow, it stays as a ghost.
-func (t *forgetter) takeOver(b protocol.BlockID, least messages.Priority) (unsaved int) {
+func (t *forgetter) takeOver(b protocol.BlockID) {
 	if !t.arena.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
 	t.toForget, t.kept = append(t.toForget[:0], b), nil
-	return t.remove(least)
+	t.remove()
 }
 
-// remove reports and removes t.toForget. It counts the contents that a store would have taken.
-func (t *forgetter) remove(least messages.Priority) (unsaved int) {
+// remove reports and removes t.toForget.
+func (t *forgetter) remove() {
 	for p := range t.arena.pools {
-		unsaved += t.unsavedIn(p, least)
 		t.reportForgotten(p)
 	}
 	// From the last to the first, so that no block becomes a ghost on the way.
 	for k := len(t.toForget) - 1; k >= 0; k-- {
 		t.forgetBlock(t.toForget[k])
 	}
-	return unsaved
 }
 
 // selectBlocks adds what f selects to t.toForget.
@@ -172,22 +170,12 @@ func (t *forgetter) reportForgotten(p int) {
 	}
 }
 
-// unsavedIn counts the contents that pool p forgets of t.toForget and that a store would have
-// taken.
-func (t *forgetter) unsavedIn(p int, least messages.Priority) (n int) {
-	for _, b := range t.toForget {
-		if t.arena.locations[p][b] != protocol.Nowhere && !t.keeps(p, b) && t.saveable(b, least) {
-			n++
-		}
-	}
-	return n
-}
-
 // forgetBlock removes b from the pools that do not keep it. The block's last pool
 // ends the block, so alive is asked for each pool.
 func (t *forgetter) forgetBlock(b protocol.BlockID) {
 	for p := range t.arena.pools {
 		if !t.keeps(p, b) && t.arena.alive(b) && t.arena.locations[p][b] != protocol.Nowhere {
+			t.countUnsaved(b)
 			t.dropBlock(b, p)
 		}
 	}

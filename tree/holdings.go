@@ -17,6 +17,10 @@ type holdings struct {
 	following bool // pools of states are told which checkpoints follow which
 	untold    bool // not of all, see followLimit
 	appraiser appraiser
+	// savePriority is the least of contents that a store would take, and unsaved how many of
+	// them the message has dropped.
+	savePriority messages.Priority
+	unsaved      int
 }
 
 // expire gives the default priority to the blocks whose priority ends at or before now.
@@ -73,6 +77,9 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	if m.To == protocol.Nowhere {
 		// The change is recorded first: dropBlock may free the id.
 		t.recordRemoved(m.Block, p)
+		if !m.Displaced {
+			t.countUnsaved(m.Block)
+		}
 		t.dropBlock(m.Block, p)
 		return
 	}
@@ -121,20 +128,12 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 	t.arena.refresh(b)
 }
 
-// unsaved counts the contents that moves drop and that a store would have taken.
-func (t *holdings) unsaved(a *protocol.Apply) (n int) {
-	for i := range a.Moves {
-		if m := &a.Moves[i]; m.Unsaved && t.arena.alive(m.Block) && t.saveable(m.Block, a.SavePriority) {
-			n++
-		}
+// countUnsaved counts contents of a block that are about to be dropped, if a store would have
+// taken them: of a whole one, with the priority.
+func (t *holdings) countUnsaved(b protocol.BlockID) {
+	if t.arena.blocks[b].priority >= t.savePriority && len(t.arena.tokensOf(b)) == t.arena.tpb {
+		t.unsaved++
 	}
-	return n
-}
-
-// saveable tells whether a store would take contents of a block: of a whole one, with the
-// priority.
-func (t *holdings) saveable(b protocol.BlockID, least messages.Priority) bool {
-	return len(t.arena.tokensOf(b)) == t.arena.tpb && t.arena.blocks[b].priority >= least
 }
 
 // dropBlock removes a block from pool p, which holds it. If no other pool holds the block, it has

@@ -20,6 +20,8 @@ type Config struct {
 	Host           bool        // there is host memory: answer with HostForget
 	// answer with Follow: the eviction policy of pools of states is forecast
 	Follow bool
+	// SavePriority is the least of contents that a store would take.
+	SavePriority messages.Priority
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it. It consists of
@@ -44,7 +46,7 @@ func New(c Config) *Tree {
 	t.arena.symbols = symbols{newNumbers[symbol]()}
 	t.recording = c.Events
 	t.log.changes = &protocol.Changes{}
-	t.host, t.following = c.Host, c.Follow
+	t.host, t.following, t.savePriority = c.Host, c.Follow, c.SavePriority
 
 	t.appraiser = appraiser{reporter: &t.reporter}
 	t.matcher = matcher{arena: &t.arena, clean: make([]int32, len(c.Pools))}
@@ -68,13 +70,13 @@ func (t *Tree) Symbols() int { return len(t.arena.symbols.index) }
 func (t *Tree) Apply(a *protocol.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
-	a.Unsaved = t.unsaved(a)
+	t.unsaved = 0
 	for _, m := range a.Moves {
 		t.moveBlock(m)
 	}
 	t.followReturned()
 	for _, b := range a.Takeovers {
-		a.Unsaved += t.forgetter.takeOver(b, a.SavePriority)
+		t.forgetter.takeOver(b)
 	}
 	for i := range a.Claims {
 		t.storer.claim(&a.Claims[i])
@@ -86,7 +88,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		t.arena.symbols.release(tokens)
 	}
 	t.appraiser.appraise()
-	a.Effects = t.log.end()
+	a.Effects, a.Unsaved = t.log.end(), t.unsaved
 	a.NextExpiry = t.arena.timers.next()
 	t.verify()
 }
@@ -105,9 +107,10 @@ func (t *Tree) Match(m *protocol.Match) {
 func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
+	t.unsaved = 0
 	f.Blocks = t.forgetter.forget(f)
 	t.appraiser.appraise()
-	f.Effects = t.log.end()
+	f.Effects, f.Unsaved = t.log.end(), t.unsaved
 	t.verify()
 }
 

@@ -191,9 +191,8 @@ func (f *fetch) attach() {
 // two blocks on one host page.
 func (f *fetch) addDisplaced() {
 	for p := range f.load.Displaced {
-		f.stats.pool(p).Dropped += int64(len(f.load.Displaced[p]))
 		for _, b := range f.load.Displaced[p] {
-			f.out.moveBlock(p, b, protocol.Nowhere)
+			f.out.displaced(p, b)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 func (f *forget) send() {
 	// The tree needs the time: what it forgets may have timers, and others may have ended.
 	m := &f.record
-	m.Now, m.Epoch, m.SavePriority = f.kernel.now, f.kernel.epoch, f.out.saves.priority()
+	m.Now, m.Epoch = f.kernel.now, f.kernel.epoch
 	f.wait(f, "forgetting", (*forget).forgotten)
 	f.kernel.toTree(&f.record)
 }

@@ -47,7 +47,7 @@ func (o *outgoing) reset() {
 // resetChange empties the change of the tree.
 func (o *outgoing) resetChange() {
 	a := &o.change
-	a.Now, a.Epoch, a.SavePriority = o.kernel.now, o.kernel.epoch, o.saves.priority()
+	a.Now, a.Epoch = o.kernel.now, o.kernel.epoch
 	a.Moves, a.Takeovers, a.Claims, a.Stores = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0]
 	a.ReleasedSymbols, a.Effects = a.ReleasedSymbols[:0], a.Effects[:0]
 }
@@ -134,17 +134,18 @@ func (o *outgoing) movePins(pool int, e *protocol.Effect) {
 	}
 }
 
-// moveBlock tells the tree where a pool keeps a block from now on.
+// moveBlock tells the tree where a pool keeps a block from now on: Nowhere if its contents are
+// lost.
 func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to protocol.Location) {
 	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool),
 		Block: block, To: to})
 }
 
-// dropBlock tells the tree of contents that are lost, and that host memory has not displaced.
-func (o *outgoing) dropBlock(pool int, block protocol.BlockID) {
-	o.change.Moves = append(o.change.Moves, protocol.BlockMove{
-		Pool: messages.PoolID(pool), Block: block, To: protocol.Nowhere, Unsaved: o.saves.evicts(),
-	})
+// displaced counts and tells the tree of contents that host memory has displaced.
+func (o *outgoing) displaced(pool int, block protocol.BlockID) {
+	o.stats.pool(pool).Dropped++
+	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool),
+		Block: block, To: protocol.Nowhere, Displaced: true})
 }
 
 // moved takes over the answer of the offloader, counts what became of the victims
@@ -175,10 +176,10 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	// A large prompt may have thousands of victims: the list grows once.
 	first := len(o.change.Moves)
 	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
-	moves, unsaved := o.change.Moves[first:], o.saves.evicts()
+	moves := o.change.Moves[first:]
 	for i := range moves {
 		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block,
-			To: protocol.Nowhere, Unsaved: unsaved}
+			To: protocol.Nowhere}
 	}
 }
 
@@ -191,12 +192,11 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	// The displaced block first: it has left its host page to this victim, and the tree must not
 	// see two blocks on one page.
 	if what.Displaced != protocol.NoBlock {
-		counters.Dropped++
-		o.moveBlock(pool, what.Displaced, protocol.Nowhere)
+		o.displaced(pool, what.Displaced)
 	}
 	if what.Host == messages.NoPage {
 		counters.Dropped++
-		o.dropBlock(pool, v.Block)
+		o.moveBlock(pool, v.Block, protocol.Nowhere)
 		return
 	}
 	o.stats.offloaded(pool, what)

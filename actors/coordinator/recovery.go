@@ -168,7 +168,6 @@ func (r *recovery) listed() {
 	if moves := r.doubtful(); len(moves) > 0 {
 		r.change = &protocol.Apply{
 			Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves,
-			SavePriority: r.out.saves.priority(),
 		}
 		r.wait(r, "recovery: forgetting", (*recovery).forgotten)
 		r.kernel.toTree(r.change)
@@ -216,8 +215,7 @@ func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 		counted, moved := r.moved[poolBlock{b.Pool, b.Block}]
 		if moved || host && tier == messages.Secondary ||
 			r.states.has(int(b.Pool)) && tier == messages.Primary && working[b.Pool][page] > 0 {
-			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere,
-				Unsaved: r.out.saves.evicts()})
+			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
 			r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
 			if !counted {
 				r.stats.pool(int(b.Pool)).Dropped++

@@ -180,20 +180,9 @@ func (s *saves) drop(pages int) {
 // lose counts pages whose contents have left memory by another way than out of host memory.
 // With SaveHostEvict they were not saved; other policies have offered them before.
 func (s *saves) lose(pages int) {
-	if s.evicts() {
+	if s.config != nil && s.config.Policy == SaveHostEvict {
 		s.drop(pages)
 	}
-}
-
-// evicts tells whether only what host memory displaces is saved.
-func (s *saves) evicts() bool { return s.config != nil && s.config.Policy == SaveHostEvict }
-
-// priority is the lowest of contents that are saved.
-func (s *saves) priority() messages.Priority {
-	if s.config == nil {
-		return 0
-	}
-	return s.config.MinPriority
 }
 
 // on tells whether pages are saved by what happens in the coordinator.

@@ -306,7 +306,7 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 		switch {
 		case o.Free:
 		case o.Failed:
-			b.batch.out.dropBlock(p, o.Block)
+			b.batch.out.moveBlock(p, o.Block, protocol.Nowhere)
 		default:
 			b.batch.out.moveBlock(p, o.Block, protocol.OnDevice(o.To))
 		}

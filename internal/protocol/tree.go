@@ -95,10 +95,10 @@ type Apply struct {
 	Claims          []ClaimItem
 	Stores          []StoreItem
 	ReleasedSymbols [][]messages.Token // symbols of sequences that ended
-	// SavePriority is the lowest of contents that count in Unsaved.
-	SavePriority messages.Priority
 
-	Unsaved    int // whole blocks, by pool, of the Moves that are Unsaved
+	// Unsaved is how many contents have left the tree that a store would have taken, without
+	// those that host memory has displaced.
+	Unsaved    int
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
 }
@@ -112,8 +112,9 @@ type BlockMove struct {
 	Pool  messages.PoolID
 	Block BlockID
 	To    Location
-	// Unsaved, to Nowhere, says that the contents were not offered to a store before.
-	Unsaved bool
+	// Displaced, to Nowhere, says that host memory has displaced the contents, which a store may
+	// have got then.
+	Displaced bool
 }
 
 // ClaimItem says that a sequence reuses all of Blocks, the leading blocks of its
@@ -214,11 +215,9 @@ type Forget struct {
 	Cross    bool              // the Prefix of Selector is that of a Cross match
 	All      bool
 	Keep     [][]BlockID // with All: by pool, the blocks that sequences hold there
-	// SavePriority is the lowest of contents that count in Unsaved.
-	SavePriority messages.Priority
 
 	Blocks  int // the number of blocks that are forgotten in every pool
-	Unsaved int // whole blocks, by pool, that are forgotten
+	Unsaved int // as Apply.Unsaved
 	Effects []Effect
 }
 
