@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -121,8 +119,8 @@ func (b *poolBatches) claimBeams(p int, pages []messages.PageID, beams int) {
 type moveBatch struct {
 	*shared
 	record protocol.Move
-	// sent: the record is on its way. A failure then leaves it open which of its
-	// copies were made.
+	// sent: the record is on its way. After a failure it tells what the offloader has done if it
+	// has served it.
 	sent bool
 }
 
@@ -257,14 +255,6 @@ func (m *moveBatch) send() {
 func (m *moveBatch) received() {
 	m.sent = false
 	copy(m.counts.host, m.record.Counts)
-}
-
-// moves tells whether the batch moves contents: only then is it in doubt what a
-// failure leaves.
-func (m *moveBatch) moves() bool {
-	return slices.ContainsFunc(m.record.Pools, func(q protocol.PoolMove) bool {
-		return len(q.Victims)+len(q.Copies)+len(q.Onboards) > 0
-	})
 }
 
 // lengthen makes a list longer by one element and returns it: as it was left when the list

@@ -51,9 +51,6 @@ type recovery struct {
 	// whether they were counted as dropped. The tree may not know of it, and the pages may hold
 	// other bytes.
 	moved map[poolBlock]bool
-	// moveUnanswered: a Move that copies something was sent, and its answer never came:
-	// the offloader may have submitted all of its copies, or none.
-	moveUnanswered bool
 }
 
 // poolBlock is what one pool keeps of a block.
@@ -126,12 +123,17 @@ func (r *recovery) noteDoubts() {
 		r.moved[poolBlock{m.Pool, m.Block}] = m.To == protocol.Nowhere
 	}
 	if r.out.move.sent {
+		// The record has come back behind the fence: an offloader that has served it says what its
+		// victims have displaced.
 		for p := range r.out.move.record.Pools {
-			for _, v := range r.out.move.pool(p).Victims {
+			q := r.out.move.pool(p)
+			for _, v := range q.Victims {
 				r.moved[poolBlock{messages.PoolID(p), v.Block}] = false
 			}
+			for _, o := range q.Outcomes {
+				r.moved[poolBlock{messages.PoolID(p), o.Displaced}] = false
+			}
 		}
-		r.moveUnanswered = r.moveUnanswered || r.out.move.moves()
 	}
 	// The tree forgets symbols that no sequence holds when it lists its blocks.
 	r.out.change.Moves, r.out.move.sent, r.out.symbols = nil, false, nil
@@ -199,12 +201,10 @@ func (r *recovery) listBlocks() {
 }
 
 // doubtful is what the tree lists and cannot be trusted: what failed rounds have moved, all host
-// memory if the offloader may have written to it, and in any case the working pages of sequences
-// that run. The tree knows one of these only from a release that broke off after the tree had
+// memory if the offloader broke off, and in any case the working pages of sequences that run. The tree knows one of these only from a release that broke off after the tree had
 // heard of it. The sequence is still there, and should the release be given up its kernels write
 // the page.
 func (r *recovery) doubtful() (moves []protocol.BlockMove) {
-	host := r.transfersDoubtful()
 	working := make([][]int32, len(r.config.Pools)) // references, by page
 	for p := r.states.first; p < r.states.end; p++ {
 		working[p] = r.sequences.References(p, r.counts.device[p].Total)
@@ -213,7 +213,7 @@ func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 		b := &r.list.Blocks[i]
 		page, tier, _ := b.At.Page()
 		counted, moved := r.moved[poolBlock{b.Pool, b.Block}]
-		if moved || host && tier == messages.Secondary ||
+		if moved || r.device.Dirty && tier == messages.Secondary ||
 			r.states.has(int(b.Pool)) && tier == messages.Primary && working[b.Pool][page] > 0 {
 			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
 			r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
@@ -223,14 +223,6 @@ func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 		}
 	}
 	return moves
-}
-
-// transfersDoubtful tells whether host memory may hold something else than the tree has
-// recorded: the offloader broke off, or it served a Move whose answer was lost because another
-// actor failed. An offloader that failed before it began has done nothing.
-func (r *recovery) transfersDoubtful() bool {
-	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
-	return r.device.Dirty || r.moveUnanswered && !only
 }
 
 // rebuild makes pools and host memory from the owners of their pages.
@@ -332,7 +324,7 @@ func (r *recovery) end() {
 	}
 	cause := r.cause
 	r.failures, r.list, r.device, r.change = nil, nil, nil, nil
-	r.moved, r.waits, r.moveUnanswered, r.stage, r.cause = nil, nil, false, "", nil
+	r.moved, r.waits, r.stage, r.cause = nil, nil, "", nil
 	switch r.kernel.active = nil; {
 	case r.kernel.round.request == nil:
 	case cause == nil: // a rebalance that has failed has its error
