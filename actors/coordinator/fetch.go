@@ -37,11 +37,7 @@ type fetch struct {
 	room    protocol.HostRoom
 	load    *protocol.LoadPages // nil before it is made, and when the tree is told what came of it
 	length  int                 // blocks
-	missing []pageOfPrefix      // that come from the store, pool by pool
 }
-
-// pageOfPrefix is the page of a block of the prefix in a pool.
-type pageOfPrefix struct{ pool, block int }
 
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start(request any) {
@@ -166,14 +162,17 @@ func (f *fetch) attach() {
 	for range f.config.Pools {
 		item.Tables = append(item.Tables, slices.Repeat([]messages.PageID{messages.NoPage}, f.length))
 	}
-	came, next := make([]bool, f.length), make([]int, len(f.config.Pools))
-	for _, at := range f.missing {
-		item.Tables[at.pool][at.block] = f.load.Pages[at.pool][next[at.pool]]
-		next[at.pool]++
-		came[at.block] = true
-	}
-	for _, b := range came {
-		if b {
+	next := make([]int, len(f.config.Pools))
+	for b := range f.length {
+		came := false
+		for p := f.pools.first; p < f.pools.end; p++ {
+			if f.loads(p, b) {
+				item.Tables[p][b] = f.load.Pages[p][next[p]]
+				next[p]++
+				came = true
+			}
+		}
+		if came {
 			f.request.Fetched++
 		}
 	}

@@ -1,6 +1,9 @@
 package coordinator
 
 import (
+	"math"
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -59,42 +62,32 @@ func (f *fetch) onHost(p, b int) bool {
 	return ok && tier == messages.Secondary
 }
 
-// prefixSums count, for one pool, the blocks before each block of the prefix. With them a
-// length is looked at without a look at its blocks, so that a prefix that does not fit costs
-// time in proportion to its length and not to the square of it.
-//
-// Each list has one entry more than the prefix has blocks, and entry b counts the blocks
-// [0, b): the count of [i, j) is the difference of two entries.
-type prefixSums struct {
-	lacking []int // in no tier and not in the store
-	stored  []int // in no tier, in the store
-	kept    []int // in host memory, on a page that a load may not displace then
-}
-
-// sums counts the blocks of one pool.
+// costs counts, for one pool, the host pages that a load needs for the blocks before each block
+// of the prefix: the cost of [i, j) is the difference of two entries. So a length is looked at
+// without a look at its blocks, and a prefix that does not fit takes time in proportion to its
+// length and not to the square of it.
 //
 // Displaceable has an entry for each block that measure has listed, in that order. The
 // loop walks the same blocks by the same condition, so next names the entry of a block.
-func (f *fetch) sums(p int) prefixSums {
-	n := f.blocks()
-	s := prefixSums{make([]int, n+1), make([]int, n+1), make([]int, n+1)}
-	next := 0 // in the answer of the offloader
-	for b := range n {
-		s.lacking[b+1], s.stored[b+1], s.kept[b+1] = s.lacking[b], s.stored[b], s.kept[b]
+func (f *fetch) costs(p int) []int {
+	sums, next := make([]int, f.blocks()+1), 0
+	for b := range f.blocks() {
+		cost := 0
 		switch {
 		case f.onHost(p, b):
 			if f.room.Displaceable[p][next] {
-				s.kept[b+1]++
+				cost = 1
 			}
 			next++
 		case f.at(p, b) != protocol.Nowhere:
 		case f.request.Stored[p][b]:
-			s.stored[b+1]++
+			cost = 1
 		default:
-			s.lacking[b+1]++
+			cost = math.MaxInt32 // no room is enough
 		}
+		sums[b+1] = sums[b] + cost
 	}
-	return s
+	return sums
 }
 
 // longest is the greatest number of blocks of which every page that a match claims is in a
@@ -105,11 +98,11 @@ func (f *fetch) sums(p int) prefixSums {
 //
 // A stored page counts against the room in full. Pages of the prefix in host memory that
 // could be displaced count, too: they belong to this match, so the load must not take them.
-// With no page to load, the room does not matter.
+// These alone are no more than there is room for.
 func (f *fetch) longest() int {
-	var sums []prefixSums
+	var costs [][]int
 	for p := f.pools.first; p < f.pools.end; p++ {
-		sums = append(sums, f.sums(p))
+		costs = append(costs, f.costs(p))
 	}
 	least := 1
 	if f.isInput() {
@@ -117,15 +110,11 @@ func (f *fetch) longest() int {
 	}
 	for length := f.blocks(); length >= least; length-- {
 		fits := true
-		for i, s := range sums {
+		for i, sums := range costs {
 			p := f.pools.first + i
 			sinks, first := f.needed(p, length)
-			among := func(sum []int) int { return sum[sinks] + sum[length] - sum[first] }
-			stored := among(s.stored)
-			if among(s.lacking) > 0 || stored > 0 && stored+among(s.kept) > f.room.Pages[p] {
-				fits = false
-				break
-			}
+			cost := sums[sinks] + sums[length] - sums[first]
+			fits = fits && cost <= max(0, f.room.Pages[p])
 		}
 		if fits {
 			return length
@@ -147,22 +136,33 @@ func (f *fetch) measured() {
 		f.finish()
 		return
 	}
-	unread := f.plan()
+	f.plan()
+	pages := slices.Concat(f.load.Bytes...)
 	switch {
-	case len(f.missing) == 0:
+	case len(pages) == 0:
 		// All pages are in a tier already: attach leaves a use on them.
 		f.attach()
-	case unread:
-		f.want()
+	case slices.ContainsFunc(pages, func(bytes []byte) bool { return bytes == nil }):
+		// Not what is in the request already: the host sends that again, and reads nothing twice.
+		f.request.Wanted = f.grid(func(p, b int) bool {
+			return f.loads(p, b) && f.request.Bytes[p][b] == nil
+		})
+		f.finish()
 	default:
 		f.wait(f, "fetch: loading", (*fetch).attach)
 		f.kernel.toOffloader(f.load)
 	}
 }
 
+// loads tells whether the page of a block comes from the store: a match claims it, and no tier has
+// it.
+func (f *fetch) loads(p, b int) bool {
+	return f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere
+}
+
 // plan makes the load of f.length: what comes from the store, and what must not be
-// displaced for it. It tells whether the bytes of any are missing.
-func (f *fetch) plan() (unread bool) {
+// displaced for it.
+func (f *fetch) plan() {
 	// A new record each time: the offloader has the last one until the host has written the
 	// bytes, also when an actor fails meanwhile.
 	n := len(f.config.Pools)
@@ -170,32 +170,17 @@ func (f *fetch) plan() (unread bool) {
 		Header: protocol.Header{Epoch: f.kernel.epoch}, Priority: f.room.Priority, Tenant: f.room.Tenant,
 		Keep: make([][]protocol.BlockID, n), Bytes: make([][][]byte, n),
 	}
-	f.load, f.missing = m, f.missing[:0]
+	f.load = m
 	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.length {
 			switch {
-			case !f.needs(p, b, f.length):
-			case f.onHost(p, b):
+			case f.loads(p, b):
+				m.Bytes[p] = append(m.Bytes[p], f.request.Bytes[p][b])
+			case f.needs(p, b, f.length) && f.onHost(p, b):
 				// A load displaces pages of host memory only, so a page on the device needs no
 				// protection.
 				m.Keep[p] = append(m.Keep[p], f.inTree.Blocks[b])
-			case f.at(p, b) == protocol.Nowhere:
-				bytes := f.request.Bytes[p][b]
-				m.Bytes[p] = append(m.Bytes[p], bytes)
-				f.missing = append(f.missing, pageOfPrefix{p, b})
-				unread = unread || bytes == nil
 			}
 		}
 	}
-	return unread
-}
-
-// want answers what is to be read, without what is in the request already: the host sends
-// that again, and reads nothing twice.
-func (f *fetch) want() {
-	f.request.Wanted = f.grid(func(int, int) bool { return false })
-	for _, at := range f.missing {
-		f.request.Wanted[at.pool][at.block] = f.request.Bytes[at.pool][at.block] == nil
-	}
-	f.finish()
 }
