@@ -258,16 +258,5 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	if a.saver != nil {
 		a.saver.reclaim()
 	}
-	m.Counts = m.Counts[:0]
-	for p := range m.Kept {
-		id := messages.PoolID(p)
-		for i := range m.Kept[p] {
-			k := &m.Kept[p][i]
-			// The owners of pages keep no use. That of a broken core may be wrong, which changes
-			// the order of eviction and nothing else.
-			k.Use = old.UseOf(id, k.Block)
-		}
-		a.core.Adopt(id, m.Kept[p])
-		m.Counts = append(m.Counts, a.core.Counts(id))
-	}
+	a.core.Rebuild(old, m)
 }

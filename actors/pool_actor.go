@@ -56,10 +56,10 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	// The memory itself is resized later, by the offloader, when all that uses it has passed.
 	case *protocol.ResizePool:
 		a.forgetSamples()
-		a.point.Change("pool", func() { resizePool(a.core, m) })
+		a.point.Change("pool", func() { a.core.Resize(m) })
 	case *protocol.RebuildPool:
 		a.forgetSamples()
-		a.rebuild(m)
+		a.core = a.core.Rebuilt(m)
 	case *protocol.Audit:
 		auditPool(a.core, m)
 	default:
@@ -75,20 +75,6 @@ func (a *poolActor) forgetSamples() {
 	if a.sampler != nil {
 		a.sampler.reset()
 	}
-}
-
-// rebuild makes a new core from what the owners of its pages know: references from the
-// coordinator's sequences, contents and priorities from the tree. Only the last use
-// of contents comes from the old core, because their owners do not keep it. A wrong one
-// changes the order of eviction and nothing else.
-func (a *poolActor) rebuild(m *protocol.RebuildPool) {
-	for i := range m.Kept {
-		k := &m.Kept[i]
-		k.Use = a.core.UseOf(k.Page, k.Block)
-	}
-	a.core = a.core.Rebuilt(m.Pages, m.Kept)
-	a.core.Do(&protocol.PoolWork{Ops: m.Follow})
-	m.Counts = a.core.Counts()
 }
 
 // auditPool compares the references that the coordinator knows of with those
@@ -118,16 +104,4 @@ func auditPool(p *pool.Pool, m *protocol.Audit) {
 	}
 	m.Problem = errors.Join(problems...)
 	m.Attached = [][]protocol.PageBlock{p.Attached()}
-}
-
-// resizePool resizes the core and says what became of the pages beyond the end. The list of
-// moves is made new in the record: the core's own list ends with its next resize.
-func resizePool(p *pool.Pool, m *protocol.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
-	p.Resize(&r)
-	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
-	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New),
-			Held: p.Holds(move.New)})
-	}
 }

@@ -149,7 +149,6 @@ func (w *jobWriter) put(ctx context.Context, items []*jobItem, objects []stores.
 		if stores.Failed(err, i) != nil {
 			w.lose(items[i : i+1])
 			continue
-			w.lose(items[i : i+1])
 		}
 		w.written.Add(1)
 	}

@@ -210,11 +210,27 @@ func (o *Offloader) mustCheck() {
 	}
 }
 
-// Adopt restores the sole pages of a pool in a new offloader that replaces a failed
+// Rebuild makes this offloader, a new one, what the tree, sequences and pins know of host memory. The
+// failed one is asked for the uses of contents, whose owners do not keep them: a wrong use changes
+// the order of eviction and nothing else.
+func (o *Offloader) Rebuild(failed *Offloader, m *protocol.RebuildHost) {
+	m.Counts = m.Counts[:0]
+	for p := range m.Kept {
+		id := messages.PoolID(p)
+		for i := range m.Kept[p] {
+			k := &m.Kept[p][i]
+			k.Use = failed.useOf(id, k.Block)
+		}
+		o.adopt(id, m.Kept[p])
+		m.Counts = append(m.Counts, o.Counts(id))
+	}
+}
+
+// adopt restores the sole pages of a pool in a new offloader that replaces a failed
 // one. Nothing else is known about clean and ahead copies, so they are lost and their
 // pages are free. So is the ledger: all transfers must have passed before.
-func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
-	o.expect(idle, "Adopt")
+func (o *Offloader) adopt(pool messages.PoolID, kept []protocol.KeptPage) {
+	o.expect(idle, "Rebuild")
 	h := &o.hosts[pool]
 	for i := range kept {
 		k := &kept[i]
@@ -239,8 +255,8 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 	o.mustCheck()
 }
 
-// UseOf is the latest use of the host contents of a block; 0 if there are none.
-func (o *Offloader) UseOf(pool messages.PoolID, b protocol.BlockID) protocol.Use {
+// useOf is the latest use of the host contents of a block; 0 if there are none.
+func (o *Offloader) useOf(pool messages.PoolID, b protocol.BlockID) protocol.Use {
 	h := &o.hosts[pool]
 	if p := h.findSole(b); p != messages.NoPage {
 		return h.order.Page(int32(p)).Use

@@ -124,7 +124,7 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			o.Next()
 			o.Submitted(at(1, 1), 1)
 		}, "offloader: copy 1 of 1 failed"},
-		"adopted twice": {func(o *Offloader) { o.Adopt(0, []protocol.KeptPage{{Page: 0, Block: 7}}) },
+		"adopted twice": {func(o *Offloader) { o.adopt(0, []protocol.KeptPage{{Page: 0, Block: 7}}) },
 			"offloader: pool wfullh1: adoption of block 7 on host page 0, which is sole; the block is on page -1"},
 	}
 	for name, c := range cases {
@@ -147,7 +147,7 @@ func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
 func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	old := filled(smallConfig(), 3)
 	o := New(smallConfig())
-	o.Adopt(0, []protocol.KeptPage{
+	o.adopt(0, []protocol.KeptPage{
 		{Page: 2, Block: 2, Depth: 2, Priority: 35, Use: 1, Pins: 1},
 		{Page: 0, Block: 0, Depth: 0, Priority: 35, Use: 1},
 	})

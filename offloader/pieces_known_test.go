@@ -64,7 +64,7 @@ func TestAdoptedPagesHavePieces(t *testing.T) {
 		Name: "adopted", HostPages: 4, PageBytes: 64, TokensPerBlock: 4,
 		Regions: []windows.Region{{Runs: 2, TokenBytes: 8}}, Policy: evict.Forecast,
 	}}})
-	o.Adopt(0, []protocol.KeptPage{
+	o.adopt(0, []protocol.KeptPage{
 		{Page: 3, Block: 5, Use: 20, Priority: messages.DefaultPriority, Depth: 1},
 		{Page: 1, Block: 6, Use: 10, Priority: messages.DefaultPriority, Depth: 2, Pins: 1},
 		{Page: 0, Block: 7, Use: 10, Priority: messages.DefaultPriority, Depth: 3},

@@ -310,7 +310,7 @@ func TestCheckpointsMove(t *testing.T) {
 	}
 	c.do(protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: 2},
 		protocol.PoolOp{Kind: protocol.Drop, Pages: spare})
-	r := Resizing{Pages: 4}
+	r := protocol.ResizePool{Pages: 4}
 	p.Resize(&r)
 	require.Len(t, r.Moves, 3)
 	saves := map[protocol.BlockID]int{}

@@ -34,17 +34,11 @@ func (p *Pool) Attached() []protocol.PageBlock {
 	return list
 }
 
-// Caches is the block that a page caches, or NoBlock.
-func (p *Pool) Caches(page messages.PageID) protocol.BlockID { return p.pages[page].block }
-
-// Holds tells whether a sequence or a pin holds a page.
-func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld() }
-
-// UseOf is the latest use of a page's contents if they are the given block, else 0.
+// useOf is the latest use of a page's contents if they are the given block, else 0.
 //
 // It tells the block apart because the caller may have been told of the page before the page
 // was evicted.
-func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
+func (p *Pool) useOf(page messages.PageID, block protocol.BlockID) protocol.Use {
 	if int(page) < len(p.pages) && p.pages[page].block == block {
 		return p.order.Page(int32(page)).Use
 	}

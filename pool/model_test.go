@@ -286,7 +286,7 @@ func (m *machine) resize(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		return
 	}
-	r := Resizing{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
+	r := protocol.ResizePool{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
 	m.pool.Resize(&r)
 	if m.forecast {
 		m.oracle.chosen = append([]protocol.Victim{}, r.Victims...)
@@ -294,8 +294,16 @@ func (m *machine) resize(t *rapid.T) {
 	}
 	victims, moves := m.oracle.resize(r.Pages)
 	require.Equal(t, victims, append([]protocol.Victim(nil), r.Victims...))
-	require.Equal(t, moves, append([]messages.PageMove(nil), r.Moves...))
+	require.Equal(t, moves, pageMoves(r.Moves))
 	require.Equal(t, m.oracle.counts(), r.Counts)
+}
+
+// pageMoves are the new numbers of pages.
+func pageMoves(list []protocol.PageMoved) (moves []messages.PageMove) {
+	for i := range list {
+		moves = append(moves, list[i].PageMove)
+	}
+	return moves
 }
 
 // rebuild replaces the pool by one made of what its owners know; only the order
@@ -314,7 +322,7 @@ func (m *machine) rebuild(t *rapid.T) {
 	if len(kept) > 0 {
 		kept = rapid.Permutation(kept).Draw(t, "kept")
 	}
-	m.pool = m.pool.Rebuilt(len(m.oracle.pages), kept)
+	m.pool = m.pool.rebuilt(len(m.oracle.pages), kept)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
 	m.oracle.scanNext = 0
 }

@@ -1,51 +1,35 @@
 package pool
 
 import (
-	"time"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool/evict"
 )
 
-// Resizing asks for another number of pages. The slices are results and are reused.
-type Resizing struct {
-	Pages int
-	Now   time.Duration // as in protocol.PoolWork
-
-	// Victims are the contents that were evicted, in this order.
-	Victims []protocol.Victim
-	// Moves are the pages beyond the new end that survived, in the order of their
-	// old numbers. A new number may be the page of a victim, so the bytes of victims
-	// have to be read before anything is moved.
-	Moves  []messages.PageMove
-	Counts protocol.PoolPages
-}
-
 // Resize makes the pool larger or smaller. A pool that shrinks gives up free pages,
 // then cached pages by the eviction rule, those of tenants over their quotas of the
 // new size first. Pages beyond the new end that survive move to the lowest free
-// pages, with their records. It costs O(pages) and panics if the new size is less
-// than what sequences and pins hold.
-func (p *Pool) Resize(r *Resizing) {
-	p.mustCount(r.Pages)
-	p.order.Advance(r.Now)
+// pages, with their records; Moves lists them in the order of their old numbers. It costs
+// O(pages) and panics if the new size is less than what sequences and pins hold.
+func (p *Pool) Resize(m *protocol.ResizePool) {
+	p.mustCount(m.Pages)
+	p.order.Advance(m.Now)
 	c := p.Counts()
-	if c.Used > r.Pages {
-		p.fail("resize to %d pages, %d are used", r.Pages, c.Used)
+	if c.Used > m.Pages {
+		p.fail("resize to %d pages, %d are used", m.Pages, c.Used)
 	}
-	r.Victims, r.Moves = r.Victims[:0], r.Moves[:0]
-	p.order.Divide(r.Pages)
+	m.Victims, m.Moves = m.Victims[:0], m.Moves[:0]
+	p.order.Divide(m.Pages)
 	// Used pages cannot be evicted, so cached ones go until both fit. Free pages beyond the
 	// new end need no work: their records are cut off below.
-	for c.Used+p.order.Waiting() > r.Pages {
+	for c.Used+p.order.Waiting() > m.Pages {
 		i := p.order.Surplus()
-		r.Victims = append(r.Victims, p.evict(i))
+		m.Victims = append(m.Victims, p.evict(i))
 	}
-	// The used and cached pages are at most r.Pages, so for each one beyond the end there is
+	// The used and cached pages are at most m.Pages, so for each one beyond the end there is
 	// a free page before the end, and to never passes the end.
 	to := 0
-	for from := r.Pages; from < len(p.pages); from++ {
+	for from := m.Pages; from < len(p.pages); from++ {
 		if p.pages[from].free() {
 			continue
 		}
@@ -53,10 +37,13 @@ func (p *Pool) Resize(r *Resizing) {
 			to++
 		}
 		p.renumber(from, to)
-		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
+		m.Moves = append(m.Moves, protocol.PageMoved{
+			PageMove: messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)},
+			Block:    p.pages[to].block, Held: !p.pages[to].unheld(),
+		})
 	}
-	p.truncate(r.Pages)
-	r.Counts = p.Counts()
+	p.truncate(m.Pages)
+	m.Counts = p.Counts()
 	p.mustCheck()
 }
 
@@ -85,9 +72,22 @@ func (p *Pool) truncate(pages int) {
 // its actor has failed. What the policy has learned is lost: the pool may have failed in the
 // middle of a change. It panics on facts that contradict each other.
 //
-// The old pool is only asked for what never changes after New, so this is safe in whatever
-// state a panic has left it.
-func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
+// The old pool is asked for what never changes after New, and for the uses of contents, whose
+// owners do not keep them. A wrong use changes the order of eviction and nothing else, so this is
+// safe in whatever state a panic has left the pool.
+func (p *Pool) Rebuilt(m *protocol.RebuildPool) *Pool {
+	for i := range m.Kept {
+		k := &m.Kept[i]
+		k.Use = p.useOf(k.Page, k.Block)
+	}
+	made := p.rebuilt(m.Pages, m.Kept)
+	made.Do(&protocol.PoolWork{Ops: m.Follow})
+	m.Counts = made.Counts()
+	return made
+}
+
+// rebuilt makes a pool from what is known of its pages, their uses included.
+func (p *Pool) rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 	p = NewWith(p.name, pages, p.options, p.Quotas()...)
 	// The records are written first and linked afterwards, so the facts may come in any order.
 	for i := range kept {

@@ -48,10 +48,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 		s.pool = New(name, pages, quotas...)
 		return s.pool.String()
 	case "resize":
-		var r Resizing
+		var r protocol.ResizePool
 		d.ScanArgs(t, "pages", &r.Pages)
 		s.pool.Resize(&r)
-		return drawVictims(r.Victims) + drawMoves(r.Moves) + s.pool.String()
+		return drawVictims(r.Victims) + drawMoves(pageMoves(r.Moves)) + s.pool.String()
 	case "do":
 		return s.do(t, d)
 	default:

@@ -235,7 +235,10 @@ func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
 	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage},
 		w.tables(sequences[0].id)[0][0][:2])
 	use := func(page messages.PageID) protocol.Use {
-		return w.Pools[0].UseOf(page, w.Pools[0].Caches(page))
+		look := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect,
+			Pages: []messages.PageID{page}}}}
+		w.Pools[0].Do(&look)
+		return look.Ops[0].Shares[0].Use
 	}
 	assert.Greater(t, use(second), use(first),
 		"the second block was the source of a copy after that\n%s", w.Pools[0])

@@ -176,26 +176,11 @@ func (e *Engine) Pool(id messages.PoolID, message any) {
 	case *protocol.Audit:
 		m.Problem, m.Attached = p.Check(), [][]protocol.PageBlock{p.Attached()}
 	case *protocol.ResizePool:
-		resize(p, m)
+		p.Resize(m)
 	case *protocol.RebuildPool:
-		for i := range m.Kept {
-			m.Kept[i].Use = p.UseOf(m.Kept[i].Page, m.Kept[i].Block)
-		}
-		e.Pools[id] = p.Rebuilt(m.Pages, m.Kept)
-		m.Counts = e.Pools[id].Counts()
+		e.Pools[id] = p.Rebuilt(m)
 	}
 	e.served(p.Name(), message)
-}
-
-// resize serves a part of a rebalance.
-func resize(p *pool.Pool, m *protocol.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
-	p.Resize(&r)
-	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
-	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New),
-			Held: p.Holds(move.New)})
-	}
 }
 
 // Park accepts that the request waits; no one waits for its answer here.
@@ -291,15 +276,7 @@ func (e *Engine) rebuildHost(m *protocol.RebuildHost) {
 	old := e.Cores.Offloader
 	_, e.Cores.Offloader = e.Renew()
 	e.broken = false
-	m.Counts = m.Counts[:0]
-	for p := range m.Kept {
-		id := messages.PoolID(p)
-		for i := range m.Kept[p] {
-			m.Kept[p][i].Use = old.UseOf(id, m.Kept[p][i].Block)
-		}
-		e.Cores.Offloader.Adopt(id, m.Kept[p])
-		m.Counts = append(m.Counts, e.Cores.Offloader.Counts(id))
-	}
+	e.Cores.Offloader.Rebuild(old, m)
 }
 
 // Events drops readers of events: there is no log here.
