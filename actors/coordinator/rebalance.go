@@ -27,8 +27,8 @@ import (
 // A copy that fails and a device that refuses the memory are failures like that of an actor: a
 // recovery rebuilds the pools, see undo, and answers with the error.
 //
-// From start to the answer pages and before have an entry for each pool. Pools whose count stays
-// are asked as well, so that every pool answers its counts.
+// From start to the answer pages has an entry for each pool. Pools whose count stays are asked as
+// well, so that every pool answers its counts. The configuration has the old counts meanwhile.
 type rebalance struct {
 	*shared
 	stages[rebalance]
@@ -36,8 +36,7 @@ type rebalance struct {
 	recovery *recovery
 	request  *messages.Rebalance
 
-	pages  []int // by pool, the new counts
-	before []int // by pool, the old counts
+	pages  []int // by pool, the new counts; nil before any pool is asked
 	resize []protocol.ResizePool
 	device *protocol.ResizeDevice // nil before the device is asked
 	waits  []messages.Ticket      // that must have passed before memory may shrink
@@ -49,7 +48,7 @@ type rebalance struct {
 // start refuses what cannot be, and resizes the pools.
 func (r *rebalance) start(request any) {
 	r.request, r.device, r.renumbered = request.(*messages.Rebalance), nil, false
-	r.before = r.before[:0]
+	r.pages = nil
 	m := r.request
 	m.Err, m.Rebalanced = nil, messages.Rebalanced{}
 	pages, err := r.split(m)
@@ -64,9 +63,6 @@ func (r *rebalance) start(request any) {
 		return
 	}
 	r.pages, r.waits = pages, nil
-	for p := range r.counts.device {
-		r.before = append(r.before, r.counts.device[p].Total)
-	}
 	r.wait(r, "rebalance: resizing", (*rebalance).resized)
 	// The records are new ones: a failure may leave the last ones with the pools. All are made
 	// before the first is sent, because the list must not be moved under a record that is lent.
@@ -226,7 +222,8 @@ func (r *rebalance) tellMoves() {
 // the tables have the new numbers, they keep those, and the host is told of them. When the
 // device was asked, it may have taken the memory of pools that shrink, which stay small.
 func (r *rebalance) undo() {
-	for p, n := range r.before {
+	for p := range r.pages {
+		n := r.config.Counts[p].Primary
 		if r.device != nil {
 			n = min(n, r.pages[p])
 		}
