@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
@@ -27,7 +26,6 @@ import (
 type forget struct {
 	*shared
 	stages[forget]
-	name   string // of the request
 	record protocol.Forget
 	done   func() // what else the request changes, once the tree has forgotten
 }
@@ -38,10 +36,9 @@ func (f *forget) start(request any) {
 	forgets := &f.stats.Forgets
 	switch r := request.(type) {
 	case *messages.Invalidate:
-		f.name = "invalidate"
 		f.startInvalidate(r)
 	case *messages.Reset:
-		f.name, r.Err = "reset", nil
+		r.Err = nil
 		if r.Running {
 			f.done = func() {
 				f.sequences.Each(silence)
@@ -53,7 +50,7 @@ func (f *forget) start(request any) {
 		f.done = func() { forgets.Resets++ }
 		f.list()
 	case *messages.SetWeights:
-		f.name, r.Err = "set weights", nil
+		r.Err = nil
 		if r.Epoch == f.config.Weights {
 			f.kernel.reply()
 			return
@@ -66,7 +63,6 @@ func (f *forget) start(request any) {
 		}
 		f.send()
 	case *messages.WriteScales:
-		f.name = "write scales"
 		f.startScales(r)
 	}
 }
@@ -100,7 +96,7 @@ func (f *forget) list() {
 	for p := range f.config.Pools {
 		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
 	}
-	f.wait(f, "listing", (*forget).listed)
+	f.wait(f, "forget: listing", (*forget).listed)
 	f.out.pools.send()
 }
 
@@ -178,7 +174,7 @@ func (f *forget) send() {
 	// The tree needs the time: what it forgets may have timers, and others may have ended.
 	m := &f.record
 	m.Now, m.Epoch = f.kernel.now, f.kernel.epoch
-	f.wait(f, "forgetting", (*forget).forgotten)
+	f.wait(f, "forget: forgetting", (*forget).forgotten)
 	f.kernel.toTree(&f.record)
 }
 
@@ -200,7 +196,7 @@ func (f *forget) forgotten() {
 	f.out.reset()
 	f.out.saves.lose(f.record.Unsaved)
 	f.out.route(f.record.Effects)
-	f.wait(f, "following", (*forget).end)
+	f.wait(f, "forget: following", (*forget).end)
 	f.out.followUp()
 }
 
@@ -254,9 +250,4 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 		}
 	}
 	return false
-}
-
-// String names request and stage.
-func (f *forget) String() string {
-	return fmt.Sprintf("%s: %v", f.name, f.stage)
 }
