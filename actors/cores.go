@@ -31,7 +31,7 @@ func (e *Engine) newTree() *tree.Tree {
 	}
 	least := messages.Priority(0)
 	if e.store != nil {
-		least = e.store.config.MinPriority
+		least = e.saver.config.MinPriority
 	}
 	return tree.New(tree.Config{
 		SavePriority:   least,

@@ -104,8 +104,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		if err := store.resolve(&config, pools, counts); err != nil {
 			return nil, err
 		}
-		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save),
-			MinPriority: store.MinPriority}
+		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save)}
 	}
 	handover := handoverConfig(&s)
 	if err := handover.resolve(store); err != nil {

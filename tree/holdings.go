@@ -129,11 +129,17 @@ func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.Pag
 }
 
 // countUnsaved counts contents of a block that are about to be dropped, if a store would have
-// taken them: of a whole one, with the priority.
+// taken them.
 func (t *holdings) countUnsaved(b protocol.BlockID) {
-	if t.arena.blocks[b].priority >= t.savePriority && len(t.arena.tokensOf(b)) == t.arena.tpb {
+	if t.saveable(b) {
 		t.unsaved++
 	}
+}
+
+// saveable tells whether a store would take contents of a block: of a whole one, with the
+// priority. A block of an encoder's input is whole, however many of its tokens are padding.
+func (t *holdings) saveable(b protocol.BlockID) bool {
+	return t.arena.blocks[b].priority >= t.savePriority && len(t.arena.tokensOf(b)) == t.arena.tpb
 }
 
 // dropBlock removes a block from pool p, which holds it. If no other pool holds the block, it has

@@ -12,15 +12,3 @@ func (t *matcher) blocksInTree(s *protocol.BlocksInTree) {
 		t.copyLocations(s.Pages[p], p, 0, int32(len(t.path)))
 	}
 }
-
-// describe answers how many tokens blocks have, and their priorities; 0 for those that
-// have left the tree.
-func (t *Tree) describe(l *protocol.Locate) {
-	l.Tokens, l.Priorities = resize(l.Tokens, len(l.Blocks)), resize(l.Priorities, len(l.Blocks))
-	for k, b := range l.Blocks {
-		l.Tokens[k], l.Priorities[k] = 0, 0
-		if t.arena.alive(b) {
-			l.Tokens[k], l.Priorities[k] = len(t.arena.hostTokens(b)), t.arena.blocks[b].priority
-		}
-	}
-}

@@ -117,8 +117,9 @@ func (t *Tree) Forget(f *protocol.Forget) {
 // Locate answers where each pool keeps blocks; Nowhere for those that have left the
 // tree.
 func (t *Tree) Locate(l *protocol.Locate) {
-	if l.Details {
-		t.describe(l)
+	l.Saveable = resize(l.Saveable, len(l.Blocks))
+	for k, b := range l.Blocks {
+		l.Saveable[k] = t.arena.alive(b) && t.saveable(b)
 	}
 	l.Pages = resize(l.Pages, len(t.arena.pools))
 	for p := range t.arena.pools {

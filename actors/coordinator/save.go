@@ -10,9 +10,8 @@ import (
 // StoreConfig says what is saved to a store beyond host memory. The coordinator only names
 // pages: their bytes go from the offloader to the store's actor, and no request waits for them.
 type StoreConfig struct {
-	Policy      SavePolicy
-	MinPriority messages.Priority // pages below it are not saved
-	Gate        SaveGate
+	Policy SavePolicy
+	Gate   SaveGate
 }
 
 // SaveGate tells what there is room for on the way to the store.
@@ -291,8 +290,8 @@ type saving struct {
 	record protocol.SavePages
 }
 
-// begin asks the tree for the places and priorities of pages that there is room for, or of all
-// to count them if the store takes none. It returns false if there are none.
+// begin asks the tree for the places of pages that there is room for, or of all to count them if
+// the store takes none. It returns false if there are none.
 func (s *saving) begin() bool {
 	all := s.out.saves
 	if !all.ready() {
@@ -308,8 +307,7 @@ func (s *saving) begin() bool {
 	if len(s.pools) == 0 {
 		return false
 	}
-	// The details are the lengths and priorities, by which choose decides.
-	s.locate.Epoch, s.locate.Details = s.kernel.epoch, true
+	s.locate.Epoch = s.kernel.epoch
 	s.kernel.active = s
 	s.wait(s, "saving: locating", (*saving).choose)
 	s.kernel.toTree(&s.locate)
@@ -326,7 +324,7 @@ func (s *saving) choose() {
 		switch {
 		// What is not there may come later, and what is worth too little may be worth more when the
 		// block is reused the next time.
-		case from == protocol.Nowhere || !s.worth(int(p), i):
+		case from == protocol.Nowhere || !s.locate.Saveable[i]:
 		case all.room[p] < 0:
 			all.drop(1)
 		default:
@@ -340,14 +338,6 @@ func (s *saving) choose() {
 	}
 	s.wait(s, "saving: ordering", (*saving).end)
 	s.kernel.toOffloader(&s.record)
-}
-
-// worth tells whether the i-th page, which a pool has, is one to be saved: of a whole
-// block, with the priority.
-func (s *saving) worth(p, i int) bool {
-	// A block of an encoder's input is whole, however many of its tokens are padding.
-	whole := s.cross.has(p) || s.locate.Tokens[i] == s.config.TokensPerBlock
-	return whole && s.locate.Priorities[i] >= s.out.saves.config.MinPriority
 }
 
 func (s *saving) end() {

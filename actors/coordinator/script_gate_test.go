@@ -6,7 +6,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
-	"github.com/kvactor/kvactor/messages"
 )
 
 // gate is the SaveGate of a script: it has room for so many pages of each pool, takes none if
@@ -33,8 +32,7 @@ func (s *script) saves(d *datadriven.TestData) *coordinator.StoreConfig {
 		return nil
 	}
 	s.gate = gate{pages: 100, out: &s.out}
-	c := &coordinator.StoreConfig{MinPriority: messages.Priority(s.number(d, "least", 0)),
-		Gate: &s.gate}
+	c := &coordinator.StoreConfig{Gate: &s.gate}
 	var policy string
 	d.ScanArgs(s.t, "save", &policy)
 	if policy == "commit" {

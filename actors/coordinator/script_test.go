@@ -168,6 +168,7 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")
 	shape.store = s.saves(d)
+	shape.least = messages.Priority(s.number(d, "least", 0))
 	shape.every = s.number(d, "every", 0)
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered

@@ -44,7 +44,8 @@ type setup struct {
 	encoder bool // an encoder–decoder model; the cross pool is the last
 	states  bool // a recurrent layer behind the others
 	store   *coordinator.StoreConfig
-	every   int // rounds between rebalances by demand
+	least   messages.Priority // of contents that the store takes
+	every   int               // rounds between rebalances by demand
 	// maxTokens limits attention pools; 0: nothing does
 	maxTokens int
 }
@@ -150,20 +151,20 @@ func newWorld(t testing, s setup) *world {
 			}
 		},
 	}
-	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
+	w.Engine = direct.New(config, cores(pools, cache, &w.memory, &s))
 	w.Clock = func() time.Duration { return w.now }
 	return w
 }
 
 // cores makes the parts that the coordinator joins.
 func cores(
-	pools []windows.Pool, pages []windows.PageCounts, cache windows.Config, m *memory, ahead bool,
+	pools []windows.Pool, cache windows.Config, m *memory, s *setup,
 ) direct.Cores {
 	var shapes []tree.PoolShape
 	var c direct.Cores
 	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority),
 		Quotas: cache.Quotas()}
-	if ahead {
+	if s.ahead {
 		config.Passed = func(messages.Ticket) bool { return true }
 	}
 	hosted := false
@@ -174,17 +175,18 @@ func cores(
 		if p.Kind != windows.KindState {
 			policy.Name = cache.EvictionPolicy
 		}
-		c.Pools = append(c.Pools, pool.NewWith(p.Name, pages[i].Primary, policy, cache.Quotas()...))
+		c.Pools = append(c.Pools, pool.NewWith(p.Name, s.pages[i].Primary, policy, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
-			Name: p.Name, HostPages: pages[i].Secondary,
+			Name: p.Name, HostPages: s.pages[i].Secondary,
 			PageBytes:      p.PageBytes(),
 			Regions:        p.Regions(),
 			TokensPerBlock: tpb, Policy: policy.Name,
 		})
-		hosted = hosted || pages[i].Secondary > 0
+		hosted = hosted || s.pages[i].Secondary > 0
 	}
 	c.Renew = func() (*tree.Tree, *offloader.Offloader) {
-		return tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted}),
+		return tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted,
+				SavePriority: s.least}),
 			offloader.New(config)
 	}
 	c.Tree, c.Offloader = c.Renew()

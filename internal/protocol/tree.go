@@ -225,12 +225,9 @@ type Forget struct {
 type Locate struct {
 	Header
 	Blocks []BlockID
-	// Details asks for Tokens and Priorities, too.
-	Details bool
-	Pages   [][]Location // [pool][i], answered
-	// Tokens are how many tokens each block has, Priorities their priorities.
-	Tokens     []int
-	Priorities []messages.Priority
+
+	Pages    [][]Location // [pool][i]
+	Saveable []bool       // a store would take contents of the block
 }
 
 // Snapshot asks for all blocks of the tree and every key of theirs, as changes of
