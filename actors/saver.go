@@ -42,17 +42,15 @@ type saver struct {
 	awaited bool                // pages may wait for save pages
 
 	// What follows is of the offloader's actor alone.
-	taken   []savedPage // save pages of the change under way
-	copied  []savedPage // those of them that have the bytes of host pages
-	dropped int         // pages for which there was no save page
+	taken  []savedPage // save pages of the change under way
+	copied []savedPage // those of them that have the bytes of host pages
 }
 
 // savedPages are pages on their way to the store, whose save pages can be read when the
 // ticket has passed.
 type savedPages struct {
-	items   []savedPage
-	ticket  messages.Ticket
-	dropped int
+	items  []savedPage
+	ticket messages.Ticket
 }
 
 // Abort does nothing: no caller waits for it.
@@ -108,7 +106,7 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 	defer s.mu.Unlock()
 	n := len(s.unused[p])
 	if n == 0 {
-		s.dropped++
+		s.client.Dropped(1)
 		return messages.NoPage
 	}
 	page := s.unused[p][n-1]
@@ -144,20 +142,17 @@ func (s *saver) release(items []savedPage) {
 
 // send ends a change: it gives the store's actor what was copied from host pages, and what the
 // copies of the list bring when the ticket has passed.
-//
-// The number of pages that were dropped goes along, so that one place counts them all for
-// the host's statistics.
 func (s *saver) send(list []offloader.Save, after messages.Ticket) {
-	if len(list)+len(s.copied)+s.dropped == 0 {
+	if len(list)+len(s.copied) == 0 {
 		return
 	}
-	m := &savedPages{items: s.copied, ticket: after, dropped: s.dropped}
-	s.taken, s.copied, s.dropped = s.taken[:0], nil, 0
+	m := &savedPages{items: s.copied, ticket: after}
+	s.taken, s.copied = s.taken[:0], nil
 	for i := range list {
 		it := savedPage{pool: list[i].Pool, block: list[i].Block, page: list[i].To}
 		if list[i].Failed {
 			s.release([]savedPage{it})
-			m.dropped++
+			s.client.Dropped(1)
 			continue
 		}
 		m.items = append(m.items, it)
@@ -172,12 +167,6 @@ func (s *saver) send(list []offloader.Save, after messages.Ticket) {
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
 	m.Lost = m.Lost[:0]
-	if a.saver.client.Refuses() {
-		// The store would not be asked: the bytes need not be read.
-		m.Lost = append(m.Lost, m.Items...)
-		a.saver.client.Dropped(len(m.Items))
-		return
-	}
 	for i := range m.Items {
 		it := &m.Items[i]
 		page, tier, _ := it.From.Page()
@@ -217,7 +206,7 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 		switch {
 		case d.Priority < a.saver.config.MinPriority:
 		case refuses:
-			a.saver.dropped++
+			a.saver.client.Dropped(1)
 		default:
 			a.copyHost(d.Pool, d.Block, d.Page)
 		}
@@ -233,7 +222,7 @@ func (a *offloaderActor) copyHost(
 	device := a.streams.device
 	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
 		if !a.saver.config.WaitForCopies || device.Sync(a.background.ctx, t) != nil {
-			a.saver.dropped++
+			a.saver.client.Dropped(1)
 			return false
 		}
 	}

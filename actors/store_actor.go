@@ -153,7 +153,6 @@ const jobBytes = 16 << 20
 // accept names pages by what the tree has told so far, and makes jobs of them. It takes each
 // page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
-	a.saver.Dropped(m.dropped)
 	var job *saveJob
 	size := int64(0)
 	for len(m.items) > 0 {

@@ -17,11 +17,10 @@ type Close struct {
 type Audit struct {
 	Header
 	Pool messages.PoolID
-	// References, Tenants and Pins are the coordinator's view, by page. The pool
+	// References and Tenants are the coordinator's view, by page. The pool
 	// compares them with its own. A page of AnyTenant is not compared by tenant.
 	References []int32
 	Tenants    []Tenant
-	Pins       []int32
 
 	// Attached is answered: by the tree as [pool][i], by a pool as [0][i].
 	Attached [][]PageBlock
