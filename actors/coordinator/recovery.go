@@ -47,9 +47,8 @@ type recovery struct {
 	pools  []protocol.RebuildPool
 	host   *protocol.RebuildHost
 
-	// moved are the blocks that failed rounds have moved, or whose pages they have given away, and
-	// whether they were counted as dropped. The tree may not know of it, and the pages may hold
-	// other bytes.
+	// moved are the blocks that failed rounds have moved, or whose pages they have given away. The
+	// tree may not know of it, and the pages may hold other bytes.
 	moved map[poolBlock]bool
 }
 
@@ -120,7 +119,7 @@ func (r *recovery) noteDoubts() {
 		r.moved = map[poolBlock]bool{}
 	}
 	for _, m := range r.out.change.Moves {
-		r.moved[poolBlock{m.Pool, m.Block}] = m.To == protocol.Nowhere
+		r.moved[poolBlock{m.Pool, m.Block}] = true
 	}
 	if r.out.move.sent {
 		// The record has come back behind the fence: an offloader that has served it says what its
@@ -128,10 +127,10 @@ func (r *recovery) noteDoubts() {
 		for p := range r.out.move.record.Pools {
 			q := r.out.move.pool(p)
 			for _, v := range q.Victims {
-				r.moved[poolBlock{messages.PoolID(p), v.Block}] = false
+				r.moved[poolBlock{messages.PoolID(p), v.Block}] = true
 			}
 			for _, o := range q.Outcomes {
-				r.moved[poolBlock{messages.PoolID(p), o.Displaced}] = false
+				r.moved[poolBlock{messages.PoolID(p), o.Displaced}] = true
 			}
 		}
 	}
@@ -212,14 +211,9 @@ func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
 		page, tier, _ := b.At.Page()
-		counted, moved := r.moved[poolBlock{b.Pool, b.Block}]
-		if moved || r.device.Dirty && tier == messages.Secondary ||
+		if r.moved[poolBlock{b.Pool, b.Block}] || r.device.Dirty && tier == messages.Secondary ||
 			r.states.has(int(b.Pool)) && tier == messages.Primary && working[b.Pool][page] > 0 {
 			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
-			r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
-			if !counted {
-				r.stats.pool(int(b.Pool)).Dropped++
-			}
 		}
 	}
 	return moves
