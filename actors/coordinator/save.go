@@ -1,7 +1,7 @@
 package coordinator
 
 import (
-	"slices"
+	"container/list"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -37,19 +37,11 @@ const (
 	SaveHostEvict                   // when host memory drops it, which the offloader sees to
 )
 
-// saveState is what is known of the page of one block in one pool.
-type saveState uint8
-
-const (
-	saveUnknown saveState = iota
-	saveWaiting           // it is to be saved
-	saveDone              // it has been offered to the store, or came from there
-)
-
-// saveMark is the state of a page, and its number if it waits.
+// saveMark is what is known of the page of one block in one pool: nothing, that it waits, or that
+// it is done.
 type saveMark struct {
-	state  saveState
-	number int64
+	waits *list.Element // of the pages that wait; nil: it does not
+	done  bool          // it has been offered to the store, or came from there
 }
 
 // saves notes which pages are to be saved. With no store it notes nothing.
@@ -58,11 +50,9 @@ type saveMark struct {
 //
 // A mark keeps a page from being offered twice; a pool that loses a block clears it.
 type saves struct {
-	config *StoreConfig // nil: no store
-	// waiting lists the pages to be saved, by pool, the oldest first. An entry whose mark does not
-	// wait under its number is of a page that was lost since.
-	waiting [][]waitingPage
-	offered int64 // pages that were made to wait
+	config  *StoreConfig // nil: no store
+	waiting []list.List  // by pool, of waitingPage: the pages to be saved, the oldest first
+	offered int64        // pages that were made to wait
 	marks   [][]saveMark
 	room    []int // in each pool, as the gate has last said
 }
@@ -73,28 +63,28 @@ type waitingPage struct {
 	number int64
 }
 
-// maxWaiting is how many pages of a pool wait for room at most, with those that were lost since
-// behind one that waits.
+// maxWaiting is how many pages of a pool wait for room at most.
 const maxWaiting = 1 << 16
 
 func newSaves(c *Config) *saves {
 	n := len(c.Pools)
-	return &saves{
-		config: c.Store, waiting: make([][]waitingPage, n), marks: make([][]saveMark, n),
-		room: make([]int, n),
-	}
+	return &saves{config: c.Store, waiting: make([]list.List, n), marks: make([][]saveMark, n),
+		room: make([]int, n)}
 }
 
 // ready tells whether there is something to do for pages that wait: there is room, or the store
 // takes none of a pool, whose pages then wait no longer.
 func (s *saves) ready() bool {
-	some := func(list []waitingPage) bool { return len(list) > 0 }
-	if !slices.ContainsFunc(s.waiting, some) {
-		return false
-	}
-	s.config.Gate.Room(s.room)
-	for p := range s.room {
-		if s.room[p] != 0 && some(s.waiting[p]) {
+	asked := false
+	for p := range s.waiting {
+		if s.waiting[p].Len() == 0 {
+			continue
+		}
+		if !asked {
+			s.config.Gate.Room(s.room)
+			asked = true
+		}
+		if s.room[p] != 0 {
 			return true
 		}
 	}
@@ -103,9 +93,9 @@ func (s *saves) ready() bool {
 
 // waits is how many pages wait of those that were made to wait up to a number.
 func (s *saves) waits(until int64) (n int) {
-	for p, list := range s.waiting {
-		for _, w := range list {
-			if w.number <= until && s.live(p, w) {
+	for p := range s.waiting {
+		for e := s.waiting[p].Front(); e != nil; e = e.Next() {
+			if e.Value.(waitingPage).number <= until {
 				n++
 			}
 		}
@@ -113,60 +103,46 @@ func (s *saves) waits(until int64) (n int) {
 	return n
 }
 
-// live tells whether a page still waits that was made to wait.
-func (s *saves) live(p int, w waitingPage) bool {
-	return *s.mark(messages.PoolID(p), w.block) == saveMark{saveWaiting, w.number}
-}
-
 // offer makes a page wait, unless it was offered before.
 func (s *saves) offer(p messages.PoolID, b protocol.BlockID) {
 	m := s.mark(p, b)
-	if m.state != saveUnknown {
-		return
-	}
+	switch {
+	case m.done || m.waits != nil:
 	// The oldest are the first to be lost.
-	list := s.waiting[p]
-	for len(list) > 0 && !s.live(int(p), list[0]) {
-		list = list[1:]
-	}
-	if len(list) < maxWaiting {
+	case s.waiting[p].Len() == maxWaiting:
+		s.drop(1)
+	default:
 		s.offered++
-		*m = saveMark{saveWaiting, s.offered}
-		list = append(list, waitingPage{b, s.offered})
-	} else {
-		s.drop(1)
+		m.waits = s.waiting[p].PushBack(waitingPage{b, s.offered})
 	}
-	s.waiting[p] = list
 }
 
-// take takes the oldest pages of a pool that wait, as many as there is room for.
-func (s *saves) take(p messages.PoolID, list []protocol.BlockID) []protocol.BlockID {
-	room, n := s.room[p], 0
-	if room < 0 {
-		room = maxWaiting
+// take takes the oldest pages of a pool that wait, as many as there is room for, all if the store
+// takes none.
+func (s *saves) take(p messages.PoolID, taken []protocol.BlockID) []protocol.BlockID {
+	for n := s.room[p]; n != 0 && s.waiting[p].Len() > 0; n-- {
+		b := s.waiting[p].Front().Value.(waitingPage).block
+		s.stopWaiting(p, b)
+		taken = append(taken, b)
 	}
-	for _, w := range s.waiting[p] {
-		if room == 0 {
-			break
-		}
-		n++
-		if s.live(int(p), w) {
-			s.mark(p, w.block).state = saveUnknown
-			list = append(list, w.block)
-			room--
-		}
-	}
-	s.waiting[p] = slices.Delete(s.waiting[p], 0, n)
-	return list
+	return taken
 }
 
-// clear forgets what is known of a page, which the pool has lost.
-func (s *saves) clear(p messages.PoolID, b protocol.BlockID) {
+// stopWaiting makes a page one of which nothing is known, and tells whether it has waited.
+func (s *saves) stopWaiting(p messages.PoolID, b protocol.BlockID) (waited bool) {
 	m := s.mark(p, b)
-	if m.state == saveWaiting {
+	if waited = m.waits != nil; waited {
+		s.waiting[p].Remove(m.waits)
+	}
+	*m = saveMark{}
+	return waited
+}
+
+// lost forgets what is known of a page, which the pool has lost.
+func (s *saves) lost(p messages.PoolID, b protocol.BlockID) {
+	if s.stopWaiting(p, b) {
 		s.drop(1)
 	}
-	m.state = saveUnknown
 }
 
 // drop counts pages that are not saved.
@@ -189,7 +165,7 @@ func (s *saves) on() bool { return s.config != nil && s.config.Policy != SaveHos
 
 // mark is the mark of a page, to be read or changed. Ids of blocks are small numbers that the
 // tree gives out again, so an array holds the marks; the mark of a block that a pool has lost
-// must be saveUnknown before the id stands for another one.
+// must be empty before the id stands for another one.
 func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 	for int(b) >= len(s.marks[p]) {
 		s.marks[p] = append(s.marks[p], saveMark{})
@@ -202,7 +178,7 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 func (s *saves) reset() {
 	s.drop(s.waits(s.offered))
 	for p := range s.marks {
-		s.waiting[p] = s.waiting[p][:0]
+		s.waiting[p].Init()
 		clear(s.marks[p])
 	}
 }
@@ -215,9 +191,7 @@ func (s *saves) forget(items []protocol.SaveItem) {
 		return
 	}
 	for i := range items {
-		if m := s.mark(items[i].Pool, items[i].Block); m.state == saveDone {
-			m.state = saveUnknown
-		}
+		s.mark(items[i].Pool, items[i].Block).done = false
 	}
 }
 
@@ -239,10 +213,11 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 		switch {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
 			// Should contents of that name come back, they are a new page.
-			s.clear(e.Pool, b)
+			s.lost(e.Pool, b)
 		case e.Kind == protocol.HostAttach:
 			// These contents have just come from the store.
-			s.mark(e.Pool, b).state = saveDone
+			s.stopWaiting(e.Pool, b)
+			s.mark(e.Pool, b).done = true
 		// Also of contents that come back from host memory, which were stored before.
 		case offers:
 			s.offer(e.Pool, b)
@@ -258,7 +233,7 @@ func (s *saves) noteMoves(moves []protocol.BlockMove) {
 	}
 	for i := range moves {
 		if moves[i].To == protocol.Nowhere {
-			s.clear(moves[i].Pool, moves[i].Block)
+			s.lost(moves[i].Pool, moves[i].Block)
 		}
 	}
 }
@@ -328,7 +303,7 @@ func (s *saving) choose() {
 		case all.room[p] < 0:
 			all.drop(1)
 		default:
-			all.mark(p, b).state = saveDone
+			all.mark(p, b).done = true
 			s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: p, Block: b, From: from})
 		}
 	}

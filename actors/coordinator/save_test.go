@@ -57,7 +57,7 @@ func TestWaitingPages(t *testing.T) {
 				require.Len(t, taken, want)
 				for _, b := range taken {
 					require.True(t, waiting[b], "block %d does not wait", b)
-					s.mark(0, b).state = saveDone
+					s.mark(0, b).done = true
 					delete(waiting, b)
 					done[b] = true
 				}
