@@ -29,13 +29,11 @@ type extension struct {
 	stages[extension]
 	batch      *stepBatch
 	committing *commitStages
-	request    *messages.Append
 }
 
 // start enters the steps that are right.
 func (e *extension) start(request any) {
-	e.request = request.(*messages.Append)
-	b, r := e.batch, e.request
+	b, r := e.batch, request.(*messages.Append)
 	b.reset()
 	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {

@@ -22,13 +22,11 @@ type commit struct {
 	*shared
 	batch      *stepBatch
 	committing *commitStages
-	request    *messages.Commit
 }
 
 // start enters the steps that are right.
 func (c *commit) start(request any) {
-	c.request = request.(*messages.Commit)
-	b, r := c.batch, c.request
+	b, r := c.batch, request.(*messages.Commit)
 	b.reset()
 	r.Results = emptyResults(r.Results, len(r.Steps), len(c.config.Pools))
 	for i := range r.Steps {

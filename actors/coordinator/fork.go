@@ -28,9 +28,8 @@ const MaxForks = 1 << 16
 type fork struct {
 	*shared
 	stages[fork]
-	request *messages.Fork
-	items   []forkItem
-	taken   []int // by pool, pages of the steps decided about before
+	items []forkItem
+	taken []int // by pool, pages of the steps decided about before
 }
 
 // forkItem is a step that is right. ops are valid until the batches are emptied for the
@@ -45,8 +44,7 @@ type forkItem struct {
 
 // start makes the forks of the steps that are right.
 func (f *fork) start(request any) {
-	f.request = request.(*messages.Fork)
-	m := f.request
+	m := request.(*messages.Fork)
 	for len(m.Results) < len(m.Steps) {
 		m.Results = append(m.Results, messages.ForkResult{})
 	}

@@ -23,19 +23,17 @@ import (
 type release struct {
 	*shared
 	stages[release]
-	request *messages.Release
-	items   []releaseItem
-	facts   requestFacts
+	items []releaseItem
+	facts requestFacts
 }
 
 // releaseItem is one sequence that is released.
 type releaseItem struct {
 	sequence *sequence.Sequence
 	request  *messages.ReleaseStep
-	lost     bool // it offers nothing
-	computed int  // tokens that are computed when it ends
-	to       int  // tokens to offer
-	end      int  // its offer with the state at the end; −1: none
+	computed int // tokens that are computed when it ends
+	to       int // tokens to offer
+	end      int // its offer with the state at the end; −1: none
 	// committed is the use of pages that leave their windows when computed tokens are: a commit
 	// before the release would have dropped them with it.
 	committed protocol.Use
@@ -43,8 +41,7 @@ type releaseItem struct {
 
 // start enters the sequences that run, and those that are lost: these say so now.
 func (r *release) start(request any) {
-	r.request = request.(*messages.Release)
-	m := r.request
+	m := request.(*messages.Release)
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.items = r.items[:0]
 	for i := range m.Steps {
@@ -110,7 +107,7 @@ func (r *release) add(it releaseItem) {
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
 	if s := r.sequences.Lost(request.Sequence); s != nil && !s.Stamps.TouchedBy(r.kernel.stamp) {
-		r.add(releaseItem{sequence: s, request: request, lost: true})
+		r.add(releaseItem{sequence: s, request: request})
 	}
 }
 
@@ -123,7 +120,7 @@ func (r *release) store() {
 		s := it.sequence
 		// What was not committed is not offered: its bytes may never have been written, and
 		// drafts that were rejected must not be found.
-		if !it.request.Discard && !it.lost {
+		if !it.request.Discard && !s.IsLost() {
 			if k := r.out.store(s, 0, it.to); k >= 0 {
 				offer := &r.out.change.Stores[k]
 				// The working page is the state after exactly the computed tokens. No other block can
@@ -141,7 +138,7 @@ func (r *release) store() {
 }
 
 func (r *release) stored() {
-	r.countHandedOver()
+	r.noteStored()
 	r.out.applied()
 	r.dropPages()
 }
@@ -156,23 +153,22 @@ func (r *release) input(it *releaseItem) int {
 	return int(s.Input.Computed())
 }
 
-// countHandedOver counts the working pages that are checkpoints from now on. They need no
-// copy: the sequences that end have no more use for them.
-func (r *release) countHandedOver() {
-	if r.states.empty() {
-		return
-	}
+// noteStored notes the prefixes that the cache has now, and counts the working pages that are
+// checkpoints from now on. They need no copy: the sequences that end have no more use for them.
+func (r *release) noteStored() {
 	for i := range r.items {
 		it := &r.items[i]
-		if it.end < 0 {
-			continue
+		s := it.sequence
+		cached := r.states.empty() && s.Stores() && s.Width() == 1
+		if it.end >= 0 {
+			end := &r.out.change.Stores[it.end].End
+			for _, p := range end.Lacks {
+				r.stats.pool(int(p)).Checkpoints++
+			}
+			cached = end.Block != protocol.NoBlock
 		}
-		end := &r.out.change.Stores[it.end].End
-		for _, p := range end.Lacks {
-			r.stats.pool(int(p)).Checkpoints++
-		}
-		if s := it.sequence; end.Block != protocol.NoBlock && !sequence.HoldsSymbols(s) {
-			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.to])
+		if cached && !s.IsLost() && !sequence.HoldsSymbols(s) {
+			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
 		}
 	}
 }
@@ -187,7 +183,7 @@ func (r *release) dropPages() {
 		it := &r.items[i]
 		s := it.sequence
 		var facts *protocol.RequestFacts
-		if r.config.Forecast && !it.lost {
+		if r.config.Forecast {
 			facts = r.facts.of(s, r.config.TokensPerBlock, it.computed, it.request.AnswerTokens)
 		}
 		for p := range r.config.Pools {
@@ -240,12 +236,7 @@ func (r *release) end() {
 	// Until the answer a failure undoes the whole release, and the sequences must still be there
 	// then.
 	for i := range r.items {
-		it := &r.items[i]
-		if s := it.sequence; r.states.empty() && !it.lost && s.Stores() && s.Width() == 1 &&
-			!sequence.HoldsSymbols(s) {
-			r.thrash.note(&s.Namespace, s.Tokens(0)[:it.computed])
-		}
-		r.out.end(it.sequence)
+		r.out.end(r.items[i].sequence)
 	}
 	r.items = r.items[:0]
 	r.kernel.reply()

@@ -16,8 +16,7 @@ import (
 type rewind struct {
 	*shared
 	stages[rewind]
-	request *messages.Rewind
-	items   []rewindItem
+	items []rewindItem
 }
 
 // rewindItem is a sequence that loses its last n tokens.
@@ -28,8 +27,7 @@ type rewindItem struct {
 
 // start drops the pages of the sequences whose steps are right.
 func (r *rewind) start(request any) {
-	r.request = request.(*messages.Rewind)
-	m := r.request
+	m := request.(*messages.Rewind)
 	// Each pool gets one message for all steps.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.out.reset()
