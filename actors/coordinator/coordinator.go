@@ -46,7 +46,7 @@ func New(config Config, port Port) *Coordinator {
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
 	// A Commit and the second half of an Append are the same stages.
 	committing := &commitStages{shared: parts, batch: steps}
-	// Shared with the rebalance that it asks for, which announces it.
+	// Shared with the rebalance that it asks for, which tells the host of it.
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:    parts,

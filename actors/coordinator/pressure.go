@@ -424,10 +424,3 @@ func (a *autoRebalance) fixedPages(p int, movable map[messages.SequenceID]bool) 
 	})
 	return pages
 }
-
-// announce tells the host of a rebalance that it has not asked for.
-func (a *autoRebalance) announce(r *messages.Rebalance) {
-	if r == &a.request && len(r.Rebalanced.Pools) > 0 {
-		a.config.OnRebalance(r.Rebalanced)
-	}
-}

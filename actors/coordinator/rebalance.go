@@ -82,34 +82,35 @@ func (r *rebalance) resized() {
 	r.out.move.reset()
 	// The memory beyond the new ends may be given away, and the new places may be written
 	// to, when everything that uses them has passed.
-	query, _ := r.out.move.query()
-	for p := range r.resize {
-		z := &r.resize[p]
-		q := r.out.move.pool(p)
-		// Victims are offloaded like those of any eviction.
-		q.Victims = z.Victims
-		var pages []messages.PageID
-		for i := range z.Moves {
-			m := &z.Moves[i]
-			r.out.move.copy(p, protocol.PageCopy{
-				From: protocol.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New,
-				Tokens: r.config.TokensPerBlock,
-			})
-			pages = append(pages, m.New)
-		}
-		for page := z.Pages; page < r.counts.device[p].Total; page++ {
-			pages = append(pages, messages.PageID(page))
-		}
-		query.Write = append(query.Write, pages)
-		// The counts are those after the resize, though nothing has been copied yet: no page is
-		// taken before the round ends, so no one can act on them too early.
-		r.counts.device[p] = z.Counts
-	}
+	r.out.move.ask(r.all.end, r.planMoves)
 	// The kernels are named before the moves are planned: a copy must come after what writes
 	// its source, and the new owner of a page after what reads it.
 	r.sequences.Each(r.markTables)
 	r.wait(r, "rebalance: moving", (*rebalance).moved)
 	r.out.move.send()
+}
+
+// planMoves passes on what a pool has evicted and moved, and tells which of its pages will be
+// written to or given away.
+func (r *rebalance) planMoves(p int) (_, write []messages.PageID) {
+	z := &r.resize[p]
+	// Victims are offloaded like those of any eviction.
+	r.out.move.pool(p).Victims = z.Victims
+	for i := range z.Moves {
+		m := &z.Moves[i]
+		r.out.move.copy(p, protocol.PageCopy{
+			From: protocol.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New,
+			Tokens: r.config.TokensPerBlock,
+		})
+		write = append(write, m.New)
+	}
+	for page := z.Pages; page < r.counts.device[p].Total; page++ {
+		write = append(write, messages.PageID(page))
+	}
+	// The counts are those after the resize, though nothing has been copied yet: no page is
+	// taken before the round ends, so no one can act on them too early.
+	r.counts.device[p] = z.Counts
+	return nil, write
 }
 
 // markTables tells the offloader of the kernels that use the pages of a sequence: the host may
@@ -209,13 +210,14 @@ func (r *rebalance) tellMoves() {
 		m.Rebalanced.Pools = append(m.Rebalanced.Pools, r.config.Pools[p].Describe(r.config.Counts[p]))
 		m.Rebalanced.Moved = append(m.Rebalanced.Moved, moved)
 	}
-	if m.Pages != nil && m != &r.auto.request {
-		r.pressure.budget = r.pressure.total()
-	}
 	clear(r.pressure.useful) // what the rebalance itself has evicted is no demand
 	r.thrash.resize(r.config)
-	// Before the next answer goes out, so that no host uses an old number behind it.
-	r.auto.announce(m)
+	if m == &r.auto.request {
+		// Before the next answer goes out, so that no host uses an old number behind it.
+		r.config.OnRebalance(m.Rebalanced)
+	} else if m.Pages != nil {
+		r.pressure.budget = r.pressure.total()
+	}
 }
 
 // undo goes back to the old counts: copies have been written only to pages that were free. When
