@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -147,6 +149,12 @@ func (m *moveBatch) pool(p int) *protocol.PoolMove { return &m.record.Pools[p] }
 func (m *moveBatch) copy(p int, c protocol.PageCopy) {
 	q := m.pool(p)
 	q.Copies = append(q.Copies, c)
+}
+
+// copyFailed tells whether the device has refused the copy to a page.
+func (m *moveBatch) copyFailed(p int, to messages.PageID) bool {
+	return slices.ContainsFunc(m.pool(p).Copies,
+		func(c protocol.PageCopy) bool { return c.Failed && c.To == to })
 }
 
 // onboard adds a copy from host memory.

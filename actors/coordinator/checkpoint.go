@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -162,7 +160,7 @@ func (c *commitStages) handOver(it *checkpointStep) (whole bool) {
 		}
 		page := pages.page[0]
 		// The block goes without. The page is dropped with nothing in it, and is free.
-		if c.copyFailed(int(p), page) {
+		if c.out.move.copyFailed(int(p), page) {
 			c.stats.pool(int(p)).CheckpointsSkipped++
 			whole = false
 			continue
@@ -206,12 +204,6 @@ func (c *commitStages) attached() {
 		}
 	}
 	c.takeNext()
-}
-
-// copyFailed tells whether the device has refused the copy to a page.
-func (c *commitStages) copyFailed(p int, page messages.PageID) bool {
-	return slices.ContainsFunc(c.out.move.pool(p).Copies,
-		func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
 }
 
 // dropCheckpoints gives up the references with which the pages of all checkpoints were taken:

@@ -160,8 +160,8 @@ func (f *fork) copied() {
 		// the page of the sequence, which goes on and will write it.
 		it.result.Ready = slices.Clone(f.out.move.tickets(it.query))
 		for p := f.states.first; p < f.states.end; p++ {
-			for _, c := range f.out.move.pool(p).Copies {
-				if c.Failed && slices.Contains(f.out.pools.op(p, it.ops[p]).Pages, c.To) {
+			for _, page := range f.out.pools.op(p, it.ops[p]).Pages {
+				if f.out.move.copyFailed(p, page) {
 					it.result.Err = refusals.New(messages.ErrInternal,
 						"a copy into the working page of a fork failed")
 				}

@@ -51,12 +51,9 @@ func (e *extension) takeBackFailed() bool {
 // they are written to, which one copy alone has.
 func (e *extension) copyFailed(it *step) bool {
 	for p := range it.pools {
-		for _, w := range it.pools[p].copies {
-			for _, m := range e.out.move.pool(p).Copies {
-				if m.Failed && m.To == w.to {
-					return true
-				}
-			}
+		if slices.ContainsFunc(it.pools[p].copies,
+			func(w pageRewrite) bool { return e.out.move.copyFailed(p, w.to) }) {
+			return true
 		}
 	}
 	return false
