@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -58,12 +57,7 @@ func (e *extension) take() {
 	e.out.pools.reset()
 	changes := false
 	for i := range e.batch.items {
-		it := &e.batch.items[i]
-		if it.sequence.Width() > 1 {
-			changes = e.takeBeams(it) || changes
-		} else {
-			changes = e.takeStep(it) || changes
-		}
+		changes = e.takeStep(&e.batch.items[i]) || changes
 	}
 	// The common step: every token goes to a page that the sequence has. No pool is asked
 	// and nothing is copied, so the step is one message to the tree, or none.
@@ -77,23 +71,22 @@ func (e *extension) take() {
 	e.out.pools.send()
 }
 
-// takeStep decides about one step of beam width 1: all its pages in all pools or
-// none. It tells whether the tables of the sequence change.
+// takeStep decides about one step: all its pages in all pools or none. It tells whether the tables
+// of the sequence change. Those of beams do, since beams follow their parents.
 func (e *extension) takeStep(it *step) bool {
 	s := it.sequence
-	takes := false
+	takes := s.Width() > 1
 	for p := range e.decoder.end {
-		e.findRewrites(it, p)
-		// What the step takes in this pool: a page for each copy, and one for each block that
-		// its tokens begin.
-		// Pages that the copies drop do not count: they are dropped after the new ones are taken.
-		need := len(it.pools[p].copies) + e.entries(it, p) - len(s.Table(p))
+		// The pages that only ended beams held are free for the step. Those that its copies drop are
+		// not: they are dropped when the copies have their pages.
+		freed := e.followParents(it, p)
+		need := e.findRewrites(it, p) + e.begun(it, p)
 		if need == 0 {
 			continue
 		}
 		takes = true
-		if refusal := e.pressure.lack(p, need, e.counts.available(p)-e.batch.taken[p],
-			need+pagesIn(s.Table(p))); refusal != nil {
+		if refusal := e.pressure.lack(p, need, e.counts.available(p)-e.batch.taken[p]+freed,
+			need+pagesIn(s.Tables(p)[it.parent(0)])); refusal != nil {
 			e.refuse(it, refusal)
 			return false
 		}
@@ -101,26 +94,22 @@ func (e *extension) takeStep(it *step) bool {
 	if !takes { // pages that others might have held are the sequence's own now
 		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
-	// All pools have the pages; only now is anything taken. Copies come first, so that what
-	// they drop can be evicted for the new blocks of this very step.
+	// All pools have the pages; only now is anything taken.
 	for p := range e.decoder.end {
-		e.takeRewrites(it, p)
-		if n := e.entries(it, p) - len(s.Table(p)); n > 0 {
-			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n,
-				Tenant: s.Tenant, Pages: s.Table(p)})
-			e.batch.taken[p] += n
-		}
+		e.takePages(it, p)
 	}
 	return true
 }
 
-// entries is the length of a table of a sequence of one beam after its step. In a state pool that
-// is the working page and those of drafts; what a step asks for less goes with its commit.
-func (e *extension) entries(it *step, p int) int {
+// begun is the number of pages of the blocks that a step begins in a pool: one for each beam. In a
+// state pool they are the working page and those of drafts; what a step asks for less goes with its
+// commit.
+func (e *extension) begun(it *step, p int) int {
+	before := it.pools[p].before
 	if e.states.has(p) {
-		return max(len(it.sequence.Table(p)), 1+it.request.DraftStates)
+		return max(0, 1+it.request.DraftStates-before)
 	}
-	return e.config.blocks(int(it.sequence.Length()) + len(it.request.Tokens))
+	return it.sequence.Width() * (e.config.blocks(int(it.sequence.Length())+it.added()) - before)
 }
 
 // refuse leaves a sequence as it was. The copies that it has noted are forgotten, since
@@ -214,34 +203,15 @@ func (e *extension) addTokens() {
 	}
 }
 
-// fillTables places the pages of one step, block by block, copies first.
+// fillTables places the pages of one step.
 func (e *extension) fillTables(it *step) {
 	s := it.sequence
 	took := false
 	for p := range e.decoder.end {
-		pages := &it.pools[p]
 		if s.Width() > 1 {
-			took = e.fillBeams(it, p) || took
-			continue
+			e.exchangeTables(it, p)
 		}
-		if pages.copyOp >= 0 {
-			e.fillRewrites(it, p)
-			took = true
-		}
-		if pages.fresh >= 0 {
-			table := e.out.pools.op(p, pages.fresh).Pages
-			for _, w := range pages.copies { // the operation began with the old table
-				table[w.block] = w.to
-			}
-			s.SetTable(p, table)
-			it.noteNew(p, 0, pages.before, table[pages.before:])
-			if e.states.has(p) {
-				e.stats.allocated(p, len(table)-pages.before)
-			} else {
-				e.stats.appended(p, len(table)-pages.before)
-			}
-			took = true
-		}
+		took = e.placePages(it, p) || took
 	}
 	// What others held has been copied, and what they did not hold is the sequence's own:
 	// the next step need not ask again.

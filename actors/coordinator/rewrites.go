@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"maps"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -28,6 +30,7 @@ func (e *extension) inspect() {
 		// from SharedBlocks on are known to be the sequence's own, so they are not asked about.
 		blocks := int(s.Blocks())
 		it.first = min(int(s.Computed())/e.config.TokensPerBlock, blocks)
+		it.countChosen()
 		first, last := it.first, min(int(s.SharedBlocks()), blocks)
 		if s.Width() > 1 {
 			// Beams exchange whole tables when they follow their parents.
@@ -45,7 +48,7 @@ func (e *extension) inspect() {
 }
 
 // inspected remembers what the pools said of each page. The answers stand for the state before
-// the request; takeRewrites and takeBeams carry them on from step to step.
+// the request; takePages carries them on from step to step.
 func (e *extension) inspected() {
 	e.out.pools.received()
 	for p := range e.self.end {
@@ -63,16 +66,29 @@ func (e *extension) inspected() {
 	e.take()
 }
 
-// findRewrites lists the pages of a step that others hold.
-func (e *extension) findRewrites(it *step, p int) {
-	s, pages := it.sequence, &it.pools[p]
+// findRewrites lists the pages that the beams of a step must copy in a pool, in order of beams, and
+// returns their number: those that others hold, from the first block that is not computed to its
+// end. Blocks before it are only read.
+func (e *extension) findRewrites(it *step, p int) int {
+	pages, now := &it.pools[p], e.batch.after[p]
 	pages.copies = pages.copies[:0]
-	table := s.Table(p)
-	for b := it.first; b < min(int(s.SharedBlocks()), len(table)); b++ {
-		if share, known := e.batch.shares[p][table[b]]; known && heldByOthers(share) {
-			pages.copies = append(pages.copies, pageRewrite{block: b, from: table[b], to: messages.NoPage})
+	for beam := range it.sequence.Width() {
+		table := it.sequence.Tables(p)[it.parent(beam)]
+		for block := it.first; block < len(table); block++ {
+			page := table[block]
+			// Pages that were not asked about are the sequence's own.
+			share := now[page]
+			if heldByOthers(share) {
+				pages.copies = append(pages.copies, pageRewrite{beam: beam, block: block, from: page,
+					to: messages.NoPage})
+				// The one that copies gives its reference up: the last holder, a beam or the next step of
+				// the batch, keeps the page and copies nothing.
+				share.References--
+				now[page] = share
+			}
 		}
 	}
+	return len(pages.copies)
 }
 
 // heldByOthers tells whether a page that a sequence holds is held by others, too. A page that
@@ -80,41 +96,72 @@ func (e *extension) findRewrites(it *step, p int) {
 // on to find the block there.
 func heldByOthers(s protocol.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
 
-// takeRewrites takes pages for copies on write, then drops the old ones.
-func (e *extension) takeRewrites(it *step, p int) {
-	pages := &it.pools[p]
-	// The new page is taken before the old one is dropped, so it cannot be the old one.
-	n := len(pages.copies)
-	if n == 0 {
-		return
+// takePages adds the operations of a step in one pool: references of the parents that were chosen
+// more than once, the ends of those that were not chosen, copies on write, blocks that begin.
+func (e *extension) takePages(it *step, p int) {
+	s, pages := it.sequence, &it.pools[p]
+	tables := s.Tables(p)
+	for j, n := range it.chosen {
+		// Claims before drops, so that no page of a chosen parent is free in between.
+		e.out.pools.claimBeams(p, tables[j], n)
 	}
-	pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n,
-		Tenant: it.sequence.Tenant})
-	e.batch.taken[p] += n
-	old := make([]messages.PageID, 0, n)
-	for _, w := range pages.copies {
-		old = append(old, w.from)
-		// The page that is dropped has a holder less. When the next step of the batch looks at
-		// it, it may have it for itself and need no copy.
-		share := e.batch.shares[p][w.from]
-		share.References--
-		e.batch.shares[p][w.from] = share
-		if share.References == 0 && share.Pins == 0 {
-			e.batch.taken[p]-- // cached from now on: a later step may take it
+	// Behind the claims of all parents: two parents may share a page, and a page that no one
+	// holds for a moment would be evictable.
+	for j, n := range it.chosen {
+		if n == 0 {
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Usage.Use()})
 		}
 	}
-	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old,
-		Use: it.sequence.Usage.Use().Early()})
+	if n := len(pages.copies); n > 0 {
+		// The new pages are taken before the old ones are dropped, so they cannot be the old ones. What
+		// the copies drop can be evicted for the new blocks of this very step.
+		pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant})
+		old := make([]messages.PageID, 0, n)
+		for _, w := range pages.copies {
+			old = append(old, w.from)
+		}
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Usage.Use().Early()})
+	}
+	if n := e.begun(it, p); n > 0 {
+		pages.fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant,
+			Pages: pages.begun[:0]})
+	}
+	// The steps behind this one see the holders as they are then. What no one holds any more is
+	// cached or free, and they may take it.
+	now := e.batch.after[p]
+	e.batch.taken[p] += len(pages.copies) + e.begun(it, p) - countUnheld(now)
+	maps.Copy(e.batch.shares[p], now)
 }
 
-// fillRewrites gives copies on write their pages.
-func (e *extension) fillRewrites(it *step, p int) {
-	pages := &it.pools[p]
-	taken := e.out.pools.op(p, pages.copyOp).Pages
-	for k := range pages.copies {
-		e.rewrite(it, p, &pages.copies[k], taken[k])
-		e.stats.appended(p, 1)
+// placePages puts the pages that a step has taken in one pool into the tables: copies first, then
+// new blocks, one beam after the other. It tells whether there are any.
+func (e *extension) placePages(it *step, p int) bool {
+	s, pages := it.sequence, &it.pools[p]
+	var copied, begun []messages.PageID
+	if pages.copyOp >= 0 {
+		copied = e.out.pools.op(p, pages.copyOp).Pages
 	}
+	if pages.fresh >= 0 {
+		begun = e.out.pools.op(p, pages.fresh).Pages
+		pages.begun = begun
+	}
+	n := len(copied) + len(begun)
+	if e.states.has(p) {
+		e.stats.allocated(p, n)
+	} else {
+		e.stats.appended(p, n)
+	}
+	tables, k := s.Tables(p), 0
+	for beam := range tables {
+		for ; k < len(copied) && pages.copies[k].beam == beam; k++ {
+			e.rewrite(it, p, &pages.copies[k], copied[k])
+		}
+		each := len(begun) / (len(tables) - beam)
+		it.noteNew(p, beam, pages.before, begun[:each])
+		tables[beam] = append(tables[beam], begun[:each]...)
+		begun = begun[each:]
+	}
+	return n > 0
 }
 
 // rewrite puts a page in the place of one that others hold, and copies what the

@@ -20,7 +20,9 @@ type stepBatch struct {
 	// A step that is decided about changes them for the steps behind it, as the pools will when
 	// they serve the operations in the same order.
 	shares []map[messages.PageID]protocol.Share
-	taken  []int // by pool: pages of the steps decided about before
+	// after has the shares that the step which is decided about will change, as they are behind it.
+	after []map[messages.PageID]protocol.Share
+	taken []int // by pool: pages of the steps decided about before
 }
 
 // step is the part of one sequence.
@@ -39,6 +41,7 @@ type step struct {
 	input    int          // index of the encoder's input in the same, −1: none
 	query    int          // index of its question in the Move, −1: none
 	first    int          // first block that may be written to
+	chosen   []int        // of an Append, by beam: how many beams go on from it
 	use      protocol.Use // that the sequence had before
 	refused  bool
 	extended bool // the sequence has the step's tokens and pages
@@ -51,10 +54,11 @@ type step struct {
 // stepPages is what a step takes in one pool. The tables of all beams have the length before:
 // beams differ in their pages and tokens and have equally many of them.
 type stepPages struct {
-	copies []pageRewrite // copies on write
-	copyOp int           // the operation that takes their pages, −1: none
-	fresh  int           // the operation that takes new pages, −1: none
-	before int           // length of the table before the step
+	copies []pageRewrite     // copies on write
+	copyOp int               // the operation that takes their pages, −1: none
+	fresh  int               // the operation that takes new pages, −1: none
+	begun  []messages.PageID // array of what that answers in an Append
+	before int               // length of the table before the step
 	// the tables before it, by beam; nil: they follow from copies and before
 	old  [][]messages.PageID
 	next []messages.PageID // the table with the pages of the next chunk; nil: it takes none
@@ -63,9 +67,11 @@ type stepPages struct {
 func newStepBatch(parts *shared) *stepBatch {
 	n := len(parts.config.Pools)
 	b := &stepBatch{shared: parts, taken: make([]int, n),
-		shares: make([]map[messages.PageID]protocol.Share, n)}
+		shares: make([]map[messages.PageID]protocol.Share, n),
+		after:  make([]map[messages.PageID]protocol.Share, n)}
 	for p := range b.shares {
 		b.shares[p] = map[messages.PageID]protocol.Share{}
+		b.after[p] = map[messages.PageID]protocol.Share{}
 	}
 	return b
 }
@@ -90,10 +96,11 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	}
 	// before is the length of the table now: undo and takeBack cut it back to that.
 	for p := range pools {
-		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
+		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1,
+			begun: pools[p].begun[:0], before: len(s.Table(p))}
 	}
 	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Usage.Use(),
-		pools: pools}
+		pools: pools, chosen: it.chosen}
 	s.Stamps.Touch(b.kernel.stamp)
 	return it
 }

@@ -153,7 +153,8 @@ func TestWhatABeamStepRefuses(t *gotesting.T) {
 	}
 	r := w.tryBeams(l, messages.BeamStep{Parent: 0}, messages.BeamStep{Parent: 1},
 		messages.BeamStep{Parent: 2})
-	assert.Equal(t, "pool wfullh1 needs 2 pages, 1 available", refusal(t, r.Err).Error())
+	assert.Equal(t, "pool wfullh1 needs 2 pages beside the 2 held, and has 3",
+		refusal(t, r.Err).Error())
 	assert.Equal(t, before, w.picture())
 	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(0, 1)}}}
 	w.do(m)
