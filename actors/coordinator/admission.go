@@ -13,15 +13,13 @@ import (
 //
 //	            ┌────────────────────────────────────────────────────────┐
 //	            ▼                                                        │ retry
-//	start ─▶ claiming ─▶ (decide, in order) ─▶ taking ─▶ moving ─▶ applying ─▶ following
+//	start ─▶ claiming ─▶ (decide, in order) ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ (answer)
 //	         see batch.go   │  ▲  │                │         │         │          │
 //	                        │  │  │           pages taken, copies     the tree    pools and host
-//	              no page   ▼  │  │           victims      into the   knows what  memory follow
-//	              left: refusing  │           named        pages      moved          │
-//	                              ▼                                                  ▼
-//	                           parking ─▶ (queue)                (answer) ◀─ completing
-//	                                                                  references of beams and
-//	                                                                  of shared onboards
+//	              no page   ▼  │  │           victims      into the   knows what  memory follow,
+//	              left: refusing  │           named        pages      moved       references of beams
+//	                              ▼                                               and of shared
+//	                           parking ─▶ (queue)                                 onboards
 //
 // Every prompt is all or nothing: the counts tell before a page is taken whether
 // all of them will be there. A prompt that is refused takes its claims back and has
@@ -43,13 +41,13 @@ import (
 //  5. moved: the block of the failed onboard is to be forgotten, in the tree with its
 //     pins and in host memory, and counts as dropped. Every prompt whose table has the
 //     page that was not written is marked with errTransfer. The others claim.
-//  6. applying and following: the tree learns of the victims, of the blocks that are on
-//     the device now and of the lost one; pools and host memory follow. Blocks behind the
-//     lost one stay stored, but no match reaches them until it is stored again.
-//  7. completing: prompts that were served get their references to shared pages and of
-//     further beams. Then the marked ones drop all their pages: those of blocks that did
-//     arrive are cached, the others free. The offloader forgets the lost contents and
-//     frees their host page.
+//  6. applying: the tree learns of the victims, of the blocks that are on the device now and
+//     of the lost one. Blocks behind the lost one stay stored, but no match reaches them until
+//     it is stored again.
+//  7. following: pools and host memory follow. Prompts that were served get their references
+//     to shared pages and of further beams. Then the marked ones drop all their pages: those of
+//     blocks that did arrive are cached, the others free. The offloader forgets the lost
+//     contents and frees their host page.
 //  8. retry: the answers of the served prompts are kept, and the marked ones begin again
 //     at 1, whole blocks only: they find what is left, may be refused for want of pages
 //     like any prompt, and may fail again, with fewer blocks each time. When no transfer
@@ -105,7 +103,7 @@ func (a *admission) match() {
 	a.next = 0
 	// No prompt has valid values: there is nothing to match, and the answers are there.
 	if len(a.batch.items) == 0 {
-		a.complete()
+		a.end()
 		return
 	}
 	a.batch.claimMatches()
@@ -280,18 +278,6 @@ func (a *admission) moved() {
 	a.out.apply()
 }
 
-// applied makes pools and host memory follow the tree.
-func (a *admission) applied() {
-	a.wait(a, "following", (*admission).followed)
-	a.out.applied()
-	a.out.followUp()
-}
-
-func (a *admission) followed() {
-	a.out.followed()
-	a.complete()
-}
-
 // claimReused tells the tree what a prompt reuses.
 func (a *admission) claimReused(i int) {
 	it := &a.batch.items[i]
@@ -320,11 +306,11 @@ func (a *admission) claimBlocks(match int, claim protocol.ClaimItem) {
 	}
 }
 
-// complete adds the references that were not taken with the pages: to blocks that
-// an earlier prompt has brought in, before that one may drop them, and those of
-// further beams. What failed is dropped, without a use.
-func (a *admission) complete() {
-	a.out.reset()
+// applied makes pools and host memory follow the tree. It adds the references that were not taken
+// with the pages: to blocks that an earlier prompt has brought in, before that one may drop them,
+// and those of further beams. What failed is dropped, without a use.
+func (a *admission) applied() {
+	a.out.applied()
 	for i := range a.batch.items {
 		a.claimShared(&a.batch.items[i])
 	}
@@ -346,7 +332,7 @@ func (a *admission) complete() {
 	// with the host pages.
 	a.out.move.forgetHost(a.lost)
 	a.lost = a.lost[:0]
-	a.wait(a, "completing", (*admission).answer)
+	a.wait(a, "following", (*admission).answer)
 	a.out.followUp()
 }
 

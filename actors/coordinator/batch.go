@@ -17,8 +17,8 @@ import (
 //	          whole blocks are claimed, the        │ ▲
 //	          pools say who holds the sources of   │ │
 //	          partial reuse                        ▼ │
-//	             │ ▲                             withdraw ──▶ rematch ──▶ reclaim
-//	             ▼ │                             one prompt's claims are taken back
+//	             │ ▲                             rematch ──▶ reclaim
+//	             ▼ │                             one prompt's claims are taken back,
 //	           the same, for each prompt whose   and it is matched again without
 //	           source must not be reused         partial reuse
 //
@@ -26,7 +26,7 @@ import (
 // the page of the source over.
 //
 // Prompts refer to their matches by index, since both arrays grow while prompts are entered.
-// at, limit and rematch belong to one prompt at a time: the batch matches prompts again one
+// at and rematch belong to one prompt at a time: the batch matches prompts again one
 // after the other.
 type promptBatch struct {
 	*shared
@@ -40,7 +40,6 @@ type promptBatch struct {
 	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
 	at      int            // the prompt that is looked at
-	limit   int            // of its tokens, when it is matched again
 	// rejecting: prompts whose sources no one may reuse are being matched again;
 	// at is the one under way.
 	rejecting bool
@@ -227,17 +226,25 @@ func (b *promptBatch) rejectSources() {
 	b.ready()
 }
 
-// withdrawSource takes the claims of a prompt back, to match it again without
+// withdrawSource takes the claims of a prompt back and matches it again, without
 // partial reuse and with at most so many tokens. The prefix may be shorter then even
 // with the limit that it had, because a window that ends at a block boundary reaches
-// further back.
+// further back. The record of the match is lent to this prompt alone; the others keep their
+// answers in that of the batch.
 func (b *promptBatch) withdrawSource(i, limit int) {
 	b.kernel.active = b
-	b.at, b.limit = i, limit
+	b.at = i
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
-	b.wait(b, "prompts: withdrawing", (*promptBatch).matchAgain)
+	m := &b.match.Items[b.items[i].self]
+	m.Partial = false
+	m.Multimodal = nil // the tokens hold their symbols already
+	b.rematch.Epoch = b.kernel.epoch
+	b.rematch.Items = append(b.rematch.Items[:0], *m)
+	b.rematch.Items[0].Limit = limit
+	b.wait(b, "prompts: rematching", (*promptBatch).claimAgain)
 	b.out.pools.send()
+	b.kernel.toTree(&b.rematch)
 }
 
 // withdraw takes the claims of a prompt in some pools back and asks again who holds
@@ -262,24 +269,11 @@ func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
 	}
 }
 
-// matchAgain matches one prompt. The record is lent to it alone; the others keep
-// their answers in the record of the batch.
-func (b *promptBatch) matchAgain() {
-	b.out.pools.received()
-	b.recountSources()
-	m := &b.match.Items[b.items[b.at].self]
-	m.Partial = false
-	m.Multimodal = nil // the tokens hold their symbols already
-	b.rematch.Epoch = b.kernel.epoch
-	b.rematch.Items = append(b.rematch.Items[:0], *m)
-	b.rematch.Items[0].Limit = b.limit
-	b.wait(b, "prompts: rematching", (*promptBatch).claimAgain)
-	b.kernel.toTree(&b.rematch)
-}
-
 // claimAgain claims what the prompt matches without partial reuse. Why it matches
 // no more is a matter of the prompt as it asked first.
 func (b *promptBatch) claimAgain() {
+	b.out.pools.received()
+	b.recountSources()
 	it := &b.items[b.at]
 	m := &b.match.Items[it.self]
 	reach, lacking, limit := m.Reach, m.Lacking, m.Limit

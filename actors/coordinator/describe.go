@@ -12,10 +12,9 @@ import (
 // describe serves DescribeSequence: what a hand-over says of a sequence, and what its
 // pages wait for.
 //
-//	start ─▶ translating ────▶ asking ─▶ answer
-//	         the tree turns    the offloader says
-//	         symbols into      what the pages
-//	         tokens and items  wait for
+//	start ─▶ asking ─▶ answer
+//	         the tree turns symbols into tokens and items,
+//	         the offloader says what the pages wait for
 //
 // tokens is the record lent to the tree.
 type describe struct {
@@ -49,13 +48,10 @@ func (d *describe) start(request any) {
 	tokens := slices.Clone(s.Tokens(0))
 	// A new record each time: the tree keeps one that it fails over.
 	d.tokens = &protocol.ReadTokens{Header: protocol.Header{Epoch: d.kernel.epoch}, Tokens: tokens}
-	d.wait(d, "describe: translating", (*describe).translated)
-	d.kernel.toTree(d.tokens)
-}
-
-func (d *describe) translated() {
-	d.request.State.Tokens, d.request.State.Covers = d.tokens.Tokens, d.tokens.Covers
 	d.ask()
+	d.wait(d, "describe: asking", (*describe).end)
+	d.kernel.toTree(d.tokens)
+	d.out.move.send()
 }
 
 // find gives the sequence, and refuses what cannot be handed over.
@@ -107,12 +103,11 @@ func (d *describe) ask() {
 		}
 		return table[:first], table[first:]
 	})
-	d.wait(d, "describe: asking", (*describe).end)
-	d.out.move.send()
 }
 
-// end answers what the pages wait for.
+// end answers what both have said.
 func (d *describe) end() {
+	d.request.State.Tokens, d.request.State.Covers = d.tokens.Tokens, d.tokens.Covers
 	d.out.move.received()
 	d.request.Ready = slices.Clone(d.out.move.tickets(d.query))
 	d.request.Tables = d.sequence.CopyTables(nil)
