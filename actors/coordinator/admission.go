@@ -81,6 +81,7 @@ type admission struct {
 func (a *admission) start(request any) {
 	a.lost, a.retrying, a.parked = a.lost[:0], false, false
 	a.prefetch, a.lookup, a.pin = nil, nil, nil
+	a.batch.reset()
 	switch r := request.(type) {
 	case *messages.Prefetch:
 		a.startPrefetch(r)
@@ -91,10 +92,9 @@ func (a *admission) start(request any) {
 	case *protocol.BeginImport:
 		a.startImport(r)
 	case *messages.Admit:
-		a.batch.reset(false)
 		r.Results = a.batch.addPrompts(r.Requests, r.Results)
-		a.match()
 	}
+	a.match()
 }
 
 // match starts the stages with the prompts of the batch: all of them at first, and after

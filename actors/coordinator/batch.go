@@ -61,8 +61,8 @@ func newPromptBatch(parts *shared) *promptBatch {
 }
 
 // reset empties the batch. Prompts and match items keep their arrays.
-func (b *promptBatch) reset(storedOnly bool) {
-	b.items, b.match.Items, b.storedOnly, b.imported = b.items[:0], b.match.Items[:0], storedOnly, nil
+func (b *promptBatch) reset() {
+	b.items, b.match.Items, b.storedOnly, b.imported = b.items[:0], b.match.Items[:0], false, nil
 	b.forgetDecisions()
 }
 

@@ -19,8 +19,8 @@ import (
 // So whatever goes wrong later, the release of the sequence leaves no trace of it but what was
 // evicted for its pages.
 
-// startImport makes the sequence and asks the tree for its blocks, also with block reuse off: the
-// tree writes symbols into the tokens of a prompt with items.
+// startImport makes the sequence. The tree is asked for its blocks, also with block reuse off: it
+// writes symbols into the tokens of a prompt with items.
 //
 // The values are checked once more although the shell has checked them on its caller's
 // goroutine: from here on only a lack of pages can refuse the import, and what follows
@@ -39,25 +39,14 @@ func (a *admission) startImport(r *protocol.BeginImport) {
 	}
 	if err != nil {
 		r.Err = err
-		a.kernel.reply()
 		return
 	}
-	b.reset(false)
 	b.imported = r
-	it := b.add(&promptSpec{
-		origin: sequence.Origin{
-			Namespace: a.config.keyed(p.Namespace, p.Encoder, p.EncoderItems), Session: p.Session,
-			Retention: cloneRetention(p.Retention), InputRetention: cloneRetention(p.EncoderRetention),
-		},
-		encoder: a.config.padded(p.Encoder), length: len(p.Encoder),
-		tokens: p.Tokens, multimodal: p.Multimodal, limit: r.Computed, keepSymbols: len(p.Multimodal) > 0,
-	})
-	it.sequence.Prompt = sequence.TokenCount(r.Length)
+	b.addStored(p, r.Computed).sequence.Prompt = sequence.TokenCount(r.Length)
 	for i := range b.match.Items {
 		m := &b.match.Items[i]
 		m.Partial, m.InTree = false, &protocol.BlocksInTree{}
 	}
-	a.match()
 }
 
 // holds tells whether an imported sequence has a page of a block in a pool of blocks: the window

@@ -12,18 +12,12 @@ import (
 //
 // Its sequence has the tokens and tables as long as the request is served. No host gets its id.
 
-// startLookup matches the prefix as an admission would.
+// startLookup enters the prefix: it is matched as an admission would match it.
 func (a *admission) startLookup(r *messages.Lookup) {
 	a.lookup = r
-	r.Err, r.Found = nil, messages.Found{}
+	r.Found, r.MissReason = messages.Found{}, messages.ReasonDisabled
 	a.counted = false
-	a.batch.reset(false)
-	if _, err := a.batch.addPrefix(&r.Prefix, a.config.reusable(len(r.Prefix.Tokens))); err != nil {
-		r.Err, r.MissReason = err, messages.ReasonDisabled
-		a.kernel.reply()
-		return
-	}
-	a.match()
+	r.Err = a.batch.addPrefix(&r.Prefix, a.config.reusable(len(r.Prefix.Tokens)))
 }
 
 // decideLookup counts what an admission would reuse and gives the claims back. An

@@ -16,22 +16,17 @@ import (
 // reserve, and a later chunk could find no page. The pin is opened with the answer, so a failure
 // that rebuilds the pools ends it.
 
-// startPin matches the prefix. A pin holds what an admission of exactly this prefix would claim
+// startPin enters the prefix. A pin holds what an admission of exactly this prefix would claim
 // whole, to its last token: nothing is computed behind it.
 func (a *admission) startPin(r *messages.PinPrefix) {
 	a.pin = r
-	r.Err, r.Pinned = nil, messages.Pinned{}
+	r.Pinned = messages.Pinned{}
 	a.held = a.held[:0]
 	for _, n := range a.counts.device {
 		a.held = append(a.held, n.Held)
 	}
-	a.batch.reset(true)
-	if _, err := a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
-		r.Err = err
-		a.kernel.reply()
-		return
-	}
-	a.match()
+	a.batch.storedOnly = true
+	r.Err = a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens))
 }
 
 // decidePin pins what was claimed, unless a pool has too few pages: the first such pool, by id,

@@ -10,16 +10,11 @@ import (
 // beams. So when it is answered it holds nothing, and what it has brought may be evicted like
 // everything that is cached.
 
-// startPrefetch matches the prefix.
+// startPrefetch enters the prefix.
 func (a *admission) startPrefetch(r *messages.Prefetch) {
-	a.prefetch, r.Err, r.OnboardedPages = r, nil, 0
-	a.batch.reset(true)
-	if _, err := a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
-		r.Err = err
-		a.kernel.reply()
-		return
-	}
-	a.match()
+	a.prefetch, r.OnboardedPages = r, 0
+	a.batch.storedOnly = true
+	r.Err = a.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens))
 }
 
 // dropPrefetched drops all pages again. The drop leaves a use on everything that was found, on the

@@ -53,62 +53,58 @@ var errNothing = refusals.New(messages.ErrInternal, "nothing of the prompt is st
 var errState = refusals.New(messages.ErrInternal,
 	"filling a working page of the admission with zeros failed")
 
-// promptSpec is what a request says of a prompt. encoder is longer than length by less than a
-// block: blocks are matched and stored whole, and what a host is told is counted without the
-// padding.
-type promptSpec struct {
-	origin     sequence.Origin
-	tokens     []messages.Token
-	multimodal []messages.MultimodalItem
-	encoder    []messages.Token // the encoder's input, padded to whole blocks
-	length     int              // of the input, without the padding
-	limit      int              // tokens that may be matched
-	chunk      int              // tokens of a chunk, 0: not in chunks
-	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
-	// sequence runs, because it will store them.
-	keepSymbols bool
-	stored      bool // only what is stored is admitted, whole blocks
-}
-
-// add makes a sequence of a prompt and enters it into the batch.
-func (b *promptBatch) add(spec *promptSpec) *prompt {
+// add makes a sequence of a prompt and enters it into the batch: its tokens, of which so many may
+// be matched, and the encoder's input if the pools are among those that hold some.
+func (b *promptBatch) add(r *messages.AdmitRequest, pools poolRange, limit int) *prompt {
 	// The sequence exists from the first stage on: the tree writes symbols into its tokens,
 	// and the tables grow where they will stay. Until it is admitted no one can name it.
 	s := b.sequences.Open(b.kernel.stamp)
-	o := spec.origin
-	o.Arrived = b.kernel.now
-	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
-	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
-	if spec.keepSymbols {
-		s.HoldSymbols()
-	}
+	s.Begin(sequence.Origin{
+		Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems),
+		Tenant:    b.config.Tenants[r.Namespace.Salt], Session: r.Session,
+		Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
+		Prompt: sequence.TokenCount(len(r.Tokens)), Arrived: b.kernel.now,
+	}, r.Tokens, sequence.TokenCount(r.ChunkTokens))
 	// The item is used again with its plans, which have one entry for each pool.
 	it := lengthen(&b.items)
 	plans := it.plans[:0]
 	for range b.config.Pools {
 		plans = append(plans, noPlan)
 	}
-	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone,
-		query: -1, input: -1, plans: plans, stored: spec.stored}
-	if len(spec.tokens) > 0 {
+	*it = prompt{sequence: s, pools: pools, self: -1, cross: -1, beams: max(1, r.BeamWidth),
+		reuse: messages.PartialNone, query: -1, input: -1, plans: plans, again: r.Readmitted,
+		stored: r.StoredOnly}
+	if len(r.Tokens) > 0 {
 		// A prefetch does not end inside a block, nor does what is only stored: they take no page
 		// that a partial copy could be written to.
 		var m *protocol.MatchItem
 		m, it.self = b.addMatch()
 		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0),
-			spec.multimodal, spec.limit
-		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly && !spec.stored
+			r.Multimodal, limit
+		m.KeepSymbols, m.Partial = false, b.config.Partial && !b.storedOnly && !r.StoredOnly
 	}
-	if len(spec.encoder) > 0 {
-		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
+	if len(r.Encoder) > 0 && pools.end > b.cross.first {
+		// Blocks are matched and stored whole; what a host is told is counted without the padding.
+		s.Input.Begin(b.config.padded(r.Encoder), sequence.TokenCount(len(r.Encoder)))
 		// The limit is the whole input, since no logits are computed from its last token.
 		// Partial reuse has nothing to find: the namespace has the key of the input, so no
 		// other input shares a part of a block with it.
 		var m *protocol.MatchItem
 		m, it.cross = b.addMatch()
 		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil,
-			len(spec.encoder)
+			len(s.Input.Tokens())
 		m.KeepSymbols, m.Partial = false, false
+	}
+	return it
+}
+
+// addStored adds a prompt that will be stored: the tree keeps the symbols of covered tokens as long
+// as its sequence runs.
+func (b *promptBatch) addStored(r *messages.AdmitRequest, limit int) *prompt {
+	it := b.add(r, b.all, limit)
+	if len(r.Multimodal) > 0 {
+		it.sequence.HoldSymbols()
+		b.match.Items[it.self].KeepSymbols = true
 	}
 	return it
 }
@@ -143,40 +139,27 @@ func (b *promptBatch) addPrompts(
 				b.config.MaxSeqLen)
 			continue
 		}
-		it := b.add(&promptSpec{
-			origin: sequence.Origin{
-				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
-				Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
-			},
-			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
-			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
-			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, stored: r.StoredOnly,
-		})
-		it.result, it.beams, it.again = result, max(1, r.BeamWidth), r.Readmitted
+		b.addStored(r, b.config.reusable(len(r.Tokens))).result = result
 	}
 	return results
 }
 
-// addPrefix enters a prefix that a host names; it returns nil if its values are
-// refused. A prefix of an encoder–decoder model without tokens names what cross pools
-// hold of the input, one with tokens what self pools hold behind it. The answer of the tree is
-// then found by matchOf, for the one part that the prefix has.
-func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) {
+// addPrefix enters a prefix that a host names, or refuses its values. A prefix of an
+// encoder–decoder model without tokens names what cross pools hold of the input, one with
+// tokens what self pools hold behind it. The answer of the tree is then found by matchOf, for
+// the one part that the prefix has.
+func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) error {
 	if err := b.config.ValidatePrefix(p); err != nil {
-		return nil, err
-	}
-	// No session and no retention: lookups, pins and prefetches change neither of a block.
-	spec := promptSpec{
-		origin: sequence.Origin{Namespace: b.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)},
-		tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
+		return err
 	}
 	pools := b.decoder
 	if len(p.Tokens) == 0 {
-		spec.encoder, spec.length, pools = b.config.padded(p.Encoder), len(p.Encoder), b.cross
+		pools = b.cross
 	}
-	it := b.add(&spec)
-	it.pools = pools
-	return it, nil
+	// No session and no retention: lookups, pins and prefetches change neither of a block.
+	b.add(&messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal,
+		Encoder: p.Encoder, EncoderItems: p.EncoderItems}, pools, limit)
+	return nil
 }
 
 // addMatch adds a question to the Match record, to be filled in, and returns its index.
