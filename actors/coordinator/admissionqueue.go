@@ -102,20 +102,10 @@ func (w *admissionQueue) requests() (n int) {
 	return n
 }
 
-// noteStored notes that blocks were stored which the first that waits may match: it
+// noteStored notes that blocks were stored: the first that waits may match them, and
 // needs fewer pages then, though none came free.
 func (w *admissionQueue) noteStored(items []protocol.StoreItem) {
-	if w.len() == 0 || w.due {
-		return
-	}
-	r := w.first().request.(*messages.Admit)
-	for i := range items {
-		ns := items[i].Namespace
-		ns.Encoder, ns.Weights = "", "" // the engine sets them
-		for j := range r.Requests {
-			w.due = w.due || ns == r.Requests[j].Namespace
-		}
-	}
+	w.due = w.due || len(items) > 0
 }
 
 // stop answers all that wait with the cause.

@@ -115,11 +115,7 @@ func (e *extension) begun(it *step, p int) int {
 // refuse leaves a sequence as it was. The copies that it has noted are forgotten, since
 // copiedOver reads those of all steps.
 func (e *extension) refuse(it *step, err error) {
-	// A step that takes no page commits nothing, either: the host has not been told where
-	// the tokens would have gone, and sends both again.
-	it.refused, it.computed = true, 0
-	it.result.Err = err
-	e.stats.RefusedSteps.Note(err)
+	e.giveUp(it, err)
 	it.sequence.Usage.SetUse(it.use)
 	e.pressure.noteRefusal(err)
 	for p := range it.pools {

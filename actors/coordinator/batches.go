@@ -268,12 +268,12 @@ func (m *moveBatch) received() {
 // lengthen makes a list longer by one element and returns it: as it was left when the list
 // was that long before, so that its arrays can be used again, or else zero.
 func lengthen[T any](list *[]T) *T {
-	n := len(*list)
-	if n < cap(*list) {
-		*list = (*list)[:n+1]
-	} else {
-		var zero T
-		*list = append(*list, zero)
-	}
-	return &(*list)[n]
+	*list = resized(*list, len(*list)+1)
+	return &(*list)[len(*list)-1]
+}
+
+// resized is a list with n elements, those that its array had before where it had some: their own
+// arrays can be used again.
+func resized[T any](list []T, n int) []T {
+	return slices.Grow(list, max(0, n-len(list)))[:n]
 }

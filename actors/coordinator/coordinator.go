@@ -61,7 +61,6 @@ func New(config Config, port Port) *Coordinator {
 		&readEvents{parts}
 	admitting := &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}}
 	prompts.ready = admitting.claimed
-	parts.kernel.unknown = &unknown{parts}
 	// No other place chooses what serves a request.
 	parts.kernel.serving = map[reflect.Type]transaction{
 		reflect.TypeFor[*messages.Admit](): admitting,

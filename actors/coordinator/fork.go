@@ -32,23 +32,19 @@ type fork struct {
 	taken []int // by pool, pages of the steps decided about before
 }
 
-// forkItem is a step that is right. ops are valid until the batches are emptied for the
-// references; from then on the pages are read from result.Working.
+// forkItem is a step that is right. The operations that take its working pages have its index, in
+// each state pool, and so has its question in the Move. They are valid until the batches are emptied
+// for the references; from then on the pages are read from result.Working.
 type forkItem struct {
 	sequence *sequence.Sequence
 	result   *messages.ForkResult
-	n        int   // new sequences
-	ops      []int // by pool, the operation that takes working pages; nil: none
-	query    int   // index of its question in the Move
+	n        int // new sequences
 }
 
 // start makes the forks of the steps that are right.
 func (f *fork) start(request any) {
 	m := request.(*messages.Fork)
-	for len(m.Results) < len(m.Steps) {
-		m.Results = append(m.Results, messages.ForkResult{})
-	}
-	m.Err, m.Results = nil, m.Results[:len(m.Steps)]
+	m.Err, m.Results = nil, resized(m.Results, len(m.Steps))
 	f.items, f.taken = f.items[:0], make([]int, f.states.end)
 	f.out.reset()
 	made := 0
@@ -62,15 +58,12 @@ func (f *fork) start(request any) {
 			err = validateFork(s, step.Count, made)
 		}
 		if err == nil {
-			err = f.checkCapacity(step.Count)
+			err = f.take(s, step.Count)
 		}
 		if result.Err = err; err == nil {
-			// The pages of all steps are taken in one message for each pool. A step is decided
-			// about when those before it have been counted.
 			made += step.Count
 			s.Stamps.Touch(f.kernel.stamp)
-			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count,
-				ops: f.take(s, step.Count)})
+			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
 		}
 	}
 	switch {
@@ -86,31 +79,24 @@ func (f *fork) start(request any) {
 	}
 }
 
-// checkCapacity refuses a step that would find too few working pages. Without recurrent
+// take takes the working pages of a step, or refuses one that would find too few. Without recurrent
 // layers a fork takes no page, so it cannot fail. Pages of blocks are shared until a sequence
 // writes to them, so only the step that writes can lack one.
-func (f *fork) checkCapacity(n int) error {
+func (f *fork) take(s *sequence.Sequence, n int) error {
 	for p := f.states.first; p < f.states.end; p++ {
 		if refusal := f.pressure.lack(p, n, f.counts.available(p)-f.taken[p], n); refusal != nil {
 			f.pressure.noteRefusal(refusal)
 			return refusal
 		}
 	}
-	return nil
-}
-
-// take takes the working pages of a step. The pages count in taken at once, and in the counts
-// of the pools when these answer.
-func (f *fork) take(s *sequence.Sequence, n int) (ops []int) {
-	// One operation for all forks of the step: the pool answers their pages in one list.
-	ops = make([]int, f.states.end)
 	for p := f.states.first; p < f.states.end; p++ {
-		ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant})
+		// One operation for all forks of the step: the pool answers their pages in one list.
+		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant})
 		// The pools answer for all steps at once, so until then the steps count against each
 		// other here.
 		f.taken[p] += n
 	}
-	return ops
+	return nil
 }
 
 // copy copies the state of each sequence into the working pages of its forks.
@@ -120,31 +106,28 @@ func (f *fork) copy() {
 	for i := range f.items {
 		it := &f.items[i]
 		it.result.Working = make([][]messages.PageID, it.n)
-		var q *protocol.WaitQuery
-		q, it.query = f.out.move.query()
-		for p := range f.states.end {
-			// The lists of a question are by pool, so attention pools have an empty one.
-			var written []messages.PageID
-			if f.states.has(p) {
-				own, pages := it.sequence.StateAfter(p, it.sequence.Computed()),
-					f.out.pools.op(p, it.ops[p]).Pages
-				f.stats.allocated(p, it.n)
-				for k, page := range pages {
-					// The working page is one state and has no tokens: it is copied whole. The
-					// lists of the answer are by PoolID, with NoPage for pools that have no
-					// working page.
-					f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock,
-						To: page, Tokens: f.config.TokensPerBlock})
-					for len(it.result.Working[k]) < p {
-						it.result.Working[k] = append(it.result.Working[k], messages.NoPage)
-					}
-					it.result.Working[k] = append(it.result.Working[k], page)
-				}
-				// The own page must not be written to before the copies have read it.
-				written = append(slices.Clone(pages), own)
+		f.out.move.ask(f.states.end, func(p int) (_, write []messages.PageID) {
+			if !f.states.has(p) {
+				return nil, nil
 			}
-			q.Write = append(q.Write, written)
-		}
+			// The own page must not be written to before the copies have read it.
+			own := it.sequence.StateAfter(p, it.sequence.Computed())
+			write = append(write, own)
+			f.stats.allocated(p, it.n)
+			for k, page := range f.out.pools.op(p, i).Pages {
+				// The working page is one state and has no tokens: it is copied whole. The
+				// lists of the answer are by PoolID, with NoPage for pools that have no
+				// working page.
+				f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock,
+					To: page, Tokens: f.config.TokensPerBlock})
+				for len(it.result.Working[k]) < p {
+					it.result.Working[k] = append(it.result.Working[k], messages.NoPage)
+				}
+				it.result.Working[k] = append(it.result.Working[k], page)
+				write = append(write, page)
+			}
+			return nil, write
+		})
 	}
 	f.wait(f, "fork: copying", (*fork).copied)
 	f.out.move.send()
@@ -158,9 +141,9 @@ func (f *fork) copied() {
 		it := &f.items[i]
 		// A refused step has tickets, too: if one of two copies failed, the other still reads
 		// the page of the sequence, which goes on and will write it.
-		it.result.Ready = slices.Clone(f.out.move.tickets(it.query))
+		it.result.Ready = slices.Clone(f.out.move.tickets(i))
 		for p := f.states.first; p < f.states.end; p++ {
-			for _, page := range f.out.pools.op(p, it.ops[p]).Pages {
+			for _, page := range f.out.pools.op(p, i).Pages {
 				if f.out.move.copyFailed(p, page) {
 					it.result.Err = refusals.New(messages.ErrInternal,
 						"a copy into the working page of a fork failed")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -51,7 +52,6 @@ type Port interface {
 type kernel struct {
 	port    Port
 	serving map[reflect.Type]transaction // by the type of the request
-	unknown transaction                  // of all other types
 	epoch   uint32
 	queue   queue
 	round   round
@@ -150,8 +150,10 @@ func (k *kernel) serve() {
 	// Active before start sends anything, so that String and Check see what is under way.
 	// A request that is answered where it starts has no stages and is no task.
 	t := k.serving[reflect.TypeOf(k.round.request)]
+	// The actor has refused what embeds no messages.Request before.
 	if t == nil {
-		t = k.unknown
+		k.abort(refusals.NoRequest(k.round.request))
+		return
 	}
 	k.round.transaction = t
 	k.active, _ = t.(task)

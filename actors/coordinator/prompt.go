@@ -115,10 +115,7 @@ func (b *promptBatch) addStored(r *messages.AdmitRequest, limit int) *prompt {
 func (b *promptBatch) addPrompts(
 	requests []messages.AdmitRequest, results []messages.Admitted,
 ) []messages.Admitted {
-	for len(results) < len(requests) {
-		results = append(results, messages.Admitted{})
-	}
-	results = results[:len(requests)]
+	results = resized(results, len(requests))
 	for i := range requests {
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables,

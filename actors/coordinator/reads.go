@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
@@ -45,10 +44,7 @@ type readTables struct{ *shared }
 // then.
 func (t *readTables) start(request any) {
 	r := request.(*messages.ReadTables)
-	for len(r.Results) < len(r.Sequences) {
-		r.Results = append(r.Results, messages.TablesResult{})
-	}
-	r.Err, r.Results = nil, r.Results[:len(r.Sequences)]
+	r.Err, r.Results = nil, resized(r.Results, len(r.Sequences))
 	for i, id := range r.Sequences {
 		result := &r.Results[i]
 		result.Sequence, result.Err = id, nil
@@ -87,14 +83,6 @@ func (t *closing) start(request any) {
 	// Pins are no leak: they end with the engine. A sequence that was not released is one.
 	request.(*protocol.Close).LeakedPages = t.sequences.PagesHeld()
 	t.kernel.reply()
-}
-
-// unknown refuses what is no request. The actor has refused what embeds no messages.Request
-// before; here it is a type that no transaction serves.
-type unknown struct{ *shared }
-
-func (t *unknown) start(request any) {
-	t.kernel.abort(refusals.NoRequest(request))
 }
 
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events

@@ -135,12 +135,9 @@ func (b *stepBatch) enter(
 
 // emptyResults gives n empty results and uses the arrays of the list again.
 func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResult {
-	for len(list) < n {
-		list = append(list, messages.StepResult{})
-	}
 	// Every array of an earlier answer is used again, also those inside of a result: a step of
 	// a hundred sequences allocates nothing.
-	list = list[:n]
+	list = resized(list, n)
 	for i := range list {
 		list[i] = messages.StepResult{
 			NewPages: sequence.Reopen(list[i].NewPages[:0], pools), Placed: list[i].Placed[:0],

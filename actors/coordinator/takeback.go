@@ -89,6 +89,8 @@ func (e *extension) passedOn(it *step) bool {
 
 // giveUp refuses a step that is not served, so that the commit that follows leaves it out.
 func (e *extension) giveUp(it *step, err error) {
+	// A step that takes no page commits nothing, either: the host has not been told where
+	// the tokens would have gone, and sends both again.
 	it.refused, it.computed = true, 0
 	it.result.Err = err
 	e.stats.RefusedSteps.Note(err)
@@ -185,12 +187,8 @@ func (e *extension) undoTables() {
 		}
 		// Beams have followed their parents; or an old page may hold another step's
 		// bytes.
-		if s.IsLost() || s.Width() > 1 || e.copiedOver(it) {
-			for p := range it.pools {
-				s.SetTables(p, it.oldTables(p))
-			}
+		if s.Width() > 1 || e.copiedOver(it) {
 			s.MarkLost(sequence.LostActor)
-			continue
 		}
 		e.restore(it)
 	}

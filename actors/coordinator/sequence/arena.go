@@ -1,6 +1,8 @@
 package sequence
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -103,13 +105,9 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 // Reopen gives n empty slices, those that the array of lists had before where it
 // had some.
 func Reopen[T any](lists [][]T, n int) [][]T {
-	for i := range n {
-		if i < cap(lists) {
-			lists = lists[:i+1]
-			lists[i] = lists[i][:0]
-		} else {
-			lists = append(lists, nil)
-		}
+	lists = slices.Grow(lists, max(0, n-len(lists)))[:n]
+	for i := range lists {
+		lists[i] = lists[i][:0]
 	}
 	return lists
 }
