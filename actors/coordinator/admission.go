@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -62,6 +61,7 @@ type admission struct {
 	stages[admission]
 	batch  *promptBatch
 	taking promptTaking // of the batch
+	name   string       // of the request
 	// prefetch, lookup or pin is the request if it is none of an admission.
 	prefetch *messages.Prefetch
 	lookup   *messages.Lookup
@@ -84,14 +84,19 @@ func (a *admission) start(request any) {
 	a.batch.reset()
 	switch r := request.(type) {
 	case *messages.Prefetch:
+		a.name = "prefetch"
 		a.startPrefetch(r)
 	case *messages.Lookup:
+		a.name = "lookup"
 		a.startLookup(r)
 	case *messages.PinPrefix:
+		a.name = "pin"
 		a.startPin(r)
 	case *protocol.BeginImport:
+		a.name = "import"
 		a.startImport(r)
 	case *messages.Admit:
+		a.name = "admission"
 		r.Results = a.batch.addPrompts(r.Requests, r.Results)
 	}
 	a.match()
@@ -106,7 +111,7 @@ func (a *admission) match() {
 		a.end()
 		return
 	}
-	a.batch.claimMatches()
+	a.batch.begin()
 }
 
 // claimed goes on when the batch is matched and claimed, which it is in stages of its own.
@@ -330,7 +335,9 @@ func (a *admission) applied() {
 	}
 	// The tree has forgotten what could not be brought in; the offloader forgets it here,
 	// with the host pages.
-	a.out.move.forgetHost(a.lost)
+	for i := range a.lost {
+		a.out.move.effect(&a.lost[i])
+	}
 	a.lost = a.lost[:0]
 	a.wait(a, "following", (*admission).answer)
 	a.out.followUp()
@@ -394,6 +401,7 @@ func (a *admission) answer() {
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
 		switch {
+		case it.refused == errAnswered:
 		case it.refused == errTransfer:
 			failed = true
 		case it.stored && (it.refused == nil || it.refused == errNothing):
@@ -413,19 +421,21 @@ func (a *admission) answer() {
 	a.end()
 }
 
-// retry makes a batch of the prompts whose transfers failed.
+// retry admits the prompts whose transfers failed once more. The others stay in the batch, which
+// matches them again for nothing.
 func (a *admission) retry() {
 	b := a.batch
-	items, n := b.items, 0
-	for i := range items {
-		if items[i].refused != errTransfer {
-			continue
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == errTransfer {
+			it.refused, it.reuse = nil, messages.PartialNone
+		} else {
+			it.refused = errAnswered
 		}
-		items[n], items[i] = items[i], items[n]
-		items[n].refused, items[n].reuse = nil, messages.PartialNone
-		n++
 	}
-	b.keep(n)
+	// Whole blocks only, and the tokens have their symbols already.
+	for i := range b.match.Items {
+		b.match.Items[i].Multimodal, b.match.Items[i].Partial = nil, false
+	}
 	a.retrying = true
 	b.forgetDecisions()
 	a.match()
@@ -443,17 +453,4 @@ func (a *admission) end() {
 }
 
 // String names the stage.
-func (a *admission) String() string {
-	name := "admission"
-	switch {
-	case a.prefetch != nil:
-		name = "prefetch"
-	case a.lookup != nil:
-		name = "lookup"
-	case a.pin != nil:
-		name = "pin"
-	case a.batch.imported != nil:
-		name = "import"
-	}
-	return fmt.Sprintf("%s: %v", name, a.stage)
-}
+func (a *admission) String() string { return a.name + ": " + a.stage }

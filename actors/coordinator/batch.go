@@ -116,16 +116,11 @@ func (b *promptBatch) source(i int) *protocol.Source {
 // hasSource tells whether a prompt matches part of a block behind its whole blocks.
 func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
 
-// claimMatches begins the stages: it matches all prompts.
-func (b *promptBatch) claimMatches() {
+// begin begins the stages: it asks the tree for the prefixes of all prompts. Without block reuse
+// nothing is stored: the match items are empty answers, as addMatch leaves them.
+func (b *promptBatch) begin() {
 	b.kernel.active = b
 	b.wait(b, "prompts: matching", (*promptBatch).claimAll)
-	b.ask()
-}
-
-// ask asks the tree for the prefixes of all prompts. Without block reuse nothing is stored: the
-// match items are empty answers, as addMatch leaves them.
-func (b *promptBatch) ask() {
 	if b.config.Reuse || b.imported != nil {
 		b.match.Epoch = b.kernel.epoch
 		b.kernel.toTree(&b.match)

@@ -49,13 +49,6 @@ func (b *poolBatches) add(pool int, op protocol.PoolOp) int {
 // op is an operation that was added, answered after received.
 func (b *poolBatches) op(pool, index int) *protocol.PoolOp { return &b.work[pool].Ops[index] }
 
-// lastOp is the operation that was added last for a pool. A caller adds to it what only some
-// drops have.
-func (b *poolBatches) lastOp(pool int) *protocol.PoolOp {
-	ops := b.work[pool].Ops
-	return &ops[len(ops)-1]
-}
-
 // ops are all operations of a pool.
 func (b *poolBatches) ops(pool int) []protocol.PoolOp { return b.work[pool].Ops }
 
@@ -202,14 +195,6 @@ func (m *moveBatch) victims(b *poolBatches) {
 func (m *moveBatch) effect(e *protocol.Effect) {
 	if m.counts.hasHost(int(e.Pool)) {
 		m.record.Effects = append(m.record.Effects, *e)
-	}
-}
-
-// forgetHost makes the offloader forget contents of host memory. Pools without host memory have
-// nothing to forget and are passed over.
-func (m *moveBatch) forgetHost(lost []protocol.Effect) {
-	for i := range lost {
-		m.effect(&lost[i])
 	}
 }
 

@@ -66,6 +66,30 @@ func TestAFailedOnboardConcernsAllThatShareIt(t *gotesting.T) {
 	w.release(sequences...)
 }
 
+// Only the prompt whose transfer failed is admitted again: the others keep their answers.
+func TestAFailedOnboardConcernsNoOthers(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}})
+	w.store(run(0, 8))
+	w.store(run(100, 32))
+	w.memory.failing[offloader.Onboard] = 1
+	results, sequences := w.admitBatch(request(run(500, 5)), request(run(0, 9)), request(run(600, 40)),
+		request(run(700, 3)))
+	for i, refused := range []bool{false, false, true, false} {
+		if refused {
+			assert.ErrorIs(t, results[i].Err, messages.ErrOutOfPages)
+			continue
+		}
+		require.NoError(t, results[i].Err)
+		assert.Len(t, results[i].Tables[0][0], (sequences[i].length()+3)/4)
+		w.prefill(sequences[i])
+	}
+	assert.Zero(t, w.memory.failing[offloader.Onboard])
+	assert.Less(t, results[1].ReusedTokens, 8)
+	w.release(sequences[0], sequences[1], sequences[3])
+	w.assertCounts(0, 0, w.stats().Pools[0].Primary.Cached, 8-w.stats().Pools[0].Primary.Cached)
+	assert.EqualValues(t, 5, w.stats().Requests, "each counts once")
+}
+
 func TestAFailedOffloadLosesTheContents(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 	w.store(run(0, 16))

@@ -238,8 +238,7 @@ func (b *promptBatch) reserve(i int) {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		b.noteOnboards(i, p)
 		b.claims.reserved[p] += b.need(it, p)
-		if it.reuse == messages.PartialCopy && p < b.self.end ||
-			b.states.has(p) && b.copiesCheckpoint(i) {
+		if b.copiesInto(i, p) {
 			b.claims.copies[p]++
 		}
 	}

@@ -44,6 +44,9 @@ type prompt struct {
 var errTransfer = refusals.New(messages.ErrInternal,
 	"a transfer into the pages of the admission failed")
 
+// errAnswered marks a prompt that has its answer while others of its batch are admitted again.
+var errAnswered = refusals.New(messages.ErrInternal, "the prompt has its answer")
+
 // errNothing marks a prompt of which only what is stored is to be admitted, and nothing is. It
 // is answered as served.
 var errNothing = refusals.New(messages.ErrInternal, "nothing of the prompt is stored")
@@ -175,27 +178,6 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
 	it.Pages = sequence.Reopen(it.Pages[:0], len(b.config.Pools))
 	return it, n
-}
-
-// keep drops all prompts from the n-th on, and makes the others questions again: whole
-// blocks only, and with the symbols that their tokens have already. The questions go to a new
-// array, because retry has exchanged the items: in the old one a question could be overwritten
-// before it is moved.
-func (b *promptBatch) keep(n int) {
-	b.items = b.items[:n]
-	var kept []protocol.MatchItem
-	for i := range b.items {
-		for _, at := range []*int{&b.items[i].self, &b.items[i].cross} {
-			if *at < 0 {
-				continue
-			}
-			m := b.match.Items[*at]
-			m.Multimodal, m.Partial = nil, false
-			*at = len(kept)
-			kept = append(kept, m)
-		}
-	}
-	b.match.Items = kept
 }
 
 // cloneRetention copies what a host says of a prompt's retention; nil if it says

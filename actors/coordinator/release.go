@@ -106,7 +106,8 @@ func (r *release) add(it releaseItem) {
 // bytes may not be what its tokens say; its pages are only dropped.
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
-	if s := r.sequences.Lost(request.Sequence); s != nil && !s.Stamps.TouchedBy(r.kernel.stamp) {
+	s := r.sequences.Holder(request.Sequence)
+	if s != nil && s.IsLost() && !s.Stamps.TouchedBy(r.kernel.stamp) {
 		r.add(releaseItem{sequence: s, request: request})
 	}
 }
@@ -198,7 +199,8 @@ func (r *release) dropPages() {
 				}
 				r.out.pools.drop(s, p, r.dropLeaving(it, p, table), 0)
 				if facts != nil && !s.Covered(p) && p < r.self.end { // the path is of the decoder's tokens
-					r.out.pools.lastOp(p).Request = facts
+					ops := r.out.pools.ops(p)
+					ops[len(ops)-1].Request = facts
 				}
 			}
 		}

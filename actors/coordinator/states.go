@@ -49,6 +49,15 @@ func (b *promptBatch) copiesCheckpoint(i int) bool {
 	return !b.storedOnly && b.checkpoint(i) != protocol.NoBlock
 }
 
+// copiesInto tells whether prompt i takes a page of a pool to copy into: a part of a block, or a
+// checkpoint.
+func (b *promptBatch) copiesInto(i, p int) bool {
+	if b.states.has(p) {
+		return b.copiesCheckpoint(i)
+	}
+	return b.items[i].reuse == messages.PartialCopy && p < b.self.end
+}
+
 // found are the blocks of a pool that prompt i claims whole, and where they are. Of a
 // state pool a prefetch claims the checkpoint; any other prompt copies it.
 func (b *promptBatch) found(i, p int) ([]protocol.BlockID, []protocol.Location) {

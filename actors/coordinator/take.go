@@ -64,22 +64,14 @@ func (b promptTaking) holdSources(it *prompt) {
 	}
 }
 
-// takeCopyPages takes a page in each pool that prompt i copies into: for a partial copy,
-// and for that of a checkpoint.
+// takeCopyPages takes a page in each pool that prompt i copies into.
 func (b promptTaking) takeCopyPages(i int) {
 	it := &b.batch.items[i]
-	if it.reuse == messages.PartialCopy {
-		b.takeCopyPage(it, b.batch.self)
-	}
-	if b.batch.copiesCheckpoint(i) {
-		b.takeCopyPage(it, b.batch.states)
-	}
-}
-
-// takeCopyPage takes a page in each of some pools.
-func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 	s := it.sequence
-	for p := pools.first; p < pools.end; p++ {
+	for p := range b.batch.decoder.end {
+		if !b.batch.copiesInto(i, p) {
+			continue
+		}
 		pl := &it.plans[p]
 		// One page of its own array: the operation appends to it, and the plan keeps it until
 		// the copy is made.

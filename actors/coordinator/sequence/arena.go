@@ -139,15 +139,6 @@ func (a *Arena) Find(id messages.SequenceID) (*Sequence, *messages.Refusal) {
 	return s, nil
 }
 
-// Lost gives a sequence that is lost and has not been released; nil if the handle
-// names none.
-func (a *Arena) Lost(id messages.SequenceID) *Sequence {
-	if s := a.Holder(id); s != nil && s.loss != NotLost {
-		return s
-	}
-	return nil
-}
-
 // Holder gives the sequence that holds pages under a handle, lost or not; nil if
 // there is none.
 func (a *Arena) Holder(id messages.SequenceID) *Sequence {

@@ -333,14 +333,14 @@ func (m *model) check() {
 	for _, id := range m.ended {
 		_, refusal := m.arena.Find(id)
 		require.ErrorIs(m, refusal, messages.ErrUnknownSequence)
-		require.Nil(m, m.arena.Lost(id))
+		require.Nil(m, m.arena.Holder(id))
 	}
 	held := 0
 	for id, b := range m.board {
 		if b.lost {
 			_, refusal := m.arena.Find(id)
 			require.EqualError(m, refusal, "sequence "+id.String()+" was lost: a copy on write failed")
-			require.NotNil(m, m.arena.Lost(id))
+			require.True(m, m.arena.Holder(id).IsLost())
 			continue
 		}
 		s, refusal := m.arena.Find(id)
