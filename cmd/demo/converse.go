@@ -129,12 +129,12 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	cache.OffloadAhead = f.ahead
 	options := engine.Options{Model: preset.Model, Cache: cache, Ranks: f.ranks,
 		Pages: windows.PageCounts{Primary: f.pages, Secondary: f.hostPages}}
-	fetch, stored, closeStore, err := f.attach(ctx, &options)
+	fetch, closeStore, err := f.attach(ctx, &options)
 	if err != nil {
 		return nil, err
 	}
 	if f.watcher != nil {
-		options.Spawn = f.watcher.With(stored...)
+		options.Observer = f.watcher.Observer()
 	}
 	rig, err := engine.Open(options)
 	if err != nil {
@@ -169,27 +169,25 @@ const simulatedModel = "demo converse, simulated"
 const saveBytes = 2 << 30
 
 // attach makes the engine use the store, if there is one. What is fetched comes to host
-// pages first, so there must be some. fetch is how long admissions wait for it, list has
-// the options of the engine.
+// pages first, so there must be some. fetch is how long admissions wait for it.
 func (f *conversationFlags) attach(
 	ctx context.Context, o *engine.Options,
-) (fetch time.Duration, list []actors.Option, done func() error, err error) {
+) (fetch time.Duration, done func() error, err error) {
 	if f.store.URL == "" {
-		return 0, nil, func() error { return nil }, nil
+		return 0, func() error { return nil }, nil
 	}
 	if f.hostPages == 0 {
-		return 0, nil, nil,
+		return 0, nil,
 			statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"),
 				statusUsage}
 	}
 	config, err := f.store.open(ctx, simulatedModel)
 	if err != nil {
-		return 0, nil, nil, statusError{err, statusUsage}
+		return 0, nil, statusError{err, statusUsage}
 	}
 	config.SaveBytes = saveBytes
-	list = []actors.Option{actors.WithStore(config), f.store.logger()}
-	o.Spawn = engine.With(list...)
-	return fetchTime, list, config.Store.Close, nil
+	o.More = []actors.Option{actors.WithStore(config), f.store.logger()}
+	return fetchTime, config.Store.Close, nil
 }
 
 // pageMemory is the device memory of all pools.
@@ -259,11 +257,7 @@ var errProblems = errors.New("wrong bytes or broken invariants were found")
 // stored waits until all is written and gives what the engine and its store have
 // exchanged; nil without a store.
 func (p *play) stored(ctx context.Context) (*actors.StoreStats, error) {
-	e, ok := p.rig.Engine.(*actors.Engine)
-	if !ok {
-		return nil, nil
-	}
-	store := actors.StoreOf(e)
+	store := actors.StoreOf(p.rig.Facade.Actors())
 	if _, err := store.Flush(ctx, 0); errors.Is(err, messages.ErrNotSupported) {
 		return nil, nil
 	} else if err != nil {

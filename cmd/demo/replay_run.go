@@ -35,7 +35,7 @@ func (f *replayFlags) runs(path string, t *replay.Trace) []*replayRun {
 	var list []*replayRun
 	add := func(c replay.Config, play func(context.Context, replay.Config) (*replay.Result, error)) {
 		if f.watcher != nil {
-			c.Spawn = f.watcher.Spawn
+			c.Observer = f.watcher.Observer
 		}
 		list = append(list, &replayRun{config: c, play: play, done: make(chan struct{})})
 	}

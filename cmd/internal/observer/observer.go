@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,8 +50,8 @@ type Observer struct {
 	o         Options
 	collector *metrics.Collector
 	recorder  page.Recorder
-	publisher *wire.Publisher // nil: the model has nothing to publish
-	page      *page.Page
+	publisher *wire.Publisher           // nil: the model has nothing to publish
+	page      atomic.Pointer[page.Page] // nil: no engine runs
 }
 
 // New makes an observer. EngineOptions and Adjust go to the engine, Transfer to its device,
@@ -135,7 +136,7 @@ func (o *Observer) Attach(
 			return err
 		} // A model without attention has nothing to publish, and its page no events.
 	}
-	o.page = page.New(p)
+	o.page.Store(page.New(p))
 	return nil
 }
 
@@ -150,8 +151,8 @@ func profiles() http.Handler {
 	return mux
 }
 
-// Page is the page of the engine that is attached.
-func (o *Observer) Page() *page.Page { return o.page }
+// Page is the page of the engine that is attached; nil before Attach and after Close.
+func (o *Observer) Page() *page.Page { return o.page.Load() }
 
 // ServerInfo says where events are published; nil if they are not.
 func (o *Observer) ServerInfo() http.Handler {
@@ -161,8 +162,9 @@ func (o *Observer) ServerInfo() http.Handler {
 	return o.publisher.ServerInfo()
 }
 
-// Close ends the publisher. The engine may have ended.
+// Close ends the publisher and the page. The engine may have ended.
 func (o *Observer) Close(ctx context.Context) {
+	o.page.Store(nil)
 	if o.publisher != nil {
 		_ = o.publisher.Close(ctx)
 	}

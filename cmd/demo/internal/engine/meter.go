@@ -48,9 +48,6 @@ func (t *Timing) Quantiles(shares ...float64) []time.Duration {
 	return list
 }
 
-// CallObserver is told of each call, as actors.WithCallObserver says.
-type CallObserver func(ctx context.Context, request messages.Request, began time.Time, err error)
-
 // Meter measures the wall time that the calls of hosts take. Its methods may be called by any
 // number of goroutines.
 type Meter struct {
@@ -58,7 +55,7 @@ type Meter struct {
 	timing [operations]Timing
 }
 
-// Observe notes a call. It is a CallObserver.
+// Observe notes a call. It is made for actors.WithCallObserver.
 func (m *Meter) Observe(_ context.Context, request messages.Request, began time.Time, _ error) {
 	o, items, measured := operationOf(request)
 	if !measured {

@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/group/simgroup"
@@ -31,8 +34,9 @@ type Options struct {
 	Ranks int
 	// Clock is the engine's time; nil: the device's.
 	Clock func() time.Duration
-	// Spawn starts the engine; nil starts the real one.
-	Spawn Spawn
+	// Observer watches the engine and the copies of its device until the rig stops; nil: none.
+	Observer *observer.Observer
+	More     []actors.Option // of the engine
 }
 
 // Watch says whether the device looks for mistakes of ordering.
@@ -45,27 +49,10 @@ const (
 	Watched
 )
 
-// Setup is what an engine is started on.
-type Setup struct {
-	Model  windows.Model
-	Cache  windows.Config
-	Pages  []windows.PageCounts
-	Pools  []windows.Pool
-	Device gpu.Device
-	Clock  func() time.Duration
-	// Trace sets who is told of each operation of the simulated device when it has ended.
-	// It is called before the engine starts; nil: the device tells no one.
-	Trace  func(func(sim.Operation))
-	OnCall CallObserver // nil: calls are not observed
-}
-
-// Spawn starts an engine; stop ends what the engine itself does not end when it
-// is closed.
-type Spawn func(Setup) (e Engine, stop func(), err error)
-
 // Rig is an engine with the device under it and the meter of its calls.
 type Rig struct {
-	Engine
+	Engine         // of Facade; tests and fleets put others before it
+	Facade         *kvactor.Engine
 	Meter          Meter
 	Device         gpu.Device
 	Launcher       gpu.Launcher
@@ -79,7 +66,8 @@ type Rig struct {
 	Door    sync.RWMutex
 	Running atomic.Int64
 	hazards *check.Device // nil: unwatched
-	stop    func()
+
+	observer *observer.Observer // nil: none
 }
 
 // link is the profile of the simulated device: that of the GPU whose arithmetic
@@ -111,23 +99,23 @@ func Open(o Options) (*Rig, error) {
 		poison = sim.PoisonOn
 	}
 	// Memory is twice what the pages need, so that it is never what an engine that was given page
-	// counts runs out of. The device is made before the engine, and whoever spawns the engine may watch it.
-	told := func(sim.Operation) {}
+	// counts runs out of.
 	config := sim.Config{MemoryBytes: 1<<20 + 2*int64(o.Pages.Primary)*block, Profile: link, Poison: poison}
-	if o.Spawn != nil {
-		config.Trace = func(op sim.Operation) { told(op) }
+	if o.Observer != nil {
+		o.Observer.Adjust(&o.Cache)
+		config.Trace = func(op sim.Operation) { transferred(o.Observer, op) }
 	}
 	device, err := simulate(config, o.Ranks)
 	if err != nil {
 		return nil, err
 	}
 	r := &Rig{Device: device, Launcher: device, Sim: device, Pools: pools,
-		TokensPerBlock: o.Cache.TokensPerBlock}
+		TokensPerBlock: o.Cache.TokensPerBlock, observer: o.Observer}
 	if o.Watch == Watched {
 		r.hazards = check.Wrap(device, check.Options{})
 		r.Device, r.Launcher = r.hazards, r.hazards
 	}
-	if err := r.start(o, func(f func(sim.Operation)) { told = f }); err != nil {
+	if err := r.start(o); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
 	return r, nil
@@ -141,24 +129,42 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 	return simgroup.New(simgroup.Config{Config: c, Ranks: ranks})
 }
 
+// transferred tells an observer of a copy of the simulated device.
+func transferred(o *observer.Observer, op sim.Operation) {
+	if op.Kind == "copy" {
+		o.Transfer(gpu.Transfer{
+			Stream: op.Stream, Label: op.Label, Copies: op.Copies, Bytes: op.Bytes, Submit: op.Submit,
+			Start: op.Start, End: op.End,
+		})
+	}
+}
+
 // start starts the engine on the rig's device.
-func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
-	setup := Setup{
-		Model: o.Model, Cache: o.Cache, Pages: slices.Repeat([]windows.PageCounts{o.Pages}, len(r.Pools)),
-		Pools: r.Pools, Device: r.Device, Clock: r.Now,
-		Trace:  trace,
-		OnCall: r.Meter.Observe,
-	}
+func (r *Rig) start(o Options) (err error) {
+	clock, calls, options := r.Now, r.Meter.Observe, slices.Clip(o.More)
 	if o.Clock != nil {
-		setup.Clock = o.Clock
+		clock = o.Clock
 	}
-	spawn := o.Spawn
-	if spawn == nil {
-		spawn = With()
+	if w := o.Observer; w != nil {
+		options = append(options, w.EngineOptions()...)
+		calls = func(ctx context.Context, request messages.Request, began time.Time, err error) {
+			w.Call(ctx, request, began, err)
+			r.Meter.Observe(ctx, request, began, err)
+		}
 	}
-	var err error
-	if r.Engine, r.stop, err = spawn(setup); err != nil {
+	r.Facade, err = kvactor.Open(kvactor.Config{
+		Model: o.Model, Cache: o.Cache, Device: r.Device,
+		Pages: slices.Repeat([]windows.PageCounts{o.Pages}, len(r.Pools)),
+	}, append(options, actors.WithClock(clock), actors.WithCallObserver(calls))...)
+	if err != nil {
 		return err
+	}
+	r.Engine = r.Facade.Actors()
+	if w := o.Observer; w != nil {
+		if err := w.Attach(context.Background(), r.Facade.Actors(), r.Facade, r.Pools); err != nil {
+			_, closed := r.Facade.Close(context.Background())
+			return errors.Join(err, closed)
+		}
 	}
 	var layouts []host.Layout
 	for _, p := range r.Pools {
@@ -184,14 +190,11 @@ func (r *Rig) Now() time.Duration { return r.Sim.Now() }
 
 // Shutdown closes the engine and the device and tells what the engine leaked.
 func (r *Rig) Shutdown(ctx context.Context) (leakedPages int, err error) {
-	leakedPages, err = r.Close(ctx)
-	return leakedPages, errors.Join(err, r.Stop())
-}
-
-// Stop ends what is under an engine that is closed.
-func (r *Rig) Stop() error {
-	r.stop()
-	return r.Device.Close()
+	leakedPages, err = r.Facade.Close(ctx)
+	if r.observer != nil {
+		r.observer.Close(ctx)
+	}
+	return leakedPages, errors.Join(err, r.Device.Close())
 }
 
 // Verify waits for all transfers and checks every byte of every page that the

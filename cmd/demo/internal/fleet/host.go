@@ -46,7 +46,6 @@ type host struct {
 	shape  shape
 	tokens int // of a block
 	rig    *engine.Rig
-	engine *actors.Engine
 	stage  *stage        // nil: no store
 	stored *storedEngine // nil: no store
 	server *serve.Server
@@ -72,26 +71,29 @@ func newHost(ctx context.Context, s Settings, store stores.Store) (*host, error)
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock,
 		h.shape.Windows, eventBuffer
+	options := engine.Options{Model: h.shape.Model, Cache: cache, Limit: maxMemory,
+		Pages: windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages}}
 	if store != nil {
 		h.stage = newStage(store)
+		options.More = []actors.Option{actors.WithStore(actors.StoreConfig{
+			Store: h.stage, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1,
+			WaitForCopies: true,
+		})}
 	}
-	h.rig, err = engine.Open(engine.Options{
-		Model: h.shape.Model, Cache: cache, Limit: maxMemory,
-		Pages: windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages},
-		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s) },
-	})
-	if err != nil {
+	if h.rig, err = engine.Open(options); err != nil {
 		return nil, err
 	}
-	if h.stored != nil {
-		h.stored.advance = h.rig.Sim.Advance
+	if store != nil {
+		h.stored = &storedEngine{Engine: h.rig.Engine, store: actors.StoreOf(h.rig.Facade.Actors()),
+			link: s.StoreGbit * 1e9, modelled: h.modelled, advance: h.rig.Sim.Advance}
+		h.rig.Engine = h.stored
 	}
 	h.server, err = serve.New(serve.Config{
 		Rig: h.rig, Name: "host", Model: h.shape.Costs, GPU: cost.H100(), MaxRunning: maxRunning,
 		StepTokens: max(stepTokens, s.TokensPerBlock),
 	}, h)
 	if err == nil {
-		h.reader, err = h.engine.OpenReader(ctx)
+		h.reader, err = h.rig.Facade.OpenReader(ctx)
 	}
 	if err == nil {
 		err = h.snapshot(ctx)
@@ -100,28 +102,6 @@ func newHost(ctx context.Context, s Settings, store stores.Store) (*host, error)
 		return nil, errors.Join(err, h.kill(context.WithoutCancel(ctx)))
 	}
 	return h, nil
-}
-
-// spawn starts the engine with its store.
-func (h *host) spawn(setup engine.Setup, s *Settings) (engine.Engine, func(), error) {
-	var options []actors.Option
-	if h.stage != nil {
-		options = append(options, actors.WithStore(actors.StoreConfig{
-			Store: h.stage, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1,
-			WaitForCopies: true,
-		}))
-	}
-	e, stop, err := engine.With(options...)(setup)
-	if err != nil {
-		return nil, nil, err
-	}
-	h.engine = e.(*actors.Engine)
-	if h.stage == nil {
-		return e, stop, nil
-	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(h.engine), link: s.StoreGbit * 1e9,
-		modelled: h.modelled}
-	return h.stored, stop, nil
 }
 
 // Next gives the next request that has arrived. It implements serve.Source.
@@ -160,7 +140,7 @@ func (h *host) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	batch, err := h.engine.EventsOf(ctx, h.reader)
+	batch, err := h.rig.Facade.Events(ctx, h.reader)
 	if err != nil {
 		return err
 	}
@@ -172,7 +152,7 @@ func (h *host) follow(ctx context.Context) error {
 }
 
 func (h *host) snapshot(ctx context.Context) error {
-	batch, err := h.engine.SnapshotOf(ctx, h.reader)
+	batch, err := h.rig.Facade.Snapshot(ctx, h.reader)
 	if err != nil {
 		return err
 	}
@@ -193,7 +173,7 @@ func (h *host) modelled(objects, bytes int64) int64 {
 // finish compares the mirror with the engine, checks every byte of every page in both tiers, and
 // closes the engine.
 func (h *host) finish(ctx context.Context) (checked int, problems []string, err error) {
-	batch, err := h.engine.SnapshotOf(ctx, h.reader)
+	batch, err := h.rig.Facade.Snapshot(ctx, h.reader)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -16,7 +16,7 @@ type storedEngine struct {
 	store    actors.Store
 	link     float64 // modelled bits a second
 	fetching time.Duration
-	// advance moves the device's time. It is set when the device is there.
+	// advance moves the device's time.
 	advance func(time.Duration)
 	// modelled gives the bytes of the modelled model that objects stand for.
 	modelled func(objects, bytes int64) int64

@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
+	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -40,8 +41,8 @@ type Config struct {
 	Intervals int
 	// Progress is called after each request; nil: no one looks.
 	Progress func(*Result)
-	// Spawn starts the engine; nil starts the real one.
-	Spawn engine.Spawn
+	// Observer makes what watches the engine; nil: nothing does.
+	Observer func() *observer.Observer
 }
 
 // The modes, as Result names them.
@@ -105,11 +106,14 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 	}
 	// Whole blocks are what atomic replays count; their prompts have no others.
 	cache.EnablePartialReuse = mode != ModeAtomic
-	options := engine.Options{Model: c.Model, Cache: cache, Limit: maxMemory, Spawn: c.Spawn,
+	options := engine.Options{Model: c.Model, Cache: cache, Limit: maxMemory,
 		Pages: windows.PageCounts{Primary: c.Pages + extra, Secondary: c.HostPages}}
 	if mode == ModeAtomic {
 		// Requests of this model take no time, so the engine's time is that of the trace.
 		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
+	}
+	if c.Observer != nil {
+		options.Observer = c.Observer()
 	}
 	rig, err := engine.Open(options)
 	if err != nil {
@@ -177,6 +181,12 @@ func Timed(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.serve(ctx)
+}
+
+// serve replays through a server.
+func (s *session) serve(ctx context.Context) (*Result, error) {
+	c := &s.config
 	arrivals := &countedArrivals{Arrivals: Arrivals{Reader: s.reader, Limit: c.Limit}, session: s}
 	step := max(stepTokens, s.config.TokensPerBlock)
 	server, err := serve.New(serve.Config{

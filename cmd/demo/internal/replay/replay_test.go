@@ -251,12 +251,10 @@ func TestTimedGivesUpOnlyWhatCannotFit(t *testing.T) {
 
 // A pool that gives out pages with the wrong contents does not go unnoticed.
 func TestTimedNoticesWrongPages(t *testing.T) {
-	c := config(generate(t, 100, 6), 2000)
-	c.Spawn = func(s engine.Setup) (engine.Engine, func(), error) {
-		e, stop, err := engine.With()(s)
-		return swapped{e}, stop, err
-	}
-	result, err := Timed(t.Context(), c)
+	s, err := open(config(generate(t, 100, 6), 2000), ModeTimed, 0)
+	require.NoError(t, err)
+	s.rig.Engine = swapped{s.rig.Engine}
+	result, err := s.serve(t.Context())
 	require.NoError(t, err)
 	assert.NotEmpty(t, result.Problems)
 	assert.Contains(t, result.Problems[0], "wrong bytes")

@@ -48,19 +48,19 @@ func request(number, prompt, answer int, arrival time.Duration) *serve.Request {
 
 // open makes a server over 64-token pages of the given number.
 func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Server, *engine.Rig) {
-	return openWith(t, pages, source, nil, func(c *serve.Config) { c.MaxRunning = maxRunning })
+	return openWith(t, pages, source, func(c *serve.Config) { c.MaxRunning = maxRunning })
 }
 
-// openWith makes a server with other settings, over another engine where spawn is given.
+// openWith makes a server with other settings.
 func openWith(
-	t *testing.T, pages int, source serve.Source, spawn engine.Spawn, set func(*serve.Config),
+	t *testing.T, pages int, source serve.Source, set func(*serve.Config),
 ) (*serve.Server, *engine.Rig) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
 	rig, err := engine.Open(engine.Options{
 		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8,
 			MaxSeqLen: 4096},
-		Cache: cache, Pages: windows.PageCounts{Primary: pages}, Spawn: spawn, Watch: engine.Watched,
+		Cache: cache, Pages: windows.PageCounts{Primary: pages}, Watch: engine.Watched,
 	})
 	require.NoError(t, err)
 	c := serve.Config{Rig: rig, Name: "host", Model: cost.Llama8B(), GPU: cost.H100(), StepTokens: 16}
@@ -154,11 +154,10 @@ func TestPrefetchOfWhatWaits(t *testing.T) {
 		source.left = append(source.left, r)
 	}
 	var noted prefetches
-	server, rig := openWith(t, 8, source, func(s engine.Setup) (engine.Engine, func(), error) {
-		e, end, err := engine.With()(s)
-		noted.Engine = e
-		return &noted, end, err
-	}, func(c *serve.Config) { c.MaxRunning, c.Prefetch = 4, 3 })
+	server, rig := openWith(t, 8, source,
+		func(c *serve.Config) { c.MaxRunning, c.Prefetch = 4, 3 })
+	noted.Engine = rig.Engine
+	rig.Engine = &noted
 	totals := run(t, server, rig)
 	assert.Equal(t, 4, totals.Requests)
 	// One fits at a time.

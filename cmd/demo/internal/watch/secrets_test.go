@@ -22,7 +22,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/internal/observer"
 	"github.com/kvactor/kvactor/events"
-	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
@@ -66,27 +65,15 @@ func startWatched(t *testing.T, o observer.Options) *watched {
 	preset := engine.Tiny()
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, preset.Windows
-	watcher.Adjust(&cache)
-	var attached *actors.Engine
 	rig, err := engine.Open(engine.Options{
 		Model: preset.Model, Cache: cache, Pages: windows.PageCounts{Primary: 8},
-		Spawn: func(s engine.Setup) (engine.Engine, func(), error) {
-			s.Trace(func(op sim.Operation) { transferred(watcher, op) })
-			e, stop, err := engine.With(append(watcher.EngineOptions(), actors.WithLogger(logger))...)(s)
-			if err == nil {
-				attached = e.(*actors.Engine)
-			}
-			return e, stop, err
-		},
+		Observer: watcher, More: []actors.Option{actors.WithLogger(logger)},
 	})
 	require.NoError(t, err)
-	require.NoError(t, watcher.Attach(t.Context(), attached, engine.Readable{Engine: attached},
-		rig.Pools))
 	at, stop, err := page.Serve("127.0.0.1:0", watcher.Page())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		stop()
-		watcher.Close(context.Background())
 		_, err := rig.Shutdown(context.Background())
 		require.NoError(t, err)
 	})

@@ -39,7 +39,7 @@ func TestTheEngineThatRunsIsWatched(t *testing.T) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, preset.Windows
 	r, err := engine.Open(engine.Options{Model: preset.Model, Cache: cache,
-		Pages: windows.PageCounts{Primary: 8}, Spawn: w.Spawn})
+		Pages: windows.PageCounts{Primary: 8}, Observer: w.Observer()})
 	require.NoError(t, err)
 	_, err = r.Admit(t.Context(), messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3, 4, 5}})
 	require.NoError(t, err)

@@ -29,8 +29,10 @@ func (in *instance) observed(c *Config) []actors.Option {
 // web serves the page of the engine that was opened last.
 func (d *Daemon) web(w http.ResponseWriter, r *http.Request) {
 	if in := d.engines.latest(); in != nil {
-		in.observer.Page().ServeHTTP(w, r)
-		return
+		if page := in.observer.Page(); page != nil { // it is not closing
+			page.ServeHTTP(w, r)
+			return
+		}
 	}
 	if r.URL.Path == "/healthz" || r.URL.Path == "/metrics" {
 		return // alive, and nothing to tell
