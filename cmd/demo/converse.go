@@ -295,7 +295,7 @@ func (p *play) finish(c *cobra.Command) error {
 	var total serve.Totals
 	for _, s := range p.servers {
 		total.Add(s.Totals())
-		problems = append(problems, s.Compute().Problems...)
+		problems = append(problems, s.Compute().Problems()...)
 	}
 	r := tables{command: c, play: p, stats: &stats, stored: stored, total: &total, device: device,
 		checked: checked, problems: problems}

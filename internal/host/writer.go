@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -20,6 +21,13 @@ type Writer struct {
 
 	mu       sync.Mutex
 	problems []string // of reads, seen by kernels
+	checked  Checked
+}
+
+// Checked counts the pages that kernels have read, on each rank.
+type Checked struct {
+	Pages int64
+	Wrong int64 // of these, pages with wrong bytes
 }
 
 // WriterConfig is where a Writer writes.
@@ -68,6 +76,7 @@ func Beam(t messages.Tables, beam int) Table {
 // returned.
 type Step struct {
 	Label  string
+	Nanos  int64        // that it takes; 0: NanosPerToken for each token written
 	Waits  []gpu.Ticket // what the engine called Ready
 	Reads  []Span       // the context; blocks without a page are passed over
 	Writes []Span
@@ -85,10 +94,10 @@ type piece struct {
 
 // Launch queues the kernel of a step. The ticket is the one to pass as After:
 // once it has passed, the kernel has done all its reads and writes. A step that
-// writes nothing launches nothing and has the zero ticket, the past.
+// writes nothing and has no Nanos launches nothing and has the zero ticket, the past.
 func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 	writes, err := w.pieces(s.Writes)
-	if err != nil || len(writes) == 0 && len(s.States) == 0 {
+	if err != nil || len(writes) == 0 && len(s.States) == 0 && s.Nanos == 0 {
 		return gpu.Ticket{}, err
 	}
 	// Two beams that still share a page would write the same rows twice.
@@ -98,9 +107,11 @@ func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 		return gpu.Ticket{}, err
 	}
 	reads = distinct(reads)
-	tokens := 0
-	for _, span := range s.Writes {
-		tokens += span.To - span.From
+	nanos := s.Nanos
+	if nanos == 0 {
+		for _, span := range s.Writes {
+			nanos += int64(span.To-span.From) * w.config.NanosPerToken
+		}
 	}
 	states := slices.Clone(s.States)
 	run := func(rank int, bytes gpu.PageBytes) {
@@ -108,7 +119,7 @@ func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 		w.updateStates(rank, bytes, states)
 	}
 	k := gpu.Kernel{
-		Label: s.Label, Waits: s.Waits, Nanos: int64(tokens) * w.config.NanosPerToken,
+		Label: s.Label, Waits: s.Waits, Nanos: nanos,
 		Reads:  append(accesses(reads), w.stateAccesses(states)...),
 		Writes: append(accesses(writes), w.stateAccesses(states)...),
 		Run:    func(bytes gpu.PageBytes) { run(0, bytes) },
@@ -129,17 +140,50 @@ func (w *Writer) Problems() []string {
 	return ps
 }
 
+// Checked counts what kernels have read so far.
+func (w *Writer) Checked() Checked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.checked
+}
+
 // run is the kernel on one rank.
 func (w *Writer) run(rank int, bytes gpu.PageBytes, reads, writes []piece) {
-	for _, r := range reads {
+	spread(reads, func(r *piece) {
 		if err := w.ranks[rank][r.pool].Verify(bytes(r.slot), r.first, r.chains...); err != nil {
 			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", r.layout.pool.Name, r.slot.Page,
 				w.on(rank), err))
 		}
-	}
-	for _, p := range writes {
+	})
+	spread(writes, func(p *piece) {
 		w.ranks[rank][p.pool].Write(bytes(p.slot), p.first, p.chains...)
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checked.Pages += int64(len(reads))
+}
+
+// fewPieces is up to how many pieces the goroutines would cost more than they save.
+const fewPieces = 32
+
+// spread does something with every piece, on all processors if there are many: pages are
+// independent of one another.
+func spread(list []piece, do func(*piece)) {
+	parts := max(1, min(runtime.GOMAXPROCS(0), len(list)/fewPieces))
+	var all sync.WaitGroup
+	for part := range parts {
+		some := func() {
+			for i := part * len(list) / parts; i < (part+1)*len(list)/parts; i++ {
+				do(&list[i])
+			}
+		}
+		if parts == 1 {
+			some()
+		} else {
+			all.Go(some)
+		}
 	}
+	all.Wait()
 }
 
 // on names a rank where there are several.
@@ -153,6 +197,7 @@ func (w *Writer) on(rank int) string {
 func (w *Writer) report(problem string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.checked.Wrong++
 	if len(w.problems) < maxProblems {
 		w.problems = append(w.problems, problem)
 	}

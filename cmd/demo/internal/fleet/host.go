@@ -185,7 +185,7 @@ func (h *host) finish(ctx context.Context) (checked int, problems []string, err 
 	if leaked > 0 {
 		problems = append(problems, fmt.Sprintf("%d pages are still held by sequences", leaked))
 	}
-	problems = append(problems, h.server.Compute().Problems...)
+	problems = append(problems, h.server.Compute().Problems()...)
 	if wrong != nil {
 		problems = append(problems, fmt.Sprintf("the index is not the engine's: %v", wrong))
 	}

@@ -135,8 +135,9 @@ func (a *atomic) run(
 	for _, beams := range admitted.Tables {
 		a.tables = append(a.tables, beams[0])
 	}
-	a.compute.Wait(admitted.Ready)
-	a.compute.Check(a.links[:admitted.ReusedTokens], a.tables)
-	a.compute.Write(a.links[:stored], admitted.ReusedTokens, a.tables)
+	step, span := &a.compute.Step, host.Span{Chains: a.links, To: admitted.ReusedTokens, Table: a.tables}
+	step.Waits, step.Reads = append(step.Waits, admitted.Ready...), append(step.Reads, span)
+	span.From, span.To = span.To, stored
+	step.Writes = append(step.Writes, span)
 	return a.compute.Run(ctx, max(lasts, a.gpu.Step))
 }

@@ -139,9 +139,9 @@ func (r *Result) timed(t serve.Totals) {
 
 // checked takes over what a compute stream checked.
 func (r *Result) checked(c *serve.Compute) {
-	r.Verified += c.Verified
+	r.Verified += c.Checked().Pages
 	r.ComputeSeconds += c.Busy.Seconds()
-	r.Problems = append(r.Problems, c.Problems...)
+	r.Problems = append(r.Problems, c.Problems()...)
 }
 
 // verify checks the bytes of all pages that the engine claims to hold, and its invariants.

@@ -73,7 +73,7 @@ func openWith(
 func run(t *testing.T, s *serve.Server, rig *engine.Rig) serve.Totals {
 	require.NoError(t, s.Run(t.Context()))
 	totals := s.Totals()
-	assert.Zero(t, totals.WrongPages, s.Compute().Problems)
+	assert.Zero(t, totals.WrongPages, s.Compute().Problems())
 	assert.Empty(t, rig.Hazards())
 	leaked, err := rig.Shutdown(t.Context())
 	require.NoError(t, err)

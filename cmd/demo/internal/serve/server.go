@@ -117,7 +117,8 @@ func New(c Config, s Source) (*Server, error) {
 // Totals gives what has been counted so far.
 func (s *Server) Totals() Totals {
 	t := s.totals
-	t.VerifiedPages, t.WrongPages = s.compute.Verified, s.compute.Wrong
+	checked := s.compute.Checked()
+	t.VerifiedPages, t.WrongPages = checked.Pages, checked.Wrong
 	return t
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,17 +16,18 @@ func (s *Server) computeStep(ctx context.Context) error {
 	budget := s.config.StepTokens
 	lasts := time.Duration(0)
 	s.lengths = s.lengths[:0]
+	step := &s.compute.Step
 	for _, q := range s.running {
-		s.compute.Wait(q.ready)
+		step.Waits = append(step.Waits, q.ready...)
 		q.ready = q.ready[:0]
 		if q.reused > 0 {
-			s.compute.Check(q.links[:q.reused], q.tables)
+			step.Reads = append(step.Reads, host.Span{Chains: q.links, To: q.reused, Table: q.tables})
 			q.reused = 0
 		}
 		if !q.prefilling() {
 			if n := len(q.request.Tokens); n > q.computed && q.answered > 0 {
 				q.next = n
-				s.compute.Write(q.links, q.computed, q.tables)
+				step.Writes = append(step.Writes, q.span())
 				s.lengths = append(s.lengths, n)
 			}
 			continue
@@ -33,12 +35,17 @@ func (s *Server) computeStep(ctx context.Context) error {
 		q.next = s.chunkEnd(q, budget)
 		budget -= q.next - q.computed
 		if q.next > q.computed {
-			s.compute.Write(q.links[:q.next], q.computed, q.tables)
+			step.Writes = append(step.Writes, q.span())
 			lasts += cost.Prefill(&s.config.Model, &s.config.GPU, cost.Span{From: q.computed, To: q.next})
 		}
 	}
 	lasts += cost.Decode(&s.config.Model, &s.config.GPU, s.lengths)
 	return s.compute.Run(ctx, max(lasts, s.config.GPU.Step))
+}
+
+// span is what the step computes of a sequence.
+func (q *sequence) span() host.Span {
+	return host.Span{Chains: q.links, From: q.computed, To: q.next, Table: q.tables}
 }
 
 // chunkEnd is how far the prompt of a sequence gets in this step: to its end,
