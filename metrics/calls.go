@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	names "github.com/kvactor/kvactor/internal/calls"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
-	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // calls are the metrics of what is observed.
@@ -107,7 +107,7 @@ func (c *Collector) Observe(
 	_ context.Context, request messages.Request, began time.Time, err error,
 ) {
 	took := time.Since(began).Seconds()
-	name, refusal := callOf(request)
+	name, refusal := names.Name(request)
 	c.calls.pending.add(callTime{name, took})
 	if err == nil {
 		err = refusal
@@ -153,68 +153,6 @@ func codeOf(err error) string {
 	}
 }
 
-// observed are requests of the engine's own, which messages does not have: those of stores and
-// of the hand-over of sequences.
-type observed interface {
-	Observed() (call string, refusal error)
-}
-
-// callOf names a request, and returns its refusal.
-func callOf(request any) (name string, refusal error) {
-	switch m := request.(type) {
-	case *messages.Admit:
-		return "admit", m.Err
-	case *messages.Append:
-		return "append", m.Err
-	case *messages.Commit:
-		return "commit", m.Err
-	case *messages.Release:
-		return "release", m.Err
-	case *messages.Rewind:
-		return "rewind", m.Err
-	case *messages.Fork:
-		return "fork", m.Err
-	case *messages.ReadTables:
-		return "tables", m.Err
-	case *messages.Lookup:
-		return "lookup", m.Err
-	case *messages.PinPrefix:
-		return "pin", m.Err
-	case *messages.UnpinPrefix:
-		return "unpin", m.Err
-	case *messages.Invalidate:
-		return "invalidate", m.Err
-	case *messages.Prefetch:
-		return "prefetch", m.Err
-	case *messages.Reset:
-		return "reset", m.Err
-	case *messages.Rebalance:
-		return "rebalance", m.Err
-	case *inspect.ReadStats:
-		return "stats", m.Err
-	case *inspect.ReadOverview:
-		return "overview", m.Err
-	case *kvevents.ReadEvents:
-		return "events", m.Err
-	case *kvevents.ReadSnapshot:
-		return "events", m.Err
-	case *kvevents.OpenReader:
-		return "events", m.Err
-	case *kvevents.CloseReader:
-		return "events", m.Err
-	case *messages.WriteScales:
-		return "write_scales", m.Err
-	case *messages.ReadScales:
-		return "read_scales", m.Err
-	case *inspect.Check:
-		return "check", m.Err
-	case observed:
-		return m.Observed()
-	default:
-		return "other", nil
-	}
-}
-
 // stages are the metrics of what ObserveStages is told.
 type stages struct {
 	durations *prometheus.HistogramVec
@@ -255,7 +193,7 @@ func (c *Collector) ObserveStages(
 	_ context.Context, request messages.Request, marks []inspect.StageMark, _ error,
 ) {
 	ended := time.Now()
-	call, _ := callOf(request)
+	call, _ := names.Name(request)
 	for i, m := range marks {
 		to := ended
 		if i+1 < len(marks) {

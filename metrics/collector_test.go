@@ -17,6 +17,7 @@ import (
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
+	names "github.com/kvactor/kvactor/internal/calls"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -233,7 +234,7 @@ func TestCallsHaveNames(t *testing.T) {
 		&messages.WriteScales{}, &messages.ReadScales{}, &protocol.Fetch{}, &protocol.DescribeSequence{},
 		&protocol.BeginImport{}, struct{}{},
 	} {
-		name, err := callOf(request)
+		name, err := names.Name(request)
 		require.NoError(t, err)
 		assert.False(t, seen[name], name)
 		assert.Contains(t, callNames, name)
@@ -242,10 +243,10 @@ func TestCallsHaveNames(t *testing.T) {
 	assert.Len(t, seen, len(callNames))
 	for _, request := range []any{&kvevents.ReadSnapshot{}, &kvevents.OpenReader{},
 		&kvevents.CloseReader{}} {
-		name, _ := callOf(request)
+		name, _ := names.Name(request)
 		assert.Equal(t, "events", name)
 	}
-	name, err := callOf(&protocol.TransferPages{Err: messages.ErrUnknownSequence})
+	name, err := names.Name(&protocol.TransferPages{Err: messages.ErrUnknownSequence})
 	assert.Equal(t, "export", name)
 	require.ErrorIs(t, err, messages.ErrUnknownSequence)
 	assert.Equal(t, "deadline_exceeded", codeOf(context.DeadlineExceeded))

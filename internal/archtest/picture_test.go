@@ -71,9 +71,11 @@ var picture = []place{
 	{dir: published, own: []string{"messages", "internal/refusals", "windows", "events"}, core: true},
 	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
 
-	{dir: "metrics", own: []string{"messages", "internal/refusals", "windows"},
+	{dir: "internal/calls", own: []string{"messages"}},
+	{dir: "metrics", own: []string{"messages", "internal/refusals", "internal/calls", "windows"},
 		others: []string{prometheus}},
-	{dir: "metrics/tracing", own: []string{"messages"}, others: []string{"go.opentelemetry.io/otel"}},
+	{dir: "metrics/tracing", own: []string{"messages", "internal/calls"},
+		others: []string{"go.opentelemetry.io/otel"}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},

@@ -3,9 +3,11 @@ package page
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/calls"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -62,16 +64,10 @@ func (r *Recorder) until(n int64) []Transfer {
 	return list
 }
 
-// The kinds of calls whose latency is shown.
-const (
-	callAdmit = iota
-	callAppend
-	callCommit
-	callRelease
-	callKinds
-)
-
+// callNames are the calls whose latency is shown.
 var callNames = [callKinds]string{"admit", "append", "commit", "release"}
+
+const callKinds = 4
 
 // histogram counts durations: four buckets for each power of two of nanoseconds.
 type histogram [4 * 40]uint32
@@ -89,17 +85,9 @@ func upper(bucket int) time.Duration {
 
 // Observe notes the duration of a call. It is made for actors.WithCallObserver.
 func (r *Recorder) Observe(_ context.Context, request messages.Request, began time.Time, _ error) {
-	var kind int
-	switch request.(type) {
-	case *messages.Admit:
-		kind = callAdmit
-	case *messages.Append:
-		kind = callAppend
-	case *messages.Commit:
-		kind = callCommit
-	case *messages.Release:
-		kind = callRelease
-	default:
+	name, _ := calls.Name(request)
+	kind := slices.Index(callNames[:], name)
+	if kind < 0 {
 		return
 	}
 	bucket := bucketOf(time.Since(began))

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/kvactor/kvactor/internal/calls"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
@@ -50,8 +51,8 @@ func Observer(
 func begin(
 	ctx context.Context, t trace.Tracer, request messages.Request, began time.Time, err error,
 ) (context.Context, trace.Span) {
-	name, items, refusal := describe(request)
-	if name == "" {
+	name, items, refusal := calls.Describe(request)
+	if items < 0 {
 		return ctx, nil
 	}
 	ctx, span := t.Start(ctx, name, trace.WithTimestamp(began))
@@ -108,42 +109,6 @@ func admitted(span trace.Span, m *messages.Admit) {
 		attribute.Int("kvactor.onboarded_pages", onboarded), attribute.Int("kvactor.refused", refused))
 	if len(m.Results) == 1 && refused == 0 {
 		span.SetAttributes(attribute.String("kvactor.miss_reason", string(m.Results[0].MissReason)))
-	}
-}
-
-// describe gives the name of a span, the number of items in the call and its refusal.
-// Calls that only read the engine's state have no spans.
-func describe(request messages.Request) (name string, items int, refusal error) {
-	switch m := request.(type) {
-	case *messages.Admit:
-		return "kvactor.admit", len(m.Requests), m.Err
-	case *messages.Append:
-		return "kvactor.append", len(m.Steps), m.Err
-	case *messages.Commit:
-		return "kvactor.commit", len(m.Steps), m.Err
-	case *messages.Release:
-		return "kvactor.release", len(m.Steps), m.Err
-	case *messages.Rewind:
-		return "kvactor.rewind", len(m.Steps), m.Err
-	case *messages.Fork:
-		return "kvactor.fork", len(m.Steps), m.Err
-	case *messages.Lookup:
-		return "kvactor.lookup", 1, m.Err
-	case *messages.PinPrefix:
-		return "kvactor.pin", 1, m.Err
-	case *messages.Prefetch:
-		return "kvactor.prefetch", 1, m.Err
-	case *messages.Invalidate:
-		return "kvactor.invalidate", 1, m.Err
-	case *messages.Rebalance:
-		return "kvactor.rebalance", 1, m.Err
-	case interface {
-		Observed() (call string, refusal error)
-	}: // of stores and of the hand-over of sequences
-		name, refusal = m.Observed()
-		return "kvactor." + name, 1, refusal
-	default:
-		return "", 0, nil
 	}
 }
 

@@ -3,31 +3,17 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/calls"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Operation names a kind of engine call that a Meter measures. OpOther are prefetches and
-// reads of page tables.
-type Operation int
-
-// The operations, in the order in which a sequence needs them.
-const (
-	OpLookup Operation = iota
-	OpAdmit
-	OpCommit
-	OpAppend
-	OpRelease
-	OpOther
-	operations
-)
-
-// String names the operation as tables print it.
-func (o Operation) String() string {
-	return [...]string{"lookup", "admit", "commit", "append", "release", "other"}[o]
-}
+// operations are the kinds of calls that a Meter measures, in the order in which a sequence needs
+// them. Other calls are prefetches and reads of page tables.
+var operations = [...]string{"lookup", "admit", "commit", "append", "release", "other"}
 
 // Timing is what a Meter saw of one operation.
 type Timing struct {
@@ -52,13 +38,19 @@ func (t *Timing) Quantiles(shares ...float64) []time.Duration {
 // number of goroutines.
 type Meter struct {
 	mu     sync.Mutex
-	timing [operations]Timing
+	timing [len(operations)]Timing
 }
 
-// Observe notes a call. It is made for actors.WithCallObserver.
+// Observe notes a call. It is made for actors.WithCallObserver. Calls that look at the engine, as
+// checks and pages of statistics do, are not measured.
 func (m *Meter) Observe(_ context.Context, request messages.Request, began time.Time, _ error) {
-	o, items, measured := operationOf(request)
-	if !measured {
+	span, items, _ := calls.Describe(request)
+	name := strings.TrimPrefix(span, "kvactor.")
+	if name == "prefetch" || name == "tables" {
+		name, items = "other", 1
+	}
+	o := slices.Index(operations[:], name)
+	if o < 0 || items < 0 {
 		return
 	}
 	d := time.Since(began)
@@ -71,38 +63,14 @@ func (m *Meter) Observe(_ context.Context, request messages.Request, began time.
 	t.each = append(t.each, d)
 }
 
-// operationOf is the operation of a host's call and the number of its requests or steps. Calls
-// that look at the engine, as checks and pages of statistics do, are not measured.
-func operationOf(request messages.Request) (o Operation, items int, measured bool) {
-	switch r := request.(type) {
-	case *messages.Lookup:
-		return OpLookup, 1, true
-	case *messages.Admit:
-		return OpAdmit, len(r.Requests), true
-	case *messages.Commit:
-		return OpCommit, len(r.Steps), true
-	case *messages.Append:
-		return OpAppend, len(r.Steps), true
-	case *messages.Release:
-		return OpRelease, len(r.Steps), true
-	case *messages.Prefetch, *messages.ReadTables:
-		return OpOther, 1, true
-	}
-	return OpOther, 0, false
-}
-
-// Timing gives what was measured of one operation so far.
-func (m *Meter) Timing(o Operation) Timing {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.timing[o]
-}
-
 // Timings calls f for every operation that was called, in order.
-func (m *Meter) Timings(f func(Operation, *Timing)) {
-	for o := range operations {
-		if t := m.Timing(o); t.Calls > 0 {
-			f(o, &t)
+func (m *Meter) Timings(f func(name string, t *Timing)) {
+	m.mu.Lock()
+	timing := m.timing
+	m.mu.Unlock()
+	for o, name := range operations {
+		if timing[o].Calls > 0 {
+			f(name, &timing[o])
 		}
 	}
 }
@@ -110,6 +78,6 @@ func (m *Meter) Timings(f func(Operation, *Timing)) {
 // Total is the wall time spent inside engine calls, of all goroutines together.
 func (m *Meter) Total() time.Duration {
 	total := time.Duration(0)
-	m.Timings(func(_ Operation, t *Timing) { total += t.Total })
+	m.Timings(func(_ string, t *Timing) { total += t.Total })
 	return total
 }

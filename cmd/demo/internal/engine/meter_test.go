@@ -29,9 +29,9 @@ func TestMeterCountsCallsAndItems(t *testing.T) {
 	}
 	m.Observe(t.Context(), &messages.Reset{}, time.Now(), nil) // is not measured
 	seen := 0
-	m.Timings(func(o Operation, timing *Timing) {
+	m.Timings(func(name string, timing *Timing) {
 		seen++
-		assert.Equal(t, "commit", o.String())
+		assert.Equal(t, "commit", name)
 		assert.EqualValues(t, 3, timing.Calls)
 		assert.EqualValues(t, 12, timing.Items)
 	})
@@ -51,9 +51,9 @@ func TestMeterOfRig(t *testing.T) {
 	_, err = rig.Release(t.Context(), []messages.ReleaseStep{{Sequence: a.Sequence}})
 	require.NoError(t, err)
 	require.NoError(t, rig.Check(t.Context()))
-	assert.EqualValues(t, 1, rig.Meter.Timing(OpAdmit).Calls)
-	assert.EqualValues(t, 1, rig.Meter.Timing(OpRelease).Items)
-	assert.Zero(t, rig.Meter.Timing(OpOther).Calls)
+	seen := map[string]int64{}
+	rig.Meter.Timings(func(name string, timing *Timing) { seen[name] += timing.Items })
+	assert.Equal(t, map[string]int64{"admit": 1, "release": 1}, seen)
 	_, err = rig.Shutdown(t.Context())
 	require.NoError(t, err)
 }

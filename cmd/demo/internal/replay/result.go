@@ -119,10 +119,10 @@ func (r *Result) measured(rig *engine.Rig) {
 
 // CallsOf are the calls that a meter has measured.
 func CallsOf(m *engine.Meter) (list []Calls) {
-	m.Timings(func(o engine.Operation, t *engine.Timing) {
+	m.Timings(func(name string, t *engine.Timing) {
 		times := t.Quantiles(0.5, 0.99, 1)
 		list = append(list, Calls{
-			Call: o.String(), Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
+			Call: name, Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
 			P50: times[0].Seconds(), P99: times[1].Seconds(), Max: times[2].Seconds(),
 		})
 	})
