@@ -18,8 +18,6 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/internal/observer"
-	"github.com/kvactor/kvactor/internal/refusals"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -168,9 +166,9 @@ func openService(ctx context.Context, f *serveFlags, notes io.Writer) (_ *servic
 	if err != nil {
 		return nil, s.close(err)
 	}
-	var all openai.Operations
+	var all *kvactor.Engine
 	if f.reset {
-		all = operations{s.runner.Engine}
+		all = s.runner.Engine
 	}
 	s.api = openai.New(s.scheduler, openai.Config{
 		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout,
@@ -285,18 +283,4 @@ func (s *service) handler() http.Handler {
 		return page.Local(s.api)
 	}
 	return s.api
-}
-
-// operations are those of --allow-reset.
-type operations struct{ *kvactor.Engine }
-
-// Reset forgets all blocks. A store is shared: it is not reset.
-func (o operations) Reset(ctx context.Context, r openai.ResetOptions) error {
-	switch {
-	case r.External:
-		return refusals.New(messages.ErrNotSupported, "reset_external is not supported: other engines may use the store")
-	case r.Running:
-		return o.ResetRunning(ctx)
-	}
-	return o.Engine.Reset(ctx)
 }

@@ -1,38 +1,20 @@
 package openai
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
-
-// Operations change what is cached. Clients can make answers slow with them, not wrong.
-type Operations interface {
-	// Reset forgets all blocks.
-	Reset(ctx context.Context, o ResetOptions) error
-	// Invalidate forgets the blocks that a selector selects, and returns their number.
-	Invalidate(ctx context.Context, s messages.Selector) (blocks int, err error)
-	// SetWeights begins an epoch of the model's weights.
-	SetWeights(ctx context.Context, epoch string) error
-}
-
-// ResetOptions are the parameters of POST /reset_prefix_cache.
-type ResetOptions struct {
-	// Running asks that sequences under way store nothing of what they have computed.
-	Running bool
-	// External asks that the store forgets, too.
-	External bool
-}
 
 // reset serves POST /reset_prefix_cache. Like vLLM it takes its parameters from the query and
 // answers no body.
 func (v *Server) reset(w http.ResponseWriter, r *http.Request) *apiError {
-	var o ResetOptions
+	var running, external bool
 	for name, values := range r.URL.Query() {
 		into := map[string]*bool{
-			"reset_running_requests": &o.Running, "reset_external": &o.External,
+			"reset_running_requests": &running, "reset_external": &external,
 		}[name]
 		if into == nil {
 			return badParam(name, "there is no such parameter here")
@@ -43,7 +25,15 @@ func (v *Server) reset(w http.ResponseWriter, r *http.Request) *apiError {
 		}
 		*into = is
 	}
-	if err := v.config.Operations.Reset(r.Context(), o); err != nil {
+	forget := v.config.Operations.Reset
+	if running {
+		forget = v.config.Operations.ResetRunning
+	}
+	if external {
+		return refusal(refusals.New(messages.ErrNotSupported,
+			"reset_external is not supported: other engines may use the store"))
+	}
+	if err := forget(r.Context()); err != nil {
 		return refusal(err)
 	}
 	w.WriteHeader(http.StatusOK)

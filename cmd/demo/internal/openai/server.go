@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/messages"
@@ -26,8 +27,9 @@ type Config struct {
 	// Healthy tells why requests cannot be served; nil: they can, as long as the
 	// scheduler takes them.
 	Healthy func(context.Context) error
-	// Operations change what is cached; nil: their paths do not exist.
-	Operations Operations
+	// Operations change what is cached in this engine: clients can make answers slow with them, not
+	// wrong. Nil: their paths do not exist.
+	Operations *kvactor.Engine
 	// Origins are those whose pages browsers let read the answers; "*": all.
 	Origins []string
 }

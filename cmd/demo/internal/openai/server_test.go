@@ -309,8 +309,8 @@ type refused struct {
 	param, want string
 }
 
-// refusals are all kinds of them.
-func refusals() []refused {
+// allRefused are all kinds of them.
+func allRefused() []refused {
 	long, _ := json.Marshal(strings.Repeat("word ", 600))
 	fits, _ := json.Marshal(strings.Repeat("a", 300))
 	return []refused{
@@ -381,7 +381,7 @@ func refusals() []refused {
 
 func TestErrors(t *testing.T) {
 	s := open(t, runner.Config{Pages: 20}, scheduler.Config{Running: 4}, nil)
-	for _, c := range refusals() {
+	for _, c := range allRefused() {
 		status, text := s.post(c.path, c.body)
 		var a answer
 		require.NoError(t, json.Unmarshal(text, &a), string(text))
