@@ -23,7 +23,6 @@ const (
 	protoactor = "github.com/asynkron/protoactor-go"
 	yaml       = "github.com/goccy/go-yaml"
 	purego     = "github.com/ebitengine/purego"
-	gguf       = "github.com/gpustack/gguf-parser-go"
 	cuda       = "gpu/cuda"
 	attention  = "gpu/attention" // of hosts: the engine never imports it
 	memory     = "gpu/host"      // the same
@@ -44,8 +43,8 @@ var picture = []place{
 	{dir: "windows/kvconfig", own: []string{"messages", "internal/refusals", "windows"},
 		others: []string{yaml}},
 	{dir: "windows/hfconfig", own: []string{"messages", "internal/refusals", "windows"}},
-	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"},
-		others: []string{gguf}},
+	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "internal/gguf",
+		"windows/hfconfig"}},
 	{dir: resources, own: []string{root, "messages", "internal/refusals", "windows", "gpu"}},
 
 	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows",
@@ -71,6 +70,7 @@ var picture = []place{
 	{dir: published, own: []string{"messages", "internal/refusals", "windows", "events"}, core: true},
 	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
 
+	{dir: "internal/gguf"},
 	{dir: "internal/calls", own: []string{"messages"}},
 	{dir: "metrics", own: []string{"messages", "internal/refusals", "internal/calls", "windows"},
 		others: []string{prometheus}},

@@ -13,9 +13,6 @@ import (
 // Set is the tensors of a model by name.
 type Set map[string]*Tensor
 
-// Names gives all names in order.
-func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
-
 var errTruncated = errors.New("the file ends too early")
 
 // ReadSafetensors reads a .safetensors file: the length of a JSON header, the
