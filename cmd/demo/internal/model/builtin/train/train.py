@@ -1,14 +1,14 @@
 """Trains the built-in model: a Gemma 3 of half a million parameters, whose layers
 have windows of 64 tokens and full attention in turn, on the chats of corpus.py.
 
-    pip install torch==2.8.0 numpy tokenizers safetensors
+    pip install torch==2.13.0 transformers==5.19.0
     python train.py OUT [MINUTES]
 
 writes config.json, tokenizer.json, tokenizer_config.json and model.safetensors,
 in 16 bits. The seed is fixed, but how many steps are made depends on the machine, so
 two runs give different weights of the same worth. The files beside this folder are
-from 72 minutes, 2,310 steps, on two processors that did much else. Nothing is
-downloaded.
+from 72 minutes, 2,310 steps, on two processors that did much else, before this program
+used the model and the optimizer of the libraries. Nothing is downloaded.
 """
 import json, math, pathlib, random, sys, time
 
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import corpus
 
@@ -42,105 +43,6 @@ def tokenizer(rng):
     t.train_from_iterator(text, trainers.BpeTrainer(
         vocab_size=VOCAB, special_tokens=["<|im_start|>", "<|im_end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
     return t
-
-
-class Norm(torch.nn.Module):
-    def __init__(self, n):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(n))
-
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (1 + self.weight)
-
-
-def linear(out, into):
-    m = torch.nn.Linear(into, out, bias=False)
-    torch.nn.init.normal_(m.weight, std=1 / math.sqrt(into))
-    return m
-
-
-class Attention(torch.nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.q_proj, self.k_proj, self.v_proj = linear(HEADS * DIM, HIDDEN), linear(KV * DIM, HIDDEN), linear(KV * DIM, HIDDEN)
-        self.o_proj, self.q_norm, self.k_norm = linear(HIDDEN, HEADS * DIM), Norm(DIM), Norm(DIM)
-        angle = torch.arange(LENGTH)[:, None] * BASE[kind] ** (-torch.arange(0, DIM, 2) / DIM)
-        self.cos, self.sin = angle.cos(), angle.sin()
-        behind = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
-        self.mask = (behind >= 0) & (behind < (WINDOW if kind == "sliding_attention" else LENGTH))
-
-    def turn(self, x, n):
-        a, b = x.chunk(2, -1)
-        cos, sin = self.cos[:n], self.sin[:n]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-    def forward(self, x):
-        b, n, _ = x.shape
-        q = self.turn(self.q_norm(self.q_proj(x).view(b, n, HEADS, DIM)).transpose(1, 2), n)
-        k = self.turn(self.k_norm(self.k_proj(x).view(b, n, KV, DIM)).transpose(1, 2), n)
-        v = self.v_proj(x).view(b, n, KV, DIM).transpose(1, 2)
-        k, v = k.repeat_interleave(HEADS // KV, 1), v.repeat_interleave(HEADS // KV, 1)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask[:n, :n])
-        return self.o_proj(y.transpose(1, 2).reshape(b, n, HEADS * DIM))
-
-
-class MLP(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = linear(INNER, HIDDEN), linear(INNER, HIDDEN), linear(HIDDEN, INNER)
-
-    def forward(self, x):
-        return self.down_proj(F.gelu(self.gate_proj(x), approximate="tanh") * self.up_proj(x))
-
-
-class Layer(torch.nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.input_layernorm, self.post_attention_layernorm = Norm(HIDDEN), Norm(HIDDEN)
-        self.pre_feedforward_layernorm, self.post_feedforward_layernorm = Norm(HIDDEN), Norm(HIDDEN)
-        self.self_attn, self.mlp = Attention(kind), MLP()
-
-    def forward(self, x):
-        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x)))
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed_tokens = torch.nn.Embedding(VOCAB, HIDDEN)
-        torch.nn.init.normal_(self.embed_tokens.weight, std=1 / math.sqrt(HIDDEN))
-        self.layers, self.norm = torch.nn.ModuleList(Layer(t) for t in TYPES), Norm(HIDDEN)
-
-    def forward(self, tokens):
-        x = self.embed_tokens(tokens) * math.sqrt(HIDDEN)
-        for layer in self.layers:
-            x = layer(x)
-        return self.norm(x) @ self.embed_tokens.weight.T
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum whose update of each matrix is made orthogonal (Jordan and others,
-    2024): in so few steps it gets further than Adam."""
-
-    def __init__(self, matrices):
-        super().__init__(matrices, dict(lr=1.0))
-
-    @torch.no_grad()
-    def step(self):
-        for g in self.param_groups:
-            for p in g["params"]:
-                m = self.state[p].setdefault("m", torch.zeros_like(p))
-                m.lerp_(p.grad, 0.05)
-                x = p.grad.lerp(m, 0.95)
-                tall = x.shape[0] > x.shape[1]
-                x = x.T if tall else x
-                x = x / (x.norm() + 1e-7)
-                for _ in range(5):
-                    a = x @ x.T
-                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-                x = x.T if tall else x
-                p.mul_(1 - 0.02 * g["lr"]).sub_(x, alpha=g["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5)
 
 
 def encode(t, chat):
@@ -170,7 +72,7 @@ def batch(t, rng, tokens):
 
 
 def save(out, t, model):
-    weights = {"model." + name: p.detach().to(torch.float16).contiguous() for name, p in model.named_parameters()}
+    weights = {name: p.detach().to(torch.float16).contiguous() for name, p in model.named_parameters()}
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
     (out / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}, indent=1) + "\n")
@@ -182,11 +84,13 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     rng = random.Random(1)
-    t, model = tokenizer(rng), Model()
+    t = tokenizer(rng)
+    model = Gemma3ForCausalLM(Gemma3TextConfig(**CONFIG, initializer_range=1 / math.sqrt(HIDDEN)))
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {t.get_vocab_size()} tokens", flush=True)
-    matrices = [p for p in model.layers.parameters() if p.ndim == 2]
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     rest = [p for p in model.parameters() if all(p is not q for q in matrices)]
-    optimizers = [(Muon(matrices), 0.02), (torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0), 4e-3)]
+    # Muon makes the update of each matrix orthogonal: in so few steps it gets further than Adam.
+    optimizers = [(torch.optim.Muon(matrices, weight_decay=0.02), 0.02), (torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0), 4e-3)]
     began = time.time()
     step, left = 0, 1.0
     while left > 0:
@@ -196,7 +100,7 @@ def main():
             for g in opt.param_groups:
                 g["lr"] = rate * most
         x, w = batch(t, rng, 3072)
-        logits = model(x[:, :-1])
+        logits = model(x[:, :-1]).logits
         each = F.cross_entropy(logits.reshape(-1, VOCAB), x[:, 1:].reshape(-1), reduction="none")
         weight = w[:, 1:].reshape(-1)
         loss = (each * weight).sum() / weight.sum()
