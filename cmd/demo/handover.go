@@ -151,7 +151,7 @@ func decodeOne(ctx context.Context, r *runner.Runner, connection net.Conn) error
 	defer func() { _ = r.Release(context.WithoutCancel(ctx), s) }()
 	answer.Tokens = append(answer.Tokens, s.Tokens[s.Prompt:]...)
 	for len(answer.Tokens) < q.Tokens && len(s.Tokens) < r.Config.MaxLen {
-		if err := step(ctx, r, s); err != nil {
+		if err := r.Step(ctx, s); err != nil {
 			return err
 		}
 		if answer.FirstMicros == 0 {
@@ -160,18 +160,6 @@ func decodeOne(ctx context.Context, r *runner.Runner, connection net.Conn) error
 		answer.Tokens = append(answer.Tokens, s.Tokens[len(s.Tokens)-1])
 	}
 	return json.NewEncoder(connection).Encode(answer)
-}
-
-// step computes what was sampled, and samples the next token.
-func step(ctx context.Context, r *runner.Runner, s *runner.Sequence) error {
-	errs, err := r.Compute(ctx, s)
-	if err == nil {
-		err = errs[0]
-	}
-	if err == nil {
-		err = r.Sample(ctx, s)
-	}
-	return err
 }
 
 // readLine reads one line of JSON, and no byte behind it.
@@ -227,7 +215,7 @@ func handOver(c *cobra.Command, f *handoverFlags) (err error) {
 	// The same answer, in one process.
 	alone := slices.Clone(s.Tokens[s.Prompt:])
 	for len(alone) < f.tokens && len(s.Tokens) < r.Config.MaxLen {
-		if err := step(ctx, r, s); err != nil {
+		if err := r.Step(ctx, s); err != nil {
 			return err
 		}
 		alone = append(alone, s.Tokens[len(s.Tokens)-1])

@@ -17,63 +17,47 @@ import (
 // if logits are wanted, and commits. A sequence that the engine has lost has an
 // error in its place; the others are computed.
 func (r *Runner) Compute(ctx context.Context, batch ...*Sequence) ([]error, error) {
-	errs, err := r.ComputeOnly(ctx, batch...)
-	if err != nil {
+	if err := r.ComputeOnly(ctx, batch...); err != nil {
 		return nil, err
 	}
-	var computed []*Sequence
-	var upTo []int
+	upTo := make([]int, len(batch))
 	for i, s := range batch {
-		if errs[i] == nil {
-			computed, upTo = append(computed, s), append(upTo, s.computed)
-		}
+		upTo[i] = s.computed
 	}
-	if len(computed) == 0 {
-		return errs, nil
-	}
-	committed, err := r.Commit(ctx, computed, upTo)
-	if err != nil {
-		return nil, err
-	}
-	for i := range batch {
-		if errs[i] == nil {
-			errs[i], committed = committed[0], committed[1:]
-		}
-	}
-	return errs, nil
+	return r.Commit(ctx, batch, upTo)
 }
 
 // ComputeOnly runs a step without committing it: tokens that may be rewound.
 // Commit follows.
-func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) ([]error, error) {
+func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) error {
 	// Contexts come first. The order of the rest is the caller's.
 	order := make([]int, len(batch))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return rank(batch[a]) - rank(batch[b]) })
-	k, errs := &kernel{r: r}, make([]error, len(batch))
+	k := &kernel{r: r}
 	upTo := make([]int, len(batch))
 	for _, i := range order {
 		s := batch[i]
 		upTo[i] = s.until(r.Config.Chunk, r.Config.TokensPerBlock)
 		if upTo[i] <= s.computed {
-			return nil, fmt.Errorf("nothing to compute: %d of %d tokens are", s.computed, len(s.Tokens))
+			return fmt.Errorf("nothing to compute: %d of %d tokens are", s.computed, len(s.Tokens))
 		}
 		if err := s.checkState("a step", s.computed); err != nil {
-			return nil, err
+			return err
 		}
 		k.add(s, upTo[i])
 	}
 	ticket, err := k.run(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, s := range batch {
 		s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
 		s.state = upTo[i]
 	}
-	return errs, nil
+	return nil
 }
 
 func rank(s *Sequence) int {
@@ -260,11 +244,16 @@ func (r *Runner) Prefill(ctx context.Context, s *Sequence) error {
 
 // Extend appends one token and computes it.
 func (r *Runner) Extend(ctx context.Context, s *Sequence, token messages.Token) error {
-	errs, err := r.Append(ctx, []*Sequence{s}, [][]messages.Token{{token}})
-	if err = errors.Join(append(errs, err)...); err != nil {
+	if err := r.add(ctx, s, token); err != nil {
 		return err
 	}
 	return r.one(ctx, s)
+}
+
+// add appends one token.
+func (r *Runner) add(ctx context.Context, s *Sequence, token messages.Token) error {
+	errs, err := r.Append(ctx, []*Sequence{s}, [][]messages.Token{{token}})
+	return errors.Join(append(errs, err)...)
 }
 
 func (r *Runner) one(ctx context.Context, s *Sequence) error {

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
@@ -21,10 +18,6 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/windows"
 )
-
-// system is the actor system of the process: one is enough for all engines. Its own
-// log is silent: errors come back to the callers.
-var system = sync.OnceValue(func() *actor.ActorSystem { return actors.NewSystem(nil) })
 
 // Config says how a model is run.
 type Config struct {
@@ -124,7 +117,6 @@ type Runner struct {
 	pools   []windows.Pool // by PoolID, the cross pool last
 	handles []gpu.Pool
 	pending []*kernel // launched, and not waited for yet
-	guest   bool      // of an engine that another runner opened and closes
 }
 
 // Open starts an engine for a model.
@@ -222,7 +214,7 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 		return err
 	}
 	r.Engine, err = kvactor.Open(kvactor.Config{
-		Model: geometry, Cache: cache, Pages: counts, Device: device, Parent: system().Root,
+		Model: geometry, Cache: cache, Pages: counts, Device: device,
 	}, r.Config.Options...)
 	if err != nil {
 		return errors.Join(err, r.device.Close())
@@ -248,34 +240,6 @@ func (c *Config) open(memory int64) (device, error) {
 		return nil, errors.New("copies of a simulated device have simulated times, which are not traced")
 	}
 	return sim.New(sim.Config{MemoryBytes: memory, Seed: c.Seed})
-}
-
-// Another is a second host of the same engine, with a compute stream of its own.
-// Close it before the runner that opened the engine.
-func (r *Runner) Another() (*Runner, error) {
-	other := *r
-	other.guest, other.pending, other.workers = true, nil, attention.NewWorkers(r.Config.Workers)
-	var err error
-	if other.exec, err = model.NewExecutor(r.Model, r.pools, other.workers); err != nil {
-		return nil, err
-	}
-	scales, err := r.Engine.Scales(context.Background())
-	for _, s := range scales {
-		other.exec.SetScales(s.Layer, s.Cross, s.K, s.V)
-	}
-	if err != nil {
-		return nil, err
-	}
-	other.compute, err = r.watched().NewStream("another compute")
-	return &other, err
-}
-
-// watched is the device as the engine sees it.
-func (r *Runner) watched() gpu.Device {
-	if r.hazards != nil {
-		return r.hazards
-	}
-	return r.device
 }
 
 // scale sets the scales of 8-bit caches: what a fixed text, the same for every
@@ -304,10 +268,6 @@ func (r *Runner) scale() error {
 // Close ends the engine and gives its memory back. Pages that sequences still
 // held are an error.
 func (r *Runner) Close() error {
-	if r.guest {
-		r.workers.Close()
-		return nil
-	}
 	leaked, err := r.Engine.Close(context.Background())
 	if err == nil && leaked > 0 {
 		err = fmt.Errorf("%d pages leaked", leaked)

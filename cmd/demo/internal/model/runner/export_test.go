@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/kvactor/kvactor"
@@ -60,3 +61,9 @@ func (r *Runner) ByteInUse(pool, pageBytes int) int {
 
 // Row is row.
 type Row = row
+
+// RewindOne is Rewind of one sequence.
+func (r *Runner) RewindOne(ctx context.Context, s *Sequence, n int) error {
+	errs, err := r.Rewind(ctx, []*Sequence{s}, []int{n})
+	return errors.Join(append(errs, err)...)
+}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor"
-	"github.com/kvactor/kvactor/messages"
 )
 
 // Send hands a sequence over to the runner at the other end of a connection. It goes on
@@ -45,9 +44,13 @@ func (r *Runner) received(in *kvactor.Imported) *Sequence {
 
 // Sample appends the greedy choice after the last step, which the next step computes.
 func (r *Runner) Sample(ctx context.Context, s *Sequence) error {
-	errs, err := r.Append(ctx, []*Sequence{s}, [][]messages.Token{{s.Next()}})
-	if err == nil {
-		err = errs[0]
+	return r.add(ctx, s, s.Next())
+}
+
+// Step computes what was sampled, and samples the next token.
+func (r *Runner) Step(ctx context.Context, s *Sequence) error {
+	if err := r.one(ctx, s); err != nil {
+		return err
 	}
-	return err
+	return r.Sample(ctx, s)
 }

@@ -131,18 +131,9 @@ func (r *Runner) AppendBeams(ctx context.Context, s *Sequence, beams []messages.
 	return nil
 }
 
-// Rewind drops the last n tokens of a sequence, which must not be committed.
-func (r *Runner) Rewind(ctx context.Context, s *Sequence, n int) error {
-	errs, err := r.RewindAll(ctx, []*Sequence{s}, []int{n})
-	if err != nil {
-		return err
-	}
-	return errs[0]
-}
-
-// RewindAll drops the last tokens of sequences, n[i] of batch[i], in one call. Each
+// Rewind drops the last tokens of sequences, n[i] of batch[i], in one call. Each
 // that was refused has an error in its place.
-func (r *Runner) RewindAll(ctx context.Context, batch []*Sequence, n []int) ([]error, error) {
+func (r *Runner) Rewind(ctx context.Context, batch []*Sequence, n []int) ([]error, error) {
 	list := steps(batch)
 	for i, s := range batch {
 		if err := s.checkRewind(n[i]); err != nil {

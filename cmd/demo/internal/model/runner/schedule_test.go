@@ -93,45 +93,35 @@ func playSchedule(
 	require.NoError(t, err)
 	p := newPlayer(t, f, a, seed, r)
 	p.points = points
-	for range 1 + rng.IntN(2) {
-		other, err := r.Another()
-		require.NoError(t, err)
-		p.hosts = append(p.hosts, other)
-	}
 	p.play(60)
 	p.leave()
 	require.NoError(t, enginetest.Repeat(func() error { return r.Engine.Check(t.Context()) }),
 		"seed %d", seed)
 	require.Empty(t, r.Hazards(), "seed %d", seed)
-	for i := range p.hosts {
-		require.NoError(t, p.hosts[i].Wait(t.Context()), "seed %d", seed)
-	}
-	for i := range p.hosts {
-		require.NoError(t, p.hosts[len(p.hosts)-1-i].Close(), "seed %d", seed)
-	}
+	require.NoError(t, r.Wait(t.Context()), "seed %d", seed)
+	require.NoError(t, r.Close(), "seed %d", seed)
 }
 
-// player does things at random with the sequences of several hosts.
+// player does things at random with the sequences of a host.
 type player struct {
 	t        *testing.T
 	f        *fixtureModel
 	a        *reference
 	rng      *rand.Rand
-	hosts    []*runner.Runner // of one engine
+	host     *runner.Runner
 	running  []*member
 	points   *enginetest.Failpoints // nil: no failures
 	tolerant bool                   // wrong bits are noted, not failed
 	wrong    bool
 }
 
-// member is one sequence of one host.
+// member is a running sequence.
 type member struct {
 	*history
-	host *runner.Runner
 }
 
 func newPlayer(t *testing.T, f *fixtureModel, a *reference, seed uint64, r *runner.Runner) *player {
-	p := &player{t: t, f: f, a: a, rng: rand.New(rand.NewPCG(seed, 1)), hosts: []*runner.Runner{r}}
+	p := &player{t: t, f: f, a: a, rng: rand.New(rand.NewPCG(seed, 1)), host: r}
 	return p
 }
 
@@ -141,7 +131,7 @@ func (p *player) play(steps int) {
 		case n < 25 && len(p.running) < 6:
 			p.admit()
 		case n < 70:
-			p.step(p.hosts[p.rng.IntN(len(p.hosts))])
+			p.step()
 		case n < 78:
 			p.with(p.fork)
 		case n < 84:
@@ -178,11 +168,11 @@ func (p *player) admit() {
 		q.Tokens[len(q.Tokens)-1] = messages.Token(p.rng.IntN(p.f.Vocab))
 	}
 	q.Salt = []string{"", "", "s"}[p.rng.IntN(3)]
-	p.take(p.hosts[p.rng.IntN(len(p.hosts))], q)
+	p.take(q)
 }
 
-func (p *player) take(host *runner.Runner, q runner.Request) {
-	s, err := host.Admit(p.t.Context(), q)
+func (p *player) take(q runner.Request) {
+	s, err := p.host.Admit(p.t.Context(), q)
 	if p.refused(err) {
 		return
 	}
@@ -191,7 +181,7 @@ func (p *player) take(host *runner.Runner, q runner.Request) {
 	if s.AllLogits = p.rng.IntN(2) == 0; !s.AllLogits {
 		from = len(q.Tokens) - 1
 	}
-	p.running = append(p.running, &member{&history{Sequence: s, ask: q, from: from}, host})
+	p.running = append(p.running, &member{&history{Sequence: s, ask: q, from: from}})
 }
 
 // refused tells whether something was refused for a reason that a host has to expect.
@@ -210,10 +200,10 @@ func (p *player) refused(err error) bool {
 }
 
 // step runs a step of some of a host's sequences: a chunk of a prompt or a token.
-func (p *player) step(host *runner.Runner) {
+func (p *player) step() {
 	var batch []*member
 	for _, m := range slices.Clone(p.running) { // grow may drop some
-		if m.host == host && p.rng.IntN(4) > 0 && p.grow(m) {
+		if p.rng.IntN(4) > 0 && p.grow(m) {
 			batch = append(batch, m)
 		}
 	}
@@ -224,7 +214,7 @@ func (p *player) step(host *runner.Runner) {
 	for i, m := range batch {
 		sequences[i] = m.Sequence
 	}
-	errs, err := host.Compute(p.t.Context(), sequences...)
+	errs, err := p.host.Compute(p.t.Context(), sequences...)
 	for i, m := range batch {
 		if p.refused(err) || p.refused(errs[i]) {
 			p.drop(m) // lost, or in doubt
@@ -243,7 +233,7 @@ func (p *player) grow(m *member) bool {
 	if len(m.Tokens) > 70 || len(m.Logits) == 0 {
 		return false
 	}
-	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
+	errs, err := p.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
 		[][]messages.Token{{p.token(m)}})
 	switch {
 	case err != nil && p.refused(err):
@@ -273,13 +263,13 @@ func (p *player) fork(m *member) {
 	if !m.idle() || len(p.running) > 7 {
 		return
 	}
-	forks, err := m.host.Fork(p.t.Context(), m.Sequence, 1+p.rng.IntN(2))
+	forks, err := p.host.Fork(p.t.Context(), m.Sequence, 1+p.rng.IntN(2))
 	if p.refused(err) {
 		return
 	}
 	for _, s := range forks {
 		p.running = append(p.running,
-			&member{&history{Sequence: s, ask: m.ask, from: m.from, rows: slices.Clone(m.rows)}, m.host})
+			&member{&history{Sequence: s, ask: m.ask, from: m.from, rows: slices.Clone(m.rows)}})
 	}
 }
 
@@ -292,7 +282,7 @@ func (p *player) draft(m *member) {
 	for range 1 + p.rng.IntN(5) {
 		tokens = append(tokens, messages.Token(p.rng.IntN(p.f.Vocab)))
 	}
-	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
+	errs, err := p.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence},
 		[][]messages.Token{tokens})
 	if p.refused(err) || p.refused(errs[0]) {
 		if err != nil || !errors.Is(errs[0], messages.ErrOutOfPages) {
@@ -302,18 +292,17 @@ func (p *player) draft(m *member) {
 	}
 	m.AllLogits = true
 	before, accepted := m.Computed(), 1+p.rng.IntN(len(tokens))
-	errs, err = m.host.ComputeOnly(p.t.Context(), m.Sequence)
-	if p.refused(err) || p.refused(errs[0]) {
+	if p.refused(p.host.ComputeOnly(p.t.Context(), m.Sequence)) {
 		p.drop(m)
 		return
 	}
 	rows := slices.Clone(m.Logits)
-	errs, err = m.host.Commit(p.t.Context(), []*runner.Sequence{m.Sequence}, []int{before + accepted})
+	errs, err = p.host.Commit(p.t.Context(), []*runner.Sequence{m.Sequence}, []int{before + accepted})
 	if p.refused(err) || p.refused(errs[0]) {
 		p.drop(m)
 		return
 	}
-	if n := len(tokens) - accepted; n > 0 && p.refused(m.host.Rewind(p.t.Context(), m.Sequence, n)) {
+	if n := len(tokens) - accepted; n > 0 && p.refused(p.host.RewindOne(p.t.Context(), m.Sequence, n)) {
 		p.drop(m)
 		return
 	}
@@ -331,12 +320,12 @@ func (p *player) preempt(m *member) {
 	q := m.ask
 	q.Tokens = slices.Clone(m.Tokens)
 	p.release(m)
-	p.take(m.host, q)
+	p.take(q)
 }
 
 // drop ends a sequence that may be lost.
 func (p *player) drop(m *member) {
-	p.refused(m.host.Release(p.t.Context(), m.Sequence))
+	p.refused(p.host.Release(p.t.Context(), m.Sequence))
 	p.running = slices.DeleteFunc(p.running, func(r *member) bool { return r == m })
 }
 
@@ -360,7 +349,7 @@ func (p *player) compare(m *member) {
 
 // disturb does something to the engine.
 func (p *player) disturb() {
-	e, ctx := p.hosts[0].Engine, p.t.Context()
+	e, ctx := p.host.Engine, p.t.Context()
 	pools := e.Pools()
 	var err error
 	switch p.rng.IntN(5) {

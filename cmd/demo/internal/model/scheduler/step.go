@@ -19,8 +19,7 @@ func (s *Scheduler) step(ctx context.Context) error {
 	if len(batch) == 0 {
 		return s.stalled(ctx)
 	}
-	errs, err := s.runner.ComputeOnly(ctx, sequences(batch)...)
-	if err != nil {
+	if err := s.runner.ComputeOnly(ctx, sequences(batch)...); err != nil {
 		return s.again(ctx, batch, err)
 	}
 	s.count(func(c *Counters) {
@@ -29,23 +28,17 @@ func (s *Scheduler) step(ctx context.Context) error {
 	})
 	// Sampling comes before the commit: it decides how many drafts are committed. A
 	// token that was sampled is right even if its sequence is lost then.
-	computed, lost := batch[:0:0], batch[:0:0]
-	for i, a := range batch {
-		if errs[i] != nil {
-			lost = append(lost, a)
-			continue
-		}
+	for _, a := range batch {
 		s.sampleRows(a)
-		computed = append(computed, a)
 	}
-	failed, err := s.commit(ctx, computed)
+	lost, err := s.commit(ctx, batch)
 	if err != nil {
 		return s.again(ctx, batch, err)
 	}
-	if err := s.again(ctx, append(lost, failed...), messages.ErrSequenceLost); err != nil {
+	if err := s.again(ctx, lost, messages.ErrSequenceLost); err != nil {
 		return err
 	}
-	s.fork(ctx, computed)
+	s.fork(ctx, batch)
 	return s.releaseEnded(ctx)
 }
 
@@ -248,7 +241,7 @@ func (s *Scheduler) commit(ctx context.Context, batch []*answer) (lost []*answer
 	if len(rejected) == 0 {
 		return lost, nil
 	}
-	errs, err = s.runner.RewindAll(ctx, sequences(rejected), counts)
+	errs, err = s.runner.Rewind(ctx, sequences(rejected), counts)
 	if err != nil {
 		return nil, err
 	}
