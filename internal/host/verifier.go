@@ -105,16 +105,18 @@ func (v *Verifier) block(p place, b *protocol.Content, chains []Chain) {
 
 // state checks a page that holds a state.
 func (v *Verifier) state(p place, s State, owner string) {
+	v.check(p, "state of "+owner, func(l *Layout, page []byte) error { return l.VerifyState(page, s) })
+}
+
+// check checks one page, whose contents what names.
+func (v *Verifier) check(p place, what string, verify func(*Layout, []byte) error) {
 	v.pages[p] = true
 	layout := &v.Layouts[p.pool]
 	bytes := v.Read(p.pool, p.tier, p.page)
 	if bytes == nil {
-		v.report("pool %s, %s page %d (state of %s): no such page", layout.pool.Name, p.tier, p.page,
-			owner)
-		return
-	}
-	if err := layout.VerifyState(bytes, s); err != nil {
-		v.report("pool %s, %s page %d (state of %s): %v", layout.pool.Name, p.tier, p.page, owner, err)
+		v.report("pool %s, %s page %d (%s): no such page", layout.pool.Name, p.tier, p.page, what)
+	} else if err := verify(layout, bytes); err != nil {
+		v.report("pool %s, %s page %d (%s): %v", layout.pool.Name, p.tier, p.page, what, err)
 	}
 }
 
@@ -160,18 +162,8 @@ func (v *Verifier) table(
 
 // page checks the leading rows of one page and stops at the first wrong one.
 func (v *Verifier) page(p place, chains []Chain, owner string, block int) {
-	v.pages[p] = true
-	layout := &v.Layouts[p.pool]
-	bytes := v.Read(p.pool, p.tier, p.page)
-	if bytes == nil {
-		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.pool.Name, p.tier, p.page,
-			block, owner)
-		return
-	}
-	if err := layout.Verify(bytes, 0, chains...); err != nil {
-		v.report("pool %s, %s page %d (block %d of %s): %v", layout.pool.Name, p.tier, p.page, block,
-			owner, err)
-	}
+	v.check(p, fmt.Sprintf("block %d of %s", block, owner),
+		func(l *Layout, page []byte) error { return l.Verify(page, 0, chains...) })
 }
 
 func (v *Verifier) report(format string, args ...any) {
