@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/pkg/profile"
 	"github.com/spf13/cobra"
@@ -40,11 +38,9 @@ type statusError struct {
 func (e statusError) Unwrap() error { return e.error }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	commandline.Main(func(ctx context.Context, args []string) int {
+		return run(ctx, args, os.Stdin, os.Stdout, os.Stderr)
+	})
 }
 
 // run runs a command line and gives its exit status. Errors are one line.

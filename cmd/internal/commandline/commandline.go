@@ -3,11 +3,14 @@
 package commandline
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"runtime/debug"
 	"strconv"
-	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,18 +44,21 @@ func explain(_ *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %q: %w", flag.Name, invalid.GetValue(), cause)
 }
 
-// Version is that of the module, with the commit if the build knows it.
+// Version is that of the module, which has the commit if the build knows it.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "kvactor, unknown version"
 	}
-	text := "kvactor " + info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(info.Main.Version,
-			s.Value[:min(12, len(s.Value))]) {
-			text += " " + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return text
+	return "kvactor " + info.Main.Version
+}
+
+// Main runs a command with the arguments of the process, which exits with the status that run
+// returns. A signal ends the context, and a second one the process at once.
+func Main(run func(ctx context.Context, args []string) (status int)) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	status := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(status)
 }
