@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
@@ -39,34 +40,20 @@ const longestAnswer = 32
 // random, with a seed of its own.
 func (p *Player) Play(ctx context.Context, list []Chat) ([][]Reply, error) {
 	replies := make([][]Reply, len(list))
-	next, failed := make(chan int), make([]error, p.Clients)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var clients sync.WaitGroup
-	for c := range p.Clients {
-		clients.Go(func() {
-			for i := range next {
-				if replies[i], failed[c] = p.chat(ctx, list[i], i); failed[c] != nil {
-					cancel()
-					return
-				}
+	clients, ctx := errgroup.WithContext(ctx)
+	clients.SetLimit(p.Clients)
+	for i := range list {
+		clients.Go(func() (err error) {
+			if err = ctx.Err(); err == nil {
+				replies[i], err = p.chat(ctx, list[i], i)
 			}
+			return err
 		})
 	}
-	for i := range list {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
+	if err := clients.Wait(); err != nil {
+		return nil, err
 	}
-	close(next)
-	clients.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return replies, ctx.Err()
+	return replies, nil
 }
 
 // chat plays one chat, turn by turn.
