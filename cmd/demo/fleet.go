@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -186,11 +185,7 @@ func (f *fleetFlags) source() (_ serve.Source, close func() error, err error) {
 
 // runFleet runs all variants, without and with a failure.
 func runFleet(c *cobra.Command, f *fleetFlags) error {
-	nonce := make([]byte, 8)
-	if _, err := rand.Read(nonce); err != nil {
-		return err
-	}
-	f.nonce = hex.EncodeToString(nonce)
+	f.nonce = rand.Text()
 	t := fleetTables{command: c, flags: f}
 	kills := []bool{false, true}
 	if !f.kill {

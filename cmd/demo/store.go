@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -79,25 +80,24 @@ func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig,
 
 // hashOf is the hash of all files of a model: of a folder, or of the one file at path.
 func hashOf(files fs.FS, path string) (string, error) {
-	h := sha256.New()
-	add := func(open func() (io.ReadCloser, error)) error {
-		r, err := open()
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(h, r)
-		return errors.Join(err, r.Close())
-	}
+	root := "."
 	if files == nil {
-		err := add(func() (io.ReadCloser, error) { return os.Open(path) })
-		return hex.EncodeToString(h.Sum(nil)), err
+		files, root = os.DirFS(filepath.Dir(path)), filepath.Base(path)
 	}
-	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+	h := sha256.New()
+	err := fs.WalkDir(files, root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		fmt.Fprintf(h, "%q ", name)
-		return add(func() (io.ReadCloser, error) { return files.Open(name) })
+		if root == "." {
+			fmt.Fprintf(h, "%q ", name)
+		}
+		file, err := files.Open(name)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(h, file)
+		return errors.Join(err, file.Close())
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
 }

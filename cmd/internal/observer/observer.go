@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" //nolint:gosec // no one else serves the default mux
 	"sync/atomic"
 	"time"
 
@@ -123,7 +123,7 @@ func (o *Observer) Attach(
 			Timeout: 10 * time.Second}),
 	}
 	if o.o.Pprof {
-		p.Pprof = profiles()
+		p.Pprof = http.DefaultServeMux // by net/http/pprof
 	}
 	if o.o.Events.Enable || !o.o.NoEvents {
 		publisher, err := wire.Start(ctx, wire.Options{
@@ -138,17 +138,6 @@ func (o *Observer) Attach(
 	}
 	o.page.Store(page.New(p))
 	return nil
-}
-
-// profiles serves the profiles of the process.
-func profiles() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
 }
 
 // Page is the page of the engine that is attached; nil before Attach and after Close.

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 )
 
 // Chart is one chart: Lines over numbers, or Bars over Categories.
@@ -73,33 +76,19 @@ func (u Unit) format(v float64) string {
 	case Percent:
 		return digits(100*v) + " %"
 	case Bytes:
-		return scaled(v, 1024, " B", " KiB", " MiB", " GiB", " TiB")
-	case Seconds:
-		switch {
-		case v == 0:
-			return "0"
-		case v < 1e-3:
-			return digits(v*1e6) + " µs"
-		case v < 1:
-			return digits(v*1e3) + " ms"
+		if v != 0 {
+			return report.Bytes(int64(v))
 		}
-		return digits(v) + " s"
+	case Seconds:
+		if v != 0 {
+			return report.Duration(time.Duration(v * float64(time.Second)))
+		}
 	}
-	return scaled(v, 1000, "", "k", "M", "G")
-}
-
-// scaled writes a number with three digits and the largest suffix that leaves at least 1.
-func scaled(v, base float64, suffixes ...string) string {
-	i := 0
-	for (v >= base || v <= -base) && i < len(suffixes)-1 {
-		v /= base
-		i++
+	i, suffixes := 0, [...]string{"", "k", "M", "G"}
+	for ; (v >= 1000 || v <= -1000) && i < len(suffixes)-1; i++ {
+		v /= 1000
 	}
-	text := digits(v)
-	if text == "0" || text == "-0" {
-		return "0"
-	}
-	return text + suffixes[i]
+	return digits(v) + suffixes[i]
 }
 
 // digits writes a number with three digits, more only before the point.

@@ -3,10 +3,10 @@ package openai
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/kvactor/kvactor"
@@ -233,8 +233,4 @@ func refusal(err error) *apiError {
 }
 
 // newID makes the identifier of an answer.
-func newID(prefix string) string {
-	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return prefix + hex.EncodeToString(b[:])
-}
+func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
