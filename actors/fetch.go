@@ -56,8 +56,8 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 func flush(ctx context.Context, e *Engine, m *protocol.Flush) error {
 	pause, left := time.Millisecond, math.MaxInt
 	for patience := 0; patience < flushPatience; patience++ {
-		for _, over := range m.Open {
-			if err := e.awaitJob(ctx, over); err != nil {
+		for _, job := range m.Open {
+			if err := awaitJob(ctx, e, job.(*saveJob)); err != nil {
 				return err
 			}
 		}
@@ -82,9 +82,9 @@ func flush(ctx context.Context, e *Engine, m *protocol.Flush) error {
 }
 
 // awaitJob waits for the end of a job at the store.
-func (e *Engine) awaitJob(ctx context.Context, over <-chan struct{}) (err error) {
+func awaitJob(ctx context.Context, e *Engine, job *saveJob) (err error) {
 	select {
-	case <-over:
+	case <-job.over:
 		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -92,7 +92,7 @@ func (e *Engine) awaitJob(ctx context.Context, over <-chan struct{}) (err error)
 		err = e.failure(mailbox.ErrStopped)
 	}
 	select {
-	case <-over: // Close has waited for it
+	case <-job.over: // Close has waited for it
 		return nil
 	default:
 		return err

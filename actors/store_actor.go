@@ -283,7 +283,7 @@ func (a *storeActor) flush(f *forward) {
 	r := f.request.(*protocol.Flush)
 	r.Open = nil
 	for _, job := range a.jobs {
-		r.Open = append(r.Open, job.over)
+		r.Open = append(r.Open, job)
 	}
 	f.port.answer(r, f.sender)
 }

@@ -91,7 +91,7 @@ type Flush struct {
 	// with the same record asks again.
 	Until   int64
 	Waiting int
-	// Open are of the jobs at the store: each is closed when its job is over.
-	Open []<-chan struct{}
+	// Open are the jobs at the store that are not over. Package actors makes them, and waits for them.
+	Open []any
 	Err  error
 }
