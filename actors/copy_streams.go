@@ -195,7 +195,8 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 }
 
 // submitTo is submit for a batch of the device.
-func (s *copyStreams) submitTo(stream gpu.Stream, b *gpu.Batch) (ticket messages.Ticket, failed int) {
+func (s *copyStreams) submitTo(stream gpu.Stream, b *gpu.Batch) (ticket messages.Ticket,
+	failed int) {
 	ticket, err := s.device.Submit(stream, b)
 	s.note(ticket)
 	if err == nil {

@@ -229,8 +229,9 @@ func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
 // readPages reads the pages that come, in batches: while one is read from the connection,
 // the device copies the one before.
 //
-// Pages come in the order of CarriedPages, which both ends compute. A batch of staging memory is filled only when the copies from it have
-// passed; while they run, the other batch is filled from the connection.
+// Pages come in the order of CarriedPages, which both ends compute. A batch of staging memory is
+// filled only when the copies from it have passed; while they run, the other batch is filled from
+// the connection.
 func (a *arrival) readPages() error {
 	var batch []protocol.TransferItem
 	b := 0
@@ -269,7 +270,8 @@ func (a *arrival) readPages() error {
 func (a *arrival) noteWrite(slot messages.PageID) {
 	a.exchange.mu.Lock()
 	defer a.exchange.mu.Unlock()
-	gpu.HostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary, Page: slot})()
+	gpu.HostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary,
+		Page: slot})()
 }
 
 // readPage reads the next page, which is that of a place.

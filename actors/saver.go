@@ -33,7 +33,8 @@ type saver struct {
 	store, coordinator *mailbox.Mailbox
 	encoders           chan struct{} // has a value for each job that is encoded now
 	written            atomic.Int64  // objects since the last Flush
-	stopped            chan struct{} // closed when the store's actor has stopped, which ends no job then
+	// closed when the store's actor has stopped, which ends no job then
+	stopped chan struct{}
 
 	// mu is of the fields below it: tasks of the store's actor give save pages back, and the
 	// coordinator asks how many there are.

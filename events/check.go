@@ -32,7 +32,8 @@ func (l *Log) Check() error {
 		first = min(first, r.next)
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
 	}
-	c.say(len(l.events) == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(),
+	c.say(len(l.events) == 0 || l.first() >= first, "event %d is kept, every reader is at %d",
+		l.first(),
 		first)
 	for id, r := range l.blocks.All() {
 		c.say(r == nil || int(r.ID) == id, "block %d is known as another one", id)

@@ -58,7 +58,8 @@ type HostWatcher interface {
 	HostWrite(Slot) (end func())
 }
 
-// HostRead tells a device that watches accesses that the host reads a host page until end is called.
+// HostRead tells a device that watches accesses that the host reads a host page until end is
+// called.
 func HostRead(d Device, s Slot) (end func()) { return watched(d, s, HostWatcher.HostRead) }
 
 // HostWrite tells a device that watches accesses that the host writes a host page until end is

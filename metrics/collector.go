@@ -228,7 +228,8 @@ func (c *Collector) collectEngine(to scrape, s *inspect.Stats) {
 	}
 	for i, reason := range inspect.MissReasons() {
 		to.counter("missed_tokens_total", s.Prompts.Missed[i],
-			"Tokens of prompt_tokens_total that were not reused, by why, noted at the admission.", "reason", string(reason))
+			"Tokens of prompt_tokens_total that were not reused, by why, noted at the admission.", "reason",
+			string(reason))
 	}
 	to.tokens("request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil,
 		"Tokens of each prompt of requests_total.")

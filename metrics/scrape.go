@@ -34,7 +34,8 @@ func (to scrape) metric(
 }
 
 // histogram exports counts below bounds in ascending order, and the sum of what was counted.
-func (to scrape) histogram(name string, buckets map[float64]uint64, n uint64, sum float64, help string) {
+func (to scrape) histogram(name string, buckets map[float64]uint64, n uint64, sum float64,
+	help string) {
 	desc := prometheus.NewDesc(to.prefix+name, help, nil, to.constant)
 	to.out <- prometheus.MustNewConstHistogram(desc, n, sum, buckets)
 }

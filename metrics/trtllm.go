@@ -117,9 +117,11 @@ func (c *Collector) trtllmPrompts(to scrape, s *inspect.Stats) {
 			"Tokens that the host has generated for its clients.")
 	}
 	host := s.Prompts.HostTokens
-	for tier, n := range map[[2]string]int64{{"0", "gpu"}: s.ReusedTokens - host, {"1", "host"}: host} {
+	for tier, n := range map[[2]string]int64{{"0", "gpu"}: s.ReusedTokens - host,
+		{"1", "host"}: host} {
 		to.counter("prompt_cache_hit_tokens_total", n,
-			"Prompt tokens reused, by the tier that had them.", "cache_level", tier[0], "cache_tier", tier[1])
+			"Prompt tokens reused, by the tier that had them.", "cache_level", tier[0], "cache_tier",
+			tier[1])
 	}
 	powers := func(bound int) bool { return bound == 0 || bound >= 64 && bound <= 8192 }
 	to.tokens("prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens, powers,

@@ -37,7 +37,8 @@ func (o *Offloader) PlanAhead(
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
-		if i >= seen.Evictable && !o.ledger.done(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
+		if i >= seen.Evictable && !o.ledger.done(o.ledger.look(Slot{pool, messages.Primary,
+			v.Page}).written) {
 			continue // a kernel is writing to it
 		}
 		o.add(item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),

@@ -252,8 +252,8 @@ func (h *hostPool) hold(
 }
 
 // makeRoom makes a host page available for a victim, and returns the block that lost
-// its only contents for it, if any, without its pool. Ahead copies take no room: takeFree uses their
-// pages whenever no page is free.
+// its only contents for it, if any, without its pool. Ahead copies take no room: takeFree uses
+// their pages whenever no page is free.
 //
 // Below the limit there is always a page for takeFree: sole + clean < limit means that some
 // page is free or ahead. At the limit the freed page makes one.

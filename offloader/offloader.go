@@ -210,9 +210,9 @@ func (o *Offloader) mustCheck() {
 	}
 }
 
-// Rebuild makes this offloader, a new one, what the tree, sequences and pins know of host memory. The
-// failed one is asked for the uses of contents, whose owners do not keep them: a wrong use changes
-// the order of eviction and nothing else.
+// Rebuild makes this offloader, a new one, what the tree, sequences and pins know of host memory.
+// The failed one is asked for the uses of contents, whose owners do not keep them: a wrong use
+// changes the order of eviction and nothing else.
 func (o *Offloader) Rebuild(failed *Offloader, m *protocol.RebuildHost) {
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {

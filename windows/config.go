@@ -291,7 +291,8 @@ func (c Config) policyProblems(ps *problems) {
 	ps.atLeast(0, int64(c.EventBufferMaxSize), "event_buffer_max_size %d")
 	if !slices.Contains(EvictionPolicies(), c.EvictionPolicy) {
 		ps.say("eviction_policy %q is not known; there are %s (importing "+
-			"pool/evict/published adds those from papers)", c.EvictionPolicy, strings.Join(EvictionPolicies(), ", "))
+			"pool/evict/published adds those from papers)", c.EvictionPolicy,
+			strings.Join(EvictionPolicies(), ", "))
 	}
 	ps.atLeast(0, int64(c.PrefillDoublesAt), "prefill_doubles_at %d")
 	if c.PrefillDoublesAt > 0 && c.EvictionPolicy != Forecast {

@@ -33,8 +33,8 @@ type fork struct {
 }
 
 // forkItem is a step that is right. The operations that take its working pages have its index, in
-// each state pool, and so has its question in the Move. They are valid until the batches are emptied
-// for the references; from then on the pages are read from result.Working.
+// each state pool, and so has its question in the Move. They are valid until the batches are
+// emptied for the references; from then on the pages are read from result.Working.
 type forkItem struct {
 	sequence *sequence.Sequence
 	result   *messages.ForkResult

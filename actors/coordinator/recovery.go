@@ -200,9 +200,9 @@ func (r *recovery) listBlocks() {
 }
 
 // doubtful is what the tree lists and cannot be trusted: what failed rounds have moved, all host
-// memory if the offloader broke off, and in any case the working pages of sequences that run. The tree knows one of these only from a release that broke off after the tree had
-// heard of it. The sequence is still there, and should the release be given up its kernels write
-// the page.
+// memory if the offloader broke off, and in any case the working pages of sequences that run. The
+// tree knows one of these only from a release that broke off after the tree had heard of it. The
+// sequence is still there, and should the release be given up its kernels write the page.
 func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 	working := make([][]int32, len(r.config.Pools)) // references, by page
 	for p := r.states.first; p < r.states.end; p++ {

@@ -25,10 +25,11 @@ import (
 type thrash struct {
 	blockTokens int // 0: nothing is remembered, since nothing is reused
 	states      bool
-	room        int64 // of a generation: what the largest pool holds in both tiers, in tokens or states
-	noted       int64 // of this, what has come since the generation began
-	generation  int
-	seen        map[uint64]int // by signature, the generation in which it was noted last
+	// of a generation: what the largest pool holds in both tiers, in tokens or states
+	room       int64
+	noted      int64 // of this, what has come since the generation began
+	generation int
+	seen       map[uint64]int // by signature, the generation in which it was noted last
 
 	// report is told once; nil: no one is, any more. requests, prompt and thrashed count the
 	// requests of a period and their tokens.

@@ -83,15 +83,23 @@ byte by byte. Bytes and times are those of the model on an H100 for each engine.
 	flags := c.Flags()
 	flags.IntVar(&f.engines, "engines", 4, "`number` of engines")
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
-	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
-	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
-	flags.StringVar(&f.store.URL, "store", "", "`URL` of a store of the engines (default: memory); its objects stay")
-	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
-	flags.StringVar(&f.model, "model", fleet.Models[0], "`shape` of the pages: "+strings.Join(fleet.Models, ", "))
-	flags.StringVar(&f.save, "save", "commit", "`when` a page is saved: commit, when it is computed; reuse, when it is used again")
-	flags.StringVar(&f.only, "only", "none,routing,store,both", "which `runs`, of these; both: routing and store")
+	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000,
+		"`tokens` that each pool of an engine holds on the device")
+	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000,
+		"`tokens` that each pool of an engine holds in host memory")
+	flags.StringVar(&f.store.URL, "store", "",
+		"`URL` of a store of the engines (default: memory); its objects stay")
+	flags.Float64Var(&f.storeGbit, "store-gbit", 100,
+		"modelled `Gbit/s` between an engine and the store")
+	flags.StringVar(&f.model, "model", fleet.Models[0],
+		"`shape` of the pages: "+strings.Join(fleet.Models, ", "))
+	flags.StringVar(&f.save, "save", "commit",
+		"`when` a page is saved: commit, when it is computed; reuse, when it is used again")
+	flags.StringVar(&f.only, "only", "none,routing,store,both",
+		"which `runs`, of these; both: routing and store")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of the random routing and of the generated workload")
-	flags.BoolVar(&f.kill, "kill", true, "run everything again with one engine killed after half of the requests")
+	flags.BoolVar(&f.kill, "kill", true,
+		"run everything again with one engine killed after half of the requests")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each run instead of tables")
 	return c
 }
@@ -270,7 +278,8 @@ func (f *fleetFlags) settings() fleet.Settings {
 	f.runs++
 	s := fleet.Settings{
 		Shape: f.model, TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens),
-		HostPages: f.hostTokens / f.blockTokens, Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs),
+		HostPages: f.hostTokens / f.blockTokens, Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce,
+			f.runs),
 		Save: actors.SaveOnCommit, StoreGbit: f.storeGbit,
 	}
 	if f.save == "reuse" {
@@ -280,7 +289,8 @@ func (f *fleetFlags) settings() fleet.Settings {
 }
 
 // openStore opens the store of a run; nil: it has none.
-func (f *fleetFlags) openStore(c *cobra.Command, v variant) (store stores.Store, done func() error, err error) {
+func (f *fleetFlags) openStore(c *cobra.Command, v variant) (store stores.Store, done func() error,
+	err error) {
 	done = func() error { return nil }
 	switch {
 	case v.store && f.store.URL != "":

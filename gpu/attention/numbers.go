@@ -119,7 +119,8 @@ func Tanh(x float32) float32 {
 		// e^2x − 1 would lose digits: the continued fraction does not.
 		y := float64(x)
 		s := float64(y * y)
-		return float32(y * (1 + float64(s*(1.0/9+float64(s/945)))) / (1 + float64(s*(4.0/9+float64(s/63)))))
+		return float32(y * (1 + float64(s*(1.0/9+float64(s/945)))) / (1 +
+			float64(s*(4.0/9+float64(s/63)))))
 	}
 	e := float64(Exp(2 * x))
 	return float32((e - 1) / (e + 1))

@@ -104,7 +104,8 @@ func (q *lruQueue) Check(pages int) error {
 	n, last := len(q.heap), None
 	var errs []error
 	for p := q.head; p != None && n <= len(q.core.pages); p = q.core.pages[p].Next {
-		if g := &q.core.pages[p]; g.At != listed || g.Prev != last || last != None && q.core.Before(p, last) {
+		if g := &q.core.pages[p]; g.At != listed || g.Prev != last || last != None &&
+			q.core.Before(p, last) {
 			errs = append(errs, fmt.Errorf("page %d is listed behind page %d, and says %d", p, last, g.Prev))
 		}
 		last = p

@@ -112,7 +112,8 @@ func (k *pieceQueue) Peek(n int, list []int32) []int32 {
 			return 1
 		})
 		for _, c := range k.pieces.peeked {
-			for p := k.pieces.all[c.piece].head; p != None && len(list) < end; p = k.pieces.core.pages[p].Next {
+			for p := k.pieces.all[c.piece].head; p != None &&
+				len(list) < end; p = k.pieces.core.pages[p].Next {
 				list = append(list, p)
 			}
 		}

@@ -31,9 +31,10 @@ type tooLarge string
 
 // reading is the configuration under construction with the problems found so far.
 type reading struct {
-	config    windows.Config
-	problems  []string
-	misshapen bool             // a value has the wrong type, rather than an unknown name or a wrong value
+	config   windows.Config
+	problems []string
+	// a value has the wrong type, rather than an unknown name or a wrong value
+	misshapen bool
 	given     map[string]entry // what has set each field, under whatever name
 }
 

@@ -188,6 +188,6 @@ func (s *Sequence) ForgetTree() {
 	}
 }
 
-// ShareAll says that others, or the tree, may hold any of the pages. Blocks that a step has given back
-// are not counted any more.
+// ShareAll says that others, or the tree, may hold any of the pages. Blocks that a step has given
+// back are not counted any more.
 func (s *Sequence) ShareAll() { s.sharedBlocks = s.Blocks() }

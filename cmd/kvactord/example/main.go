@@ -1,5 +1,5 @@
-// Command example is a client of the daemon: it stores what it has "computed" of a prompt, and finds it
-// again. Run it twice with the path of the daemon's socket: the second time all is stored.
+// Command example is a client of the daemon: it stores what it has "computed" of a prompt, and
+// finds it again. Run it twice with the path of the daemon's socket: the second time all is stored.
 package main
 
 import (
@@ -35,7 +35,8 @@ func main() {
 	}
 	// Pages for the whole blocks that are not: write them, then say so.
 	whole := &wire.Prompt{Tokens: wire.PackTokens(tokens[:4*16])}
-	step, err = c.Step(&wire.Step{Releases: []uint64{found.Handle}, Reserves: []*wire.Reserve{{Prompt: whole}}})
+	step, err = c.Step(&wire.Step{Releases: []uint64{found.Handle},
+		Reserves: []*wire.Reserve{{Prompt: whole}}})
 	check(err)
 	write := step.Reserves[0]
 	if write.Handle == 0 {
@@ -46,7 +47,8 @@ func main() {
 			page(n)[0] = byte(i + 1) // the keys and values of block i
 		}
 	}
-	_, err = c.Step(&wire.Step{Written: []*wire.Written{{Handle: write.Handle, Tokens: 4 * 16}}, Releases: []uint64{write.Handle}})
+	_, err = c.Step(&wire.Step{Written: []*wire.Written{{Handle: write.Handle, Tokens: 4 * 16}},
+		Releases: []uint64{write.Handle}})
 	check(err)
 }
 

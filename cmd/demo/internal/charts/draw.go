@@ -115,7 +115,8 @@ func (l *Line) look(i int) (draw.LineStyle, draw.GlyphStyle) {
 	if l.Style == Dashed && line.Dashes == nil {
 		line.Dashes = dashes[1]
 	}
-	return line, draw.GlyphStyle{Color: palette[l.Color], Radius: markRadius, Shape: marks[i%len(marks)]}
+	return line, draw.GlyphStyle{Color: palette[l.Color], Radius: markRadius,
+		Shape: marks[i%len(marks)]}
 }
 
 func (c *Chart) addLines(p *plot.Plot) error {

@@ -27,8 +27,9 @@
 // answered and follows the events. So a router is behind its engines by up to a window,
 // as one in front of real engines is by the interval of their events.
 //
-// What a run counts is a function of its configuration: within a window engines share nothing. What they write to the store is seen at the window's
-// end. Its times may differ by the microseconds of a copy.
+// What a run counts is a function of its configuration: within a window engines share nothing. What
+// they write to the store is seen at the window's end. Its times may differ by the microseconds of
+// a copy.
 //
 // A page that comes from the store takes time: the engine's clock goes on by what the
 // bytes of the modelled model would take on a link of Settings.StoreGbit. The engine is

@@ -135,7 +135,8 @@ func (a *atomic) run(
 	for _, beams := range admitted.Tables {
 		a.tables = append(a.tables, beams[0])
 	}
-	step, span := &a.compute.Step, host.Span{Chains: a.links, To: admitted.ReusedTokens, Table: a.tables}
+	step, span := &a.compute.Step, host.Span{Chains: a.links, To: admitted.ReusedTokens,
+		Table: a.tables}
 	step.Waits, step.Reads = append(step.Waits, admitted.Ready...), append(step.Reads, span)
 	span.From, span.To = span.To, stored
 	step.Writes = append(step.Writes, span)

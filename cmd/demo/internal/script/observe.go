@@ -68,7 +68,8 @@ func (q *eventsRequest) do(p *player) (any, error) {
 		return nil, err
 	}
 	batch.Snapshot = q.Snapshot
-	return eventsAnswer{done("events"), q.Snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost},
+	return eventsAnswer{done("events"), q.Snapshot, eventAnswers(&batch, p.engine.Pools()),
+			batch.Lost},
 		nil
 }
 

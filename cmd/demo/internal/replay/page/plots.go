@@ -37,8 +37,9 @@ func title(r *replay.Result) string {
 func colorOf(policy string) charts.Color {
 	color, ok := map[string]charts.Color{
 		windows.PriorityLRU: charts.Blue, windows.Forecast: charts.Orange, published.S3FIFO: charts.Green,
-		published.SupersededLRU: charts.Yellow, published.ARC: charts.Violet, published.GDSFDepth: charts.Red,
-		published.WTinyLFU: charts.Pink, paper.Optimal: charts.Neutral,
+		published.SupersededLRU: charts.Yellow, published.ARC: charts.Violet,
+		published.GDSFDepth: charts.Red,
+		published.WTinyLFU:  charts.Pink, paper.Optimal: charts.Neutral,
 	}[policy]
 	if !ok {
 		return charts.Neutral
