@@ -12,7 +12,8 @@ import (
 // Failure says which actor failed, or that the device refused what a rebalance asked of it.
 type Failure struct {
 	Actor string
-	// Dirty: it was in the middle of a change.
+	// Dirty: the tree was in the middle of a change, or the coordinator of a stage. The offloader
+	// says so itself, see protocol.ResizeDevice.
 	Dirty bool
 	Cause error // nil: the request of the round has the error
 }
@@ -317,7 +318,7 @@ func (r *recovery) end() {
 			KeptPages: len(r.list.Blocks)})
 	}
 	cause := r.cause
-	r.failures, r.list, r.device, r.change = nil, nil, nil, nil
+	r.failures, r.list, r.device, r.change, r.pools, r.host = nil, nil, nil, nil, nil, nil
 	r.moved, r.waits, r.stage, r.cause = nil, nil, "", nil
 	switch r.kernel.active = nil; {
 	case r.kernel.round.request == nil:

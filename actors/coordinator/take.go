@@ -209,7 +209,7 @@ func (b promptTaking) fillOnboards(i, p int) {
 	}
 }
 
-// copyInto plans a copy into the page that takeCopyPage has taken in a pool, and fills the place
+// copyInto plans a copy into the page that takeCopyPages has taken in a pool, and fills the place
 // in the table that it has left empty.
 func (b promptTaking) copyInto(it *prompt, p, entry int, c protocol.PageCopy) {
 	c.To = b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
@@ -314,7 +314,8 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	return lost
 }
 
-// markFailed refuses the prompts whose tables hold a page that was not written. A page may be
+// markFailed marks the prompts whose tables hold a page that was not written: they are matched again,
+// or refused if that could not help. A page may be
 // in the tables of several prompts, because prompts of a batch share what one of them brings
 // in; all of them are marked.
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {

@@ -9,8 +9,8 @@ import (
 const (
 	// Each choice compares all pieces of a queue that has at most wholeSet.
 	wholeSet = 32
-	// In a longer queue a survey compares some surveyed pieces, evenly spread, and keeps one in
-	// keptShare of them for the next choices.
+	// In a longer queue a survey compares at least surveyed pieces, evenly spread, up to twice as
+	// many, and keeps surveyed/keptShare of them and one for the next choices.
 	surveyed  = 512
 	keptShare = 32
 )

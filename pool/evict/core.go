@@ -67,7 +67,7 @@ func New(config Config) *Core {
 	return c
 }
 
-// Page is what is known of a page. The caller does not change it.
+// Page is what is known of a page. The caller changes nothing but what is for queues.
 func (c *Core) Page(p int32) *Page { return &c.pages[p] }
 
 // Waiting is the number of pages that may be evicted.

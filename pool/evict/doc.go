@@ -7,9 +7,9 @@
 // in its prefix, their priority, and the tenant they count for. The owner of the pages tells it
 // what happens to each:
 //
-//	Join    a page counts for a tenant            Leave   ...for none
-//	Store   it has contents                       Forget  ...none
-//	Add     the contents may be evicted           Remove  ...not as long as someone holds them
+//	Join    a page counts for a tenant            Leave   it counts for none
+//	Store   it has contents                       Forget  it has none
+//	Add     the contents may be evicted           Remove  they may not: someone holds them
 //
 //	SetUseless, SetPriority, Touch   change what the order of a page depends on, whether it
 //	                                 may be evicted or not
@@ -34,9 +34,9 @@
 //
 // # Policies
 //
-// A Policy makes a Queue for the pages of each tenant and priority, which returns the page to evict
-// next. The Core handles priorities and tenants, so a queue only has to say which of its pages is
-// worth the least.
+// A Policy makes queues. Each tenant has two for each priority, one of pages that no match can use
+// and one of the others. A Queue returns the page to evict next. The Core handles priorities and
+// tenants, so a queue only has to say which of its pages is worth the least.
 //
 //	lru         the least recently used page, of one use the deepest      lru.go
 //	forecast    the page whose next use is worth the least to wait for    forecast.go and others
@@ -56,7 +56,7 @@
 //
 //	Add, Remove, First of lru          O(1) where pages come in the order of eviction, as nearly
 //	                                   all do, otherwise O(log pages)
-//	of forecast                        O(1) amortized: a survey of 512 pieces serves many evictions
+//	of forecast                        O(1) amortized: a survey of 512 to 1,023 pieces serves many evictions
 //	with quotas                        O(tenants) for each victim
 //
 // A page takes 40 bytes. With forecast it takes 4 more, and a piece, a run of pages, 128.

@@ -27,7 +27,8 @@ type Policy interface {
 	Resize(pages int)
 }
 
-// Queue orders the pages of one tenant and one priority that may be evicted.
+// Queue orders evictable pages of one tenant and one priority: those that a match can use, or those
+// that none can.
 type Queue interface {
 	// Add adds a page with contents, of which the Core changes nothing until Remove.
 	Add(p int32)

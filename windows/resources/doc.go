@@ -36,7 +36,7 @@
 //     must hold for an integer n_groups ≥ 0, or all of them are local.
 //   - State and Unpaged are local.
 //
-// Without it, resources that are local there only because of the manager are managed here:
+// Without Options.Strict these are managed, too:
 //
 //   - A PagedKV of another shape gets another pool.
 //   - An SSM or CausalConv of another shape is part of another layer's state. How the two shapes

@@ -1,11 +1,11 @@
 // Package guard stands between an engine and its store. A store is the host's code, and may be
 // slow, broken or blocked for ever. A guarded one
 //
-//   - ends each call with its time, whether or not the store does;
+//   - returns from each call when its time is up, even if the store doesn't;
 //   - is not asked for a while when it has failed again and again (a breaker), and is probed until
 //     it answers;
-//   - verifies what it returns, and from then on has no object that was wrong;
+//   - verifies the objects it returns, and treats those that were wrong as missing from then on;
 //   - counts all of that.
 //
-// The actors of an engine carry its messages; what they know of the store is here.
+// Package actors carries the messages; what an engine knows of its store is here.
 package guard

@@ -1,5 +1,5 @@
 // Package published has eviction policies from papers, to compare with. A program that imports it
-// may name them in windows.Config.EvictionPolicy:
+// may name them in windows.Config.EvictionPolicy. What each evicts first:
 //
 //	import _ "github.com/kvactor/kvactor/pool/evict/published"
 //
@@ -9,8 +9,8 @@
 //	gdsf_depth       the leaf of the fewest uses times work                    gdsf.go
 //	superseded_lru   the rest of a run that a prompt has left, then lru        superseded.go
 //
-// All of them rank each block: they embed perBlock, and are only a rule. TestPublished compares
-// them with their published forms.
+// Each ranks single blocks: perBlock does the bookkeeping, and a file has only the rule of its
+// policy. TestPublished compares them with their published forms.
 //
 // A page takes 64 bytes beyond those of package evict, and what a policy remembers of evicted
 // blocks. Add, Remove and First take O(log pages).
