@@ -67,6 +67,9 @@ func (e *extension) followParents(it *step, p int) (freed int) {
 	// the batch see has not changed.
 	now := e.batch.after[p]
 	clear(now)
+	if len(e.batch.shares[p]) == 0 {
+		return 0 // the common step reads no table
+	}
 	for j, table := range it.sequence.Tables(p) {
 		for _, page := range table[min(it.firstExchanged(), len(table)):] {
 			// A page may be in the tables of several parents: its references change once for each.

@@ -72,6 +72,9 @@ func (e *extension) inspected() {
 func (e *extension) findRewrites(it *step, p int) int {
 	pages, now := &it.pools[p], e.batch.after[p]
 	pages.copies = pages.copies[:0]
+	if len(now) == 0 {
+		return 0
+	}
 	for beam := range it.sequence.Width() {
 		table := it.sequence.Tables(p)[it.parent(beam)]
 		for block := it.first; block < len(table); block++ {
