@@ -168,6 +168,20 @@ func hangingStore() (s *hookedStore, release func()) {
 	}}, func() { close(hangs) }
 }
 
+// newHangingRig opens an engine whose store answers no question before it is released, and stores
+// two blocks that it then waits to save.
+func newHangingRig(
+	t *testing.T, list ...actors.Option,
+) (r *rig, s *hookedStore, release func()) {
+	s, release = hangingStore()
+	r = newRig(t, onePool, append(list, actors.WithStore(actors.StoreConfig{
+		Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
+	}))...)
+	r.store(run(0, 9))
+	r.awaitKernels()
+	return r, s, release
+}
+
 // A Flush that was accepted comes to its end, however full the engine is meanwhile.
 func TestAFlushEndsInAFullEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -200,12 +214,7 @@ func TestAFlushEndsInAFullEngine(t *testing.T) {
 func TestCloseServesAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		s, release := hangingStore()
-		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
-			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
-		}))
-		r.store(run(0, 9))
-		r.awaitKernels()
+		r, s, release := newHangingRig(t)
 		var calls sync.WaitGroup
 		calls.Go(func() {
 			_, err := actors.StoreOf(r.Engine).Flush(ctx, 0)
@@ -229,12 +238,7 @@ func TestCloseServesAFlush(t *testing.T) {
 func TestAFlushEndsWithItsEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		s, release := hangingStore()
-		r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
-			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
-		}), actors.WithRestartLimit(0, time.Minute))
-		r.store(run(0, 9))
-		r.awaitKernels()
+		r, _, release := newHangingRig(t, actors.WithRestartLimit(0, time.Minute))
 		flush := later(func() error {
 			_, err := actors.StoreOf(r.Engine).Flush(ctx, 0)
 			return err

@@ -61,8 +61,8 @@
 //
 // # All or nothing
 //
-// Each pool's answer carries its page counts, which nobody but the coordinator changes. So before
-// it takes a page, the coordinator knows that the page will be there:
+// Each pool's answer has its page counts, and only the coordinator asks pools to change them. So
+// the coordinator knows how many pages it can take:
 //
 //	available = total − held − reserved − what was decided before in the batch
 //
