@@ -156,35 +156,16 @@ func (o *outgoing) moved() {
 	for p := range o.move.record.Pools {
 		q := o.move.pool(p)
 		o.pressure.noteVictims(p, q.Victims)
-		// The offloader was not asked, or had no choice, or there were no victims.
-		if len(q.Outcomes) == 0 || !o.counts.hasHost(p) {
-			o.dropVictims(p, q.Victims)
-			continue
-		}
+		// A large prompt may have thousands of victims: the list grows once.
+		o.change.Moves = slices.Grow(o.change.Moves, len(q.Outcomes))
 		for i := range q.Outcomes {
 			o.outcome(p, &q.Victims[i], &q.Outcomes[i])
 		}
 	}
 }
 
-// dropVictims follows victims that the offloader was not asked about: without host
-// memory all are dropped.
-func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
-	counters := o.stats.pool(pool)
-	counters.Evicted += int64(len(victims))
-	counters.Dropped += int64(len(victims))
-	// A large prompt may have thousands of victims: the list grows once.
-	first := len(o.change.Moves)
-	o.change.Moves = slices.Grow(o.change.Moves, len(victims))[:first+len(victims)]
-	moves := o.change.Moves[first:]
-	for i := range moves {
-		moves[i] = protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block,
-			To: protocol.Nowhere}
-	}
-}
-
 // outcome follows one victim: what it displaced was dropped first. Each victim ends as one of
-// two moves: to its host page, or to nowhere.
+// two moves: to its host page, or, as all victims of a pool without host memory, to nowhere.
 func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome) {
 	counters := o.stats.pool(pool)
 	counters.Evicted++
