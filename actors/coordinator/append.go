@@ -256,10 +256,3 @@ func (e *extension) tookBack() {
 	e.out.followed()
 	e.committing.begin()
 }
-
-// undo takes back what the steps have done to their sequences, which are tokens and tables: they
-// are committed with the answer. The pools are rebuilt from the tables.
-func (e *extension) undo() {
-	e.batch.shareOffered()
-	e.undoTables()
-}

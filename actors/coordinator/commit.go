@@ -49,8 +49,3 @@ func (c *commit) start(request any) {
 	c.out.resetChange()
 	c.committing.begin()
 }
-
-// undo leaves what was offered to the tree shared. What the tree has stored without an answer
-// is offered a second time when the host repeats the commit, and the tree keeps the block that
-// it has.
-func (c *commit) undo() { c.batch.shareOffered() }

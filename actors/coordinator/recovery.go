@@ -103,6 +103,11 @@ func (r *recovery) undoRound(f Failure) {
 	// Pages are relied on when the kernels have passed that hosts have named, those of this
 	// request included, and memory shrinks when those of the rebalance have.
 	r.sequences.Each(func(s *sequence.Sequence) {
+		// The round may have offered its pages to the tree: they may cache blocks now, though no answer
+		// will say so. So the pools are asked before one is written to.
+		if s.Stamps.TouchedBy(stamp) && !s.IsLost() {
+			s.ShareAll()
+		}
 		if after := s.Usage.After(); !after.IsZero() {
 			r.waits = append(r.waits, after)
 		}

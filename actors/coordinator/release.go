@@ -243,13 +243,3 @@ func (r *release) end() {
 	r.items = r.items[:0]
 	r.kernel.reply()
 }
-
-// undo leaves what was offered to the tree shared: such a page is asked about before it is
-// offered, so when the host repeats the release it leaves out what this one has stored.
-func (r *release) undo() {
-	for i := range r.items {
-		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
-			s.ShareAll()
-		}
-	}
-}

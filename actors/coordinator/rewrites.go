@@ -11,7 +11,7 @@ import (
 // and the copies of what has been written.
 
 // pageRewrite is a page that is copied because others hold it, too. With beam width 1 from is
-// what takeBack and undoTables put back into the table.
+// what takeBack and undo put back into the table.
 type pageRewrite struct {
 	beam, block int
 	from, to    messages.PageID // to: NoPage until the pages are taken

@@ -220,17 +220,6 @@ func (b *stepBatch) copyTickets() {
 	}
 }
 
-// shareOffered notes after a failure that the round may have offered pages to the
-// tree: they may cache blocks now, though no answer will tell their sequences so. Such a
-// sequence asks the pools what each page caches before it offers the page once more.
-func (b *stepBatch) shareOffered() {
-	for i := range b.items {
-		if it := &b.items[i]; it.store >= 0 && it.sequence.Running() && !it.sequence.IsLost() {
-			it.sequence.ShareAll()
-		}
-	}
-}
-
 // validate checks one step against its sequence.
 func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error {
 	// A step of beams adds one token to each beam, whichever parents they follow.

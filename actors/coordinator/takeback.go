@@ -12,7 +12,7 @@ import (
 // An Append is taken back in two ways. When a copy on write fails, the steps that
 // wanted it give the new pages back and get their old ones again, in the same round
 // (takeBackFailed). When an actor fails, all pools are rebuilt from the tables, so
-// only the tables have to be as they were (undoTables).
+// only the tables have to be as they were (undo).
 
 // takeBackFailed takes back every step of which a copy on write failed: the
 // sequence gets its old pages again, the new ones are dropped. It tells whether
@@ -172,11 +172,11 @@ func (it *step) oldTables(p int) [][]messages.PageID {
 	return [][]messages.PageID{table}
 }
 
-// undoTables takes back the tokens and pages of steps that were not committed. A
+// undo takes back the tokens and pages of steps that were not committed. A
 // sequence that is lost over it, too, holds what it held before: its host knows no
 // other pages and may launch kernels on them until it is told of the loss. Pages are not given
 // back, because the pools are rebuilt from these tables.
-func (e *extension) undoTables() {
+func (e *extension) undo() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
 		s := it.sequence
