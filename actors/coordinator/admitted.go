@@ -18,10 +18,7 @@ func (a *admission) fillResult(i int) {
 	it := &a.batch.items[i]
 	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
 	// From here on the reserve counts: until now the batch has counted it.
-	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched),
-		func(p int) sequence.PageCount {
-			return sequence.PageCount(it.plans[p].reserve)
-		})
+	s.Admit(func(p int) sequence.PageCount { return sequence.PageCount(it.plans[p].reserve) })
 	sequence.Follow(s, m.Cursor)
 	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.config.missReason(it, m)
 	// Prompts that are refused count by noteRefusal instead.

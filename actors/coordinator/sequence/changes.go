@@ -15,10 +15,9 @@ func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
 }
 
 // Plan notes how much of the prompt an admission is about to reuse: so many whole
-// blocks, and matched tokens in all.
+// blocks, and matched tokens in all, which are computed if it is admitted.
 func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
-	s.reusedBlocks = reused
-	s.chunkEnd = s.NextChunkEnd(matched)
+	s.reusedBlocks, s.computed = reused, matched
 }
 
 // Cut ends the prompt of an admitted sequence behind its first tokens, all of them computed. It
@@ -34,16 +33,15 @@ func Cut(s *Sequence, tokens TokenCount) (rest []messages.Token) {
 	return rest
 }
 
-// Admit completes the admission: matched tokens are computed, of which whole blocks
-// are in the cache. reserves are by pool.
-func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(pool int) PageCount) {
-	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
+// Admit completes the admission: what was planned is reused. reserves are by pool.
+func (s *Sequence) Admit(reserves func(pool int) PageCount) {
+	s.sharedBlocks, s.retainedBlocks = s.reusedBlocks, s.reusedBlocks
 	for p := range s.pools {
 		s.setReserve(p, reserves(p))
 		if s.arena.keepsAll(p) {
 			continue
 		}
-		s.pools[p].windowStart = s.arena.firstKept(p, matched)
+		s.pools[p].windowStart = s.arena.firstKept(p, s.computed)
 	}
 	s.admitted = true
 }
@@ -125,12 +123,7 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 			max(s.retainedBlocks, stored.Blocks)
 	}
 	s.computed = n
-	if s.chunk == 0 {
-		return
-	}
-	// The next chunk begins where this one ended.
-	s.chunkEnd = s.NextChunkEnd(n)
-	if n < s.Prompt {
+	if s.chunk == 0 || n < s.Prompt {
 		return
 	}
 	// All pages that the prompt needs are there.
@@ -205,7 +198,7 @@ func (s *Sequence) Fork(f *Sequence) {
 	f.given = s.Length() - s.Prompt
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks,
 		s.retainedBlocks, s.retained
-	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
+	f.cursor, f.noStore, f.admitted = s.cursor, s.noStore, true
 	if s.symbols != nil {
 		f.symbols = s.symbols
 		*f.symbols++

@@ -82,8 +82,8 @@ func check(s *Sequence) (problems []error) {
 	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens",
 		s.reusedBlocks, s.Prompt)
 	// A prompt is in chunks as long as it is not computed.
-	rule(s.chunk == 0 || s.computed < s.Prompt && s.computed <= s.chunkEnd && s.chunkEnd <= s.Prompt,
-		"a chunk ends at %d of %d tokens, %d are computed", s.chunkEnd, s.Prompt, s.computed)
+	rule(s.chunk == 0 || s.computed < s.Prompt, "a chunk ends at %d of %d tokens, %d are computed",
+		s.ChunkEnd(), s.Prompt, s.computed)
 	rule(s.pendingBeams == 0 || s.pendingBeams > 1 && s.chunk > 0 && s.Width() == 1,
 		"%d beams are pending beside %d", s.pendingBeams, s.Width())
 	// Prefixes end at block boundaries, and each says something that no other says.
@@ -139,7 +139,7 @@ func checkTables(s *Sequence, p int, rule func(bool, string, ...any)) {
 	blocks := a.blocks(s.Length())
 	// The table ends with the chunk.
 	if s.Covered(p) {
-		blocks = a.blocks(s.chunkEnd)
+		blocks = a.blocks(s.ChunkEnd())
 	}
 	rule(len(held.beams) == s.Width(), "%d tables in pool %s for %d beams", len(held.beams),
 		shape.Name, s.Width())
@@ -234,5 +234,5 @@ func drawnChunkEnd(s *Sequence) int {
 	if s.chunk == 0 {
 		return 0
 	}
-	return int(s.chunkEnd)
+	return int(s.ChunkEnd())
 }

@@ -146,7 +146,7 @@ func (m *model) admit() {
 		s.SetTable(p, table)
 	}
 	s.Spread(b.beams)
-	s.Admit(BlockIndex(whole), TokenCount(matched), func(p int) PageCount {
+	s.Admit(func(p int) PageCount {
 		if !s.Covered(p) {
 			return 0
 		}

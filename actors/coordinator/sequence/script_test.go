@@ -151,7 +151,7 @@ func (s *script) admit(d *datadriven.TestData) {
 		q.SetTable(p, table)
 	}
 	q.Spread(max(1, s.number(d, "beams")))
-	q.Admit(whole, TokenCount(matched), func(p int) PageCount {
+	q.Admit(func(p int) PageCount {
 		if !q.Covered(p) {
 			return 0
 		}

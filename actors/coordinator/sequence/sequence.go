@@ -48,10 +48,8 @@ type Sequence struct {
 	retained       retainedPrefixes
 	cursor         protocol.Cursor // of the last block that the tree was seen to hold
 
-	// chunk is the tokens of a chunk while the prompt is computed in chunks, else 0;
-	// chunkEnd is how far a commit may reach: computed ≤ chunkEnd ≤ prompt.
-	chunk, chunkEnd TokenCount
-	pendingBeams    int // beams to come when the prompt is computed; 0: none
+	chunk        TokenCount // tokens of a chunk while the prompt is computed in chunks, else 0
+	pendingBeams int        // beams to come when the prompt is computed; 0: none
 
 	symbols *int // sequences that share the symbols of the prompt; nil: none
 

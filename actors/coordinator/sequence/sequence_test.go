@@ -27,7 +27,7 @@ func open(t *testing.T, a *Arena, n int) *Sequence {
 		}
 		s.SetTable(p, table)
 	}
-	s.Admit(0, 0, func(int) PageCount { return 0 })
+	s.Admit(func(int) PageCount { return 0 })
 	s.Commit(TokenCount(n), &Stored{Blocks: a.wholeBlocks(TokenCount(n))})
 	require.NoError(t, a.Check())
 	return s

@@ -126,7 +126,7 @@ func (s *Sequence) Chunked() bool { return s.chunk > 0 }
 // ChunkEnd is how far a commit may reach, and NextChunkEnd how far one may reach
 // when n tokens are computed: to the last block boundary within n + chunk, never
 // past the prompt.
-func (s *Sequence) ChunkEnd() TokenCount { return s.chunkEnd }
+func (s *Sequence) ChunkEnd() TokenCount { return s.NextChunkEnd(s.computed) }
 
 // NextChunkEnd is described with ChunkEnd.
 func (s *Sequence) NextChunkEnd(n TokenCount) TokenCount {
