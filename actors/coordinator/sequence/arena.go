@@ -30,7 +30,6 @@ type Arena struct {
 	firstGeneration       uint32
 	slots                 []*Sequence
 	free                  []uint32 // slots of sequences that have ended; the last is used first
-	running               int      // = slots − free
 	generated             int64    // by sequences that have ended
 	reserved              []PageCount
 }
@@ -98,7 +97,6 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	for p := range pools {
 		pools[p] = poolTables{beams: Reopen(pools[p].beams[:0], 1)}
 	}
-	a.running++
 	return s
 }
 
@@ -124,7 +122,6 @@ func (a *Arena) End(s *Sequence) {
 	s.running = false
 	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil
 	a.free = append(a.free, uint32(s.id))
-	a.running--
 }
 
 // Find gives a running sequence, or the refusal of requests about it.
@@ -160,7 +157,7 @@ func (a *Arena) Each(visit func(*Sequence)) {
 }
 
 // Running is the number of sequences that Each visits.
-func (a *Arena) Running() int { return a.running }
+func (a *Arena) Running() int { return len(a.slots) - len(a.free) }
 
 // Counts are what statistics say of sequences.
 type Counts struct {
@@ -253,10 +250,7 @@ func (a *Arena) wholeBlocks(n TokenCount) BlockIndex {
 func (a *Arena) EndOpenedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
 		if s.Stamps.opened == stamp {
-			if s.symbols != nil {
-				*s.symbols--
-				s.symbols = nil
-			}
+			s.ReleaseSymbols()
 			a.End(s)
 		}
 	})

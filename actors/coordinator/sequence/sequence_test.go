@@ -72,7 +72,6 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"the window of pool wfullh1 begins":  func(_ *Arena, s *Sequence) { s.pools[2].windowStart = 1 },
 		"reserves add up to 0, counted 3":    func(a *Arena, _ *Sequence) { a.reserved[1] = 3 },
 		"a reserve of 2 pages in pool w12h1": func(_ *Arena, s *Sequence) { s.setReserve(1, 2) },
-		"slots are taken, counted":           func(a *Arena, _ *Sequence) { a.running++ },
 		"is free twice, or taken":            func(a *Arena, _ *Sequence) { a.free = append(a.free, 0) },
 		"share the symbols of a prompt": func(_ *Arena,
 			s *Sequence) {
