@@ -296,7 +296,7 @@ func (a *admission) claimReused(i int) {
 	if it.cross >= 0 {
 		a.claimBlocks(it.cross, protocol.ClaimItem{
 			Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention,
-			Prompt: int(s.Input.Length()),
+			Prompt: int(s.Input.Length),
 		})
 	}
 }

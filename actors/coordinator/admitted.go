@@ -19,7 +19,7 @@ func (a *admission) fillResult(i int) {
 	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
 	// From here on the reserve counts: until now the batch has counted it.
 	s.Admit(func(p int) sequence.PageCount { return sequence.PageCount(it.plans[p].reserve) })
-	sequence.Follow(s, m.Cursor)
+	s.Cursor = m.Cursor
 	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.config.missReason(it, m)
 	// Prompts that are refused count by noteRefusal instead.
 	lost := a.lossOf(it, m)
@@ -186,11 +186,11 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 // fillInput completes what the answer says of the encoder's input.
 func (a *admission) fillInput(it *prompt) {
 	s, m := it.sequence, &a.batch.match.Items[it.cross]
-	s.Input.Admit(sequence.BlockIndex(m.Blocks))
+	s.Input.Computed = sequence.TokenCount(m.Blocks * a.config.TokensPerBlock)
 	// A match of the whole input includes the padding of its last block, which is no token of
 	// the host.
 	it.result.Cross = &messages.CrossAdmitted{
-		ReusedTokens: min(m.Matched, int(s.Input.Length())), Table: it.result.Tables[a.cross.first][0],
+		ReusedTokens: min(m.Matched, int(s.Input.Length)), Table: it.result.Tables[a.cross.first][0],
 		Ready: it.inputReady,
 	}
 }

@@ -45,7 +45,7 @@ func (e *extension) start(request any) {
 		it.request, it.computed = request, request.Computed
 		// A use for each sequence, in the order of the request: what a step drops is older
 		// than what the steps behind it drop.
-		it.sequence.Usage.SetUse(e.uses.next())
+		it.sequence.Use = e.uses.next()
 	}
 	e.inspect()
 	e.wait(e, "append: inspecting", (*extension).inspected)
@@ -116,7 +116,7 @@ func (e *extension) begun(it *step, p int) int {
 // copiedOver reads those of all steps.
 func (e *extension) refuse(it *step, err error) {
 	e.giveUp(it, err)
-	it.sequence.Usage.SetUse(it.use)
+	it.sequence.Use = it.use
 	e.pressure.noteRefusal(err)
 	for p := range it.pools {
 		it.pools[p].copies = it.pools[p].copies[:0]

@@ -84,18 +84,18 @@ func (b *poolBatches) drop(
 ) {
 	// The usual case: no reserve, and one operation for the table.
 	if !s.Covered(p) {
-		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use})
 		return
 	}
 	// Pages that were reused had other holders, or none, before the sequence; those that it
 	// took itself are covered. The pool drops the last pages first, so they go first, too.
 	covered := s.CoveredFrom(from, len(pages))
 	if covered < len(pages) {
-		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Usage.Use(),
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Use,
 			CoveredByReservation: true})
 	}
 	if covered > 0 {
-		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:covered], Use: s.Usage.Use()})
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:covered], Use: s.Use})
 	}
 }
 
@@ -210,7 +210,7 @@ func (m *moveBatch) mark(p int, pages []messages.PageID, write bool, after messa
 // drops: its kernels read all that their tokens attend to.
 func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageID) {
 	// Without a ticket the host waits for its kernels itself, before it drops anything.
-	if after := s.Usage.After(); !after.IsZero() && len(pages) > 0 {
+	if after := s.After; !after.IsZero() && len(pages) > 0 {
 		m.mark(p, pages, false, after)
 	}
 }

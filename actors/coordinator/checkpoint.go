@@ -215,7 +215,7 @@ func (c *commitStages) dropCheckpoints() {
 		for _, p := range it.end.Lacks {
 			if pages := &it.pages[p]; pages.op >= 0 {
 				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:],
-					Use: c.batch.items[it.step].sequence.Usage.Use()})
+					Use: c.batch.items[it.step].sequence.Use})
 			}
 		}
 	}

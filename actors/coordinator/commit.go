@@ -42,8 +42,8 @@ func (c *commit) start(request any) {
 		// By default a commit is a part of the request before it on its sequence: pages that it
 		// drops get that use. So it makes no difference to what is evicted first whether a host
 		// commits in one piece or in several.
-		if request.Computed > int(s.Computed()) && request.SeparateRequest || s.Usage.Use() == 0 {
-			s.Usage.SetUse(c.uses.next())
+		if request.Computed > int(s.Computed()) && request.SeparateRequest || s.Use == 0 {
+			s.Use = c.uses.next()
 		}
 	}
 	c.out.resetChange()

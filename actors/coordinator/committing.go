@@ -57,7 +57,7 @@ func (c *commitStages) begin() {
 		if s.Input.Pending() {
 			// The first commit of a sequence stores its whole input, also the first chunk of a
 			// prompt: no token of the decoder could be computed without it.
-			it.input = c.out.storeInput(s, int(s.Input.Computed()), len(s.Input.Tokens()))
+			it.input = c.out.storeInput(s, int(s.Input.Computed), len(s.Input.Tokens))
 		}
 	}
 	// When steps before the commit have moved blocks, the change has their moves, too.
@@ -135,7 +135,7 @@ func (c *commitStages) markKernel(it *step) {
 	// A state pool has one page for the sequence, its working page, which every kernel writes.
 	c.out.move.markWritten(s, c.states, 0, it.after)
 	if s.Input.Pending() {
-		c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, it.after)
+		c.out.move.markWritten(s, c.cross, int(s.Input.Computed)/c.config.TokensPerBlock, it.after)
 	}
 }
 
@@ -191,7 +191,7 @@ func (c *commitStages) dropDrafts(it *step) {
 		computed := max(s.Computed(), sequence.TokenCount(it.computed))
 		if left := sequence.DraftsLeft(s, p, 1+it.request.DraftStates, computed); len(left) > 0 {
 			c.out.move.markRead(s, p, left)
-			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: left, Use: s.Usage.Use()})
+			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: left, Use: s.Use})
 		}
 	}
 }

@@ -40,9 +40,9 @@ func (d *describe) start(request any) {
 	d.sequence = s
 	r.State = protocol.SequenceState{
 		Namespace: s.Namespace, Session: s.Session, Retention: cloneRetention(s.Retention),
-		Prompt: int(s.Prompt), Computed: int(s.Computed()), NoStore: !s.Stores(),
-		Input: int(s.Input.Length()), InputRetention: cloneRetention(s.InputRetention),
-		InputNoStore: !s.Input.Stores(),
+		Prompt: int(s.Prompt), Computed: int(s.Computed()), NoStore: s.NoStore,
+		Input: int(s.Input.Length), InputRetention: cloneRetention(s.InputRetention),
+		InputNoStore: s.Input.NoStore,
 	}
 	// A copy: the sequence goes on while the host reads its answer.
 	tokens := slices.Clone(s.Tokens(0))

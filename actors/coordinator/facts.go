@@ -24,7 +24,7 @@ func (f *requestFacts) reset() { f.used = 0 }
 func (f *requestFacts) of(
 	s *sequence.Sequence, tokensPerBlock, computed, answer int,
 ) *protocol.RequestFacts {
-	if s.IsLost() || !s.Stores() || s.Width() > 1 || sequence.HoldsSymbols(s) {
+	if s.IsLost() || s.NoStore || s.Width() > 1 || sequence.HoldsSymbols(s) {
 		return nil
 	}
 	if f.used == len(f.list) {

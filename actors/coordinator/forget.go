@@ -213,19 +213,19 @@ func (f *forget) silenceNamed(s *sequence.Sequence) {
 	case f.record.Cross:
 		// The namespace has the key of the input, so it names the whole input.
 		if s.Namespace == selector.Prefix.Namespace {
-			s.Input.StopStoring()
+			s.Input.NoStore = true
 		}
 	case selector.Prefix == nil && names(selector, s):
 		silence(s)
 	case names(selector, s):
-		s.StopStoring()
+		s.NoStore = true
 	}
 }
 
 // silence stops a sequence from storing anything.
 func silence(s *sequence.Sequence) {
-	s.StopStoring()
-	s.Input.StopStoring()
+	s.NoStore = true
+	s.Input.NoStore = true
 }
 
 // names tells whether a selector names a sequence: tokens do if any of its beams

@@ -62,7 +62,7 @@ func (f *fork) start(request any) {
 		}
 		if result.Err = err; err == nil {
 			made += step.Count
-			s.Stamps.Touch(f.kernel.stamp)
+			s.Touched = f.kernel.stamp
 			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
 		}
 	}
@@ -180,7 +180,7 @@ func (f *fork) dropWorking(it *forkItem) {
 			pages = append(pages, working[p])
 		}
 		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages,
-			Use: it.sequence.Usage.Use()})
+			Use: it.sequence.Use})
 	}
 	it.result.Working = nil
 }
@@ -192,7 +192,7 @@ func (f *fork) forkOne(it *forkItem) {
 	for k := range it.n {
 		made := f.sequences.Open(f.kernel.stamp)
 		s.Fork(made)
-		made.Usage.SetUse(f.uses.next())
+		made.Use = f.uses.next()
 		// The reference with which the page was taken is the fork's from now on.
 		for p := f.states.first; p < f.states.end; p++ {
 			made.SetTable(p, append(made.Table(p), it.result.Working[k][p]))

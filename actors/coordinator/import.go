@@ -122,10 +122,10 @@ func (a *admission) endImport() {
 		return
 	}
 	if r.NoStore {
-		s.StopStoring()
+		s.NoStore = true
 	}
 	if r.InputNoStore {
-		s.Input.StopStoring()
+		s.Input.NoStore = true
 	}
 	shared := 0
 	for _, at := range a.config.CarriedPages(r.Computed, len(r.Prompt.Encoder)) {

@@ -82,7 +82,7 @@ func (a *admission) countFound() {
 	if s := a.batch.items[0].sequence; s.Input.Given() {
 		// The padding is no match. It lies in the last block, the first to leave the
 		// device.
-		padding := max(0, f.MatchedTokens-int(s.Input.Length()))
+		padding := max(0, f.MatchedTokens-int(s.Input.Length))
 		f.MatchedTokens -= padding
 		f.SecondaryTokens = max(0, f.SecondaryTokens-padding)
 	}

@@ -187,15 +187,16 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 // storeInput offers the encoder's input of a sequence to the cross pools, up to a
 // block boundary. It returns the index of what is offered, −1 if there is nothing.
 func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
-	if !o.config.Reuse || !s.Input.Stores() || from >= to {
+	if !o.config.Reuse || s.Input.NoStore || from >= to {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
-		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.Input.Tokens(), From: from,
+		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.Input.Tokens, From: from,
 		To:     to,
-		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.Input.Length()),
-		Cursor:        s.Input.Cursor(),
-		RetentionFrom: int(s.Input.RetentionFrom()),
+		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.Input.Length),
+		Cursor: s.Input.Cursor,
+		// What is computed was reused or stored before, so it has had the retention of this request.
+		RetentionFrom: int(s.Input.Computed) / o.config.TokensPerBlock,
 	})
 	return len(o.change.Stores) - 1
 }
@@ -203,13 +204,13 @@ func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
 // store offers the tokens [from, to) of a sequence to the tree. It returns the index
 // of what is offered, −1 if there is nothing to offer.
 func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
-	if !o.config.Reuse || !s.Stores() || from >= to {
+	if !o.config.Reuse || s.NoStore || from >= to {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
 		Namespace: s.Namespace, Session: s.Session, Tokens: s.Tokens(0), From: from, To: to,
 		Tables: s.View(), Retention: s.Retention, Prompt: int(s.Prompt),
-		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(),
+		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor,
 	})
 	return len(o.change.Stores) - 1
 }

@@ -125,7 +125,7 @@ func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 	c.kernel.stamp = 7
 	of := func(opened, touched uint64) *sequence.Sequence {
 		s := c.sequences.Open(opened)
-		s.Stamps.Touch(touched)
+		s.Touched = touched
 		return s
 	}
 	for _, broken := range []bool{false, true} {
@@ -161,7 +161,7 @@ func TestSequencesLoseTheSymbolsThatTheTreeHasLost(t *testing.T) {
 	c.sequences.ForgetSymbols(held)
 	for s, holds := range map[*sequence.Sequence]bool{a: false, fork: false, b: true} {
 		assert.Equal(t, holds, sequence.HoldsSymbols(s))
-		assert.Equal(t, holds, s.Stores())
+		assert.Equal(t, holds, !s.NoStore)
 	}
 }
 

@@ -82,7 +82,7 @@ func (a *admission) openPin() {
 		tokens := a.batch.matchOf(0).Blocks * a.config.TokensPerBlock
 		// The last block of an encoder's input may end with padding, which is no token of the host.
 		if s := a.batch.items[0].sequence; s.Input.Given() {
-			tokens = min(tokens, int(s.Input.Length()))
+			tokens = min(tokens, int(s.Input.Length))
 		}
 		a.pin.Pinned = messages.Pinned{Pin: a.pins.open(a.pinned), Tokens: tokens}
 	}

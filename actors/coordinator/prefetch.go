@@ -30,7 +30,7 @@ func (a *admission) dropPrefetched() {
 	}
 	for p := it.pools.first; p < it.pools.end; p++ {
 		a.out.pools.add(p, protocol.PoolOp{
-			Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Usage.Use(), Awaited: true,
+			Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Use, Awaited: true,
 		})
 		if it.refused == nil {
 			r.OnboardedPages += it.plans[p].onboarded

@@ -94,8 +94,8 @@ func (b *promptBatch) add(r *messages.AdmitRequest, pools poolRange, limit int) 
 		// other input shares a part of a block with it.
 		var m *protocol.MatchItem
 		m, it.cross = b.addMatch()
-		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil,
-			len(s.Input.Tokens())
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens, nil,
+			len(s.Input.Tokens)
 		m.KeepSymbols, m.Partial = false, false
 	}
 	return it

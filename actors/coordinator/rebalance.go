@@ -117,7 +117,7 @@ func (r *rebalance) planMoves(p int) (_, write []messages.PageID) {
 // have launched them on pages that are about to move. Those of a lost sequence may have written
 // any page, committed or not.
 func (r *rebalance) markTables(s *sequence.Sequence) {
-	after := s.Usage.After()
+	after := s.After
 	if after.IsZero() {
 		return
 	}

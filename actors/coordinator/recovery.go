@@ -105,10 +105,10 @@ func (r *recovery) undoRound(f Failure) {
 	r.sequences.Each(func(s *sequence.Sequence) {
 		// The round may have offered its pages to the tree: they may cache blocks now, though no answer
 		// will say so. So the pools are asked before one is written to.
-		if s.Stamps.TouchedBy(stamp) && !s.IsLost() {
+		if s.Touched == stamp && !s.IsLost() {
 			s.ShareAll()
 		}
-		if after := s.Usage.After(); !after.IsZero() {
+		if after := s.After; !after.IsZero() {
 			r.waits = append(r.waits, after)
 		}
 	})

@@ -80,7 +80,7 @@ func (r *release) validate(s *sequence.Sequence, request *messages.ReleaseStep) 
 // enter adds a sequence that runs.
 func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
 	it := releaseItem{sequence: s, request: request, computed: max(int(s.Computed()),
-		request.Computed), committed: s.Usage.Use()}
+		request.Computed), committed: s.Use}
 	if it.committed == 0 {
 		it.committed = r.uses.next()
 	}
@@ -96,9 +96,9 @@ func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
 func (r *release) add(it releaseItem) {
 	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
-	it.sequence.Stamps.Touch(r.kernel.stamp)
-	it.sequence.Usage.SetAfter(it.request.After)
-	it.sequence.Usage.SetUse(r.uses.next())
+	it.sequence.Touched = r.kernel.stamp
+	it.sequence.SetAfter(it.request.After)
+	it.sequence.Use = r.uses.next()
 }
 
 // enterLost adds a lost sequence. It has held its pages until here: its host did not
@@ -107,7 +107,7 @@ func (r *release) add(it releaseItem) {
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
 	s := r.sequences.Holder(request.Sequence)
-	if s != nil && s.IsLost() && !s.Stamps.TouchedBy(r.kernel.stamp) {
+	if s != nil && s.IsLost() && s.Touched != r.kernel.stamp {
 		r.add(releaseItem{sequence: s, request: request})
 	}
 }
@@ -149,9 +149,9 @@ func (r *release) stored() {
 func (r *release) input(it *releaseItem) int {
 	s := it.sequence
 	if s.Input.Pending() && it.computed > int(s.Computed()) {
-		return len(s.Input.Tokens())
+		return len(s.Input.Tokens)
 	}
-	return int(s.Input.Computed())
+	return int(s.Input.Computed)
 }
 
 // noteStored notes the prefixes that the cache has now, and counts the working pages that are
@@ -160,7 +160,7 @@ func (r *release) noteStored() {
 	for i := range r.items {
 		it := &r.items[i]
 		s := it.sequence
-		cached := r.states.empty() && s.Stores() && s.Width() == 1
+		cached := r.states.empty() && !s.NoStore && s.Width() == 1
 		if it.end >= 0 {
 			end := &r.out.change.Stores[it.end].End
 			for _, p := range end.Lacks {
@@ -221,10 +221,10 @@ func (r *release) dropLeaving(it *releaseItem, p int, table []messages.PageID) [
 	if from >= to {
 		return table
 	}
-	last := s.Usage.Use()
-	s.Usage.SetUse(it.committed)
+	last := s.Use
+	s.Use = it.committed
 	r.out.pools.drop(s, p, table[from:to], from)
-	s.Usage.SetUse(last)
+	s.Use = last
 	rest := slices.Clone(table)
 	for b := from; b < to; b++ {
 		rest[b] = messages.NoPage

@@ -56,14 +56,14 @@ func (r *rewind) start(request any) {
 
 // dropTail drops the pages of the blocks that a rewind of n tokens leaves.
 func (r *rewind) dropTail(s *sequence.Sequence, n sequence.TokenCount) {
-	s.Stamps.Touch(r.kernel.stamp)
-	s.Usage.SetUse(r.uses.next())
+	s.Touched = r.kernel.stamp
+	s.Use = r.uses.next()
 	// The pools get slices of the tables, which are cut when they have answered.
 	blocks := s.RewindBlocks(n)
 	for p := range r.self.end {
 		pages := s.Table(p)[blocks:]
 		r.out.move.markRead(s, p, pages)
-		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
+		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use})
 	}
 }
 

@@ -112,7 +112,7 @@ func (e *extension) takePages(it *step, p int) {
 	// holds for a moment would be evictable.
 	for j, n := range it.chosen {
 		if n == 0 {
-			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Usage.Use()})
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Use})
 		}
 	}
 	if n := len(pages.copies); n > 0 {
@@ -123,7 +123,7 @@ func (e *extension) takePages(it *step, p int) {
 		for _, w := range pages.copies {
 			old = append(old, w.from)
 		}
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Usage.Use().Early()})
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Use.Early()})
 	}
 	if n := e.begun(it, p); n > 0 {
 		pages.fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant,
@@ -172,7 +172,7 @@ func (e *extension) placePages(it *step, p int) bool {
 func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageID) {
 	s := it.sequence
 	// Kernels of the sequence may still write the old page, which the copy reads.
-	if after := s.Usage.After(); !after.IsZero() {
+	if after := s.After; !after.IsZero() {
 		e.out.move.mark(p, []messages.PageID{w.from}, true, after)
 	}
 	w.to = page

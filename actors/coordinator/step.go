@@ -99,9 +99,9 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1,
 			begun: pools[p].begun[:0], before: len(s.Table(p))}
 	}
-	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Usage.Use(),
+	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use,
 		pools: pools, chosen: it.chosen}
-	s.Stamps.Touch(b.kernel.stamp)
+	s.Touched = b.kernel.stamp
 	return it
 }
 
@@ -129,7 +129,7 @@ func (b *stepBatch) enter(
 	}
 	it := b.add(s, result)
 	it.after = after
-	s.Usage.SetAfter(after)
+	s.SetAfter(after)
 	return it
 }
 
@@ -242,7 +242,7 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 		return refusals.New(messages.ErrBadRequest,
 			"append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
-	s.Stamps.Touch(e.kernel.stamp) // its values are right: a second step is one too many
+	s.Touched = e.kernel.stamp // its values are right: a second step is one too many
 	// Checked here and not with the tokens: the bound depends on what the sequence has.
 	length := int(s.Length()) + added
 	if length > e.config.MaxSeqLen {

@@ -23,7 +23,7 @@ type promptTaking struct{ batch *promptBatch }
 func (b promptTaking) take() {
 	for _, it := range b.batch.open() {
 		// Uses are given in the order of the batch: a later prompt's pages are used later.
-		it.sequence.Usage.SetUse(b.batch.uses.next())
+		it.sequence.Use = b.batch.uses.next()
 		b.holdSources(it)
 	}
 	for i := range b.batch.open() {
@@ -92,7 +92,7 @@ func (b promptTaking) dropSources(it *prompt) {
 	for p := range b.batch.decoder.end {
 		if b.copiesFrom(it, p) {
 			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:],
-				Use: it.sequence.Usage.Use().Early()})
+				Use: it.sequence.Use.Early()})
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (b promptTaking) copyInto(it *prompt, p, entry int, c protocol.PageCopy) {
 	if _, tier, _ := c.From.Page(); tier == messages.Secondary {
 		q := b.batch.out.move.pool(p)
 		q.Touches = append(q.Touches, protocol.Touch{Block: c.Block,
-			Use: it.sequence.Usage.Use().Early()})
+			Use: it.sequence.Use.Early()})
 	}
 }
 
@@ -241,7 +241,7 @@ func (b promptTaking) touchSource(i int) {
 		pages := b.batch.items[j].sequence.Table(p)[m.Blocks : m.Blocks+1]
 		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages,
-			Use: it.sequence.Usage.Use().Early()})
+			Use: it.sequence.Use.Early()})
 	}
 }
 

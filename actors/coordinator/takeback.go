@@ -103,7 +103,7 @@ func (e *extension) takeBack(it *step) {
 	e.giveUp(it, refusals.New(messages.ErrInternal, "a copy on write failed"))
 	for p := range it.pools {
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop,
-			Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
+			Pages: slices.Clone(it.result.NewPages[p]), Use: s.Use})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		// The step has dropped its references to the old pages, and no step has taken one of
 		// them since: they can be claimed like any cached or shared page.
@@ -125,7 +125,7 @@ func (e *extension) restore(it *step) {
 	s.Text.Shorten(len(it.request.Tokens))
 	// The step may have noted pages as the sequence's own, which others hold as before.
 	s.ShareAll()
-	s.Usage.SetUse(it.use)
+	s.Use = it.use
 }
 
 // dropLost gives a sequence up whose step cannot be taken back: it holds nothing
@@ -145,7 +145,7 @@ func (e *extension) dropLost(it *step) {
 			// Kernels that the host has named before may still read the pages.
 			pages := slices.Clone(table)
 			e.out.move.markRead(s, p, pages)
-			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use})
 		}
 	}
 	// Its references go in this round. Sequences that are lost in other ways hold their pages

@@ -85,13 +85,12 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	s := a.slots[slot]
 	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
-	tokens, pools, view, inputTokens := s.Text.tokens[:0], s.pools, s.view, s.Input.tokens[:0]
+	tokens, pools, view, inputTokens := s.Text.tokens[:0], s.pools, s.view, s.Input.Tokens[:0]
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock,
-			tokens: inputTokens},
-		pageTables: pageTables{pools: pools, view: view, working: working}, Stamps: stamps{opened: stamp},
+		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{Tokens: inputTokens}, opened: stamp,
+		pageTables:  pageTables{pools: pools, view: view, working: working},
 		checkpoints: checkpoints{wanted: wanted},
 	}
 	for p := range pools {
@@ -249,7 +248,7 @@ func (a *Arena) wholeBlocks(n TokenCount) BlockIndex {
 // is told which ones are still held (HeldSymbols).
 func (a *Arena) EndOpenedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
-		if s.Stamps.opened == stamp {
+		if s.opened == stamp {
 			s.ReleaseSymbols()
 			a.End(s)
 		}
@@ -263,7 +262,7 @@ func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error
 	if refusal != nil {
 		return nil, refusal
 	}
-	if s.Stamps.touched == stamp {
+	if s.Touched == stamp {
 		return nil, refusals.New(messages.ErrBadRequest, "sequence %v is twice in one request", id)
 	}
 	return s, nil
@@ -273,7 +272,7 @@ func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error
 // the pages that the sequence holds, whether it is lost or not.
 func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
 	if s := a.Holder(id); s != nil {
-		s.Usage.SetAfter(after)
+		s.SetAfter(after)
 	}
 }
 
@@ -281,7 +280,7 @@ func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
 // coordinator itself failed over it: no one can say how far the change has come.
 func (a *Arena) LoseTouchedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
-		if s.Stamps.touched == stamp {
+		if s.Touched == stamp {
 			s.MarkLost(LostActor)
 		}
 	})

@@ -27,7 +27,7 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 func Cut(s *Sequence, tokens TokenCount) (rest []messages.Token) {
 	if s.symbols != nil {
 		rest = slices.Clone(s.Text.tokens[0][tokens:s.Prompt])
-		s.noStore = s.noStore || slices.ContainsFunc(rest, func(t messages.Token) bool { return t < 0 })
+		s.NoStore = s.NoStore || slices.ContainsFunc(rest, func(t messages.Token) bool { return t < 0 })
 	}
 	s.Text.tokens[0], s.Prompt = s.Text.tokens[0][:tokens], tokens
 	return rest
@@ -117,7 +117,7 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 		s.pools[p].windowStart = max(s.pools[p].windowStart, to)
 	}
 	if stored != nil {
-		s.cursor = stored.Cursor
+		s.Cursor = stored.Cursor
 		// What is stored can be matched by others, and has had the retention of this request.
 		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks),
 			max(s.retainedBlocks, stored.Blocks)
@@ -133,12 +133,6 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 		s.pendingBeams = 0
 	}
 }
-
-// Follow notes where the tree was seen to hold the last matched block.
-func Follow(s *Sequence, c protocol.Cursor) { s.cursor = c }
-
-// Cursor is where the tree was seen to hold the last matched or stored block.
-func (s *Sequence) Cursor() protocol.Cursor { return s.cursor }
 
 // RetentionFrom is the first block whose priority and timer this request has not
 // set: a request sets them once for each block, also if it comes to the same tokens
@@ -161,7 +155,7 @@ func (s *Sequence) Rewind(n TokenCount) {
 	s.computed = min(s.computed, length)
 	if s.retainedBlocks > whole || s.sharedBlocks > whole {
 		// The last stored block is no longer the sequence's.
-		s.cursor = protocol.Cursor{}
+		s.Cursor = protocol.Cursor{}
 		s.retainedBlocks = min(s.retainedBlocks, whole)
 	}
 	s.sharedBlocks = min(s.sharedBlocks, blocks)
@@ -198,15 +192,14 @@ func (s *Sequence) Fork(f *Sequence) {
 	f.given = s.Length() - s.Prompt
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks,
 		s.retainedBlocks, s.retained
-	f.cursor, f.noStore, f.admitted = s.cursor, s.noStore, true
+	f.Cursor, f.NoStore, f.admitted = s.Cursor, s.NoStore, true
 	if s.symbols != nil {
 		f.symbols = s.symbols
 		*f.symbols++
 	}
-	f.Input.tokens = append(f.Input.tokens, s.Input.tokens...)
-	f.Input.length, f.Input.retained, f.Input.computed = s.Input.length, s.Input.retained,
-		s.Input.computed
-	f.Input.cursor, f.Input.noStore = s.Input.cursor, s.Input.noStore
+	tokens := append(f.Input.Tokens, s.Input.Tokens...)
+	f.Input = s.Input
+	f.Input.Tokens = tokens
 	for p := range s.pools {
 		// A working page is never shared: the caller has taken one for the fork.
 		if p >= s.arena.tokenPools && p < s.arena.selfPools {

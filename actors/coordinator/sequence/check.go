@@ -109,19 +109,19 @@ func check(s *Sequence) (problems []error) {
 func checkInput(s *Sequence, rule func(bool, string, ...any)) {
 	in, tpb := &s.Input, s.arena.tokensPerBlock
 	// Padding fills the last block and no other.
-	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) &&
-		len(in.tokens)-int(in.length) < tpb,
-		"an input of %d tokens is padded to %d", in.length, len(in.tokens))
-	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed,
-		len(in.tokens))
+	rule(len(in.Tokens)%tpb == 0 && int(in.Length) <= len(in.Tokens) &&
+		len(in.Tokens)-int(in.Length) < tpb,
+		"an input of %d tokens is padded to %d", in.Length, len(in.Tokens))
+	rule(int(in.Computed) <= len(in.Tokens), "%d of %d tokens of the input are computed", in.Computed,
+		len(in.Tokens))
 	// No layer of the decoder computes anything without the input.
 	rule(s.computed < s.Prompt || !s.Input.Pending(), "the prompt is computed, the input is not")
 	for p := s.arena.selfPools; p < len(s.pools); p++ {
 		name := s.arena.pools[p].Name
 		rule(len(s.pools[p].beams) == 1, "%d tables in pool %s", len(s.pools[p].beams), name)
 		table := s.pools[p].beams[0]
-		rule(len(table) == len(in.tokens)/tpb,
-			"the table in pool %s has %d entries for an input of %d tokens", name, len(table), in.length)
+		rule(len(table) == len(in.Tokens)/tpb,
+			"the table in pool %s has %d entries for an input of %d tokens", name, len(table), in.Length)
 		for b, page := range table {
 			rule(page != messages.NoPage, "block %d of the input has no page in pool %s", b, name)
 		}
@@ -197,14 +197,14 @@ func (s *Sequence) String() string {
 	for _, is := range []struct {
 		what string
 		true bool
-	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore},
+	}{{"being admitted", !s.admitted}, {"stores nothing", s.NoStore},
 		{"lost" + s.loss.String(), s.IsLost()}} {
 		if is.true {
 			w.WriteString(", " + is.what)
 		}
 	}
 	if s.Input.Given() {
-		fmt.Fprintf(&w, ", input %d of %d tokens", min(s.Input.computed, s.Input.length), s.Input.length)
+		fmt.Fprintf(&w, ", input %d of %d tokens", min(s.Input.Computed, s.Input.Length), s.Input.Length)
 	}
 	w.WriteByte('\n')
 	for p := range s.pools {

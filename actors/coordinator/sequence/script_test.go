@@ -79,7 +79,7 @@ func (s *script) change(d *datadriven.TestData) string {
 	} else if err != nil {
 		return fmt.Sprintf("%v\n", err)
 	}
-	q.Stamps.Touch(s.stamp)
+	q.Touched = s.stamp
 	switch d.Cmd {
 	case "commit":
 		return s.commit(q, TokenCount(s.value(d)))

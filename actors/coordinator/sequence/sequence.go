@@ -31,9 +31,9 @@ type Sequence struct {
 	// its stages have made so far, and Check knows no relation between them.
 	admitted bool
 	loss     Loss
-	// noStore: an invalidation named the sequence, or the symbols of its prompt are
+	// NoStore: an invalidation named the sequence, or the symbols of its prompt are
 	// gone: it offers nothing to the tree any more.
-	noStore bool
+	NoStore bool
 
 	Text     beamTokens // the tokens of the beams and their memory
 	computed TokenCount // ≤ length
@@ -46,7 +46,7 @@ type Sequence struct {
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
 	reusedBlocks   BlockIndex // ≤ the blocks of the prompt
 	retained       retainedPrefixes
-	cursor         protocol.Cursor // of the last block that the tree was seen to hold
+	Cursor         protocol.Cursor // of the last block that the tree was seen to hold
 
 	chunk        TokenCount // tokens of a chunk while the prompt is computed in chunks, else 0
 	pendingBeams int        // beams to come when the prompt is computed; 0: none
@@ -55,20 +55,10 @@ type Sequence struct {
 
 	checkpoints
 	pageTables
-	Usage  usage
-	Stamps stamps
-}
-
-// usage is what a sequence leaves on pages that it drops.
-type usage struct {
-	use   protocol.Use    // what the next drop leaves on its pages
-	after messages.Ticket // kernels of the host may use its pages until then
-}
-
-// stamps are those of requests.
-type stamps struct {
-	opened  uint64 // of the request that opened the sequence
-	touched uint64 // of the last request that changes it
+	Use     protocol.Use    // what the next drop leaves on its pages
+	After   messages.Ticket // of the last kernel of the host that may use its pages
+	opened  uint64          // stamp of the request that opened the sequence
+	Touched uint64          // stamp of the last request that changes it
 }
 
 // Loss says why a sequence is lost.
@@ -146,32 +136,10 @@ func (s *Sequence) SharedBlocks() BlockIndex { return s.sharedBlocks }
 // ReusedBlocks is the number of leading blocks that were reused whole.
 func (s *Sequence) ReusedBlocks() BlockIndex { return s.reusedBlocks }
 
-// Stores tells whether the sequence still offers its blocks to the tree.
-func (s *Sequence) Stores() bool { return !s.noStore }
-
-// StopStoring makes the sequence offer nothing from now on.
-func (s *Sequence) StopStoring() { s.noStore = true }
-
-// Touch notes that a request changes the sequence; TouchedBy asks for it.
-func (s *stamps) Touch(stamp uint64) { s.touched = stamp }
-
-// TouchedBy tells whether a request has changed the sequence.
-func (s *stamps) TouchedBy(stamp uint64) bool { return s.touched == stamp }
-
-// Use is what the pages that the sequence drops next are left with.
-func (s *usage) Use() protocol.Use { return s.use }
-
-// SetUse sets it.
-func (s *usage) SetUse(u protocol.Use) { s.use = u }
-
-// After is the ticket of the last kernel that the host has named; kernels of the
-// host may use the pages until it has passed.
-func (s *usage) After() messages.Ticket { return s.after }
-
 // SetAfter notes a kernel of the host; the zero Ticket is none and changes nothing.
-func (s *usage) SetAfter(t messages.Ticket) {
+func (s *Sequence) SetAfter(t messages.Ticket) {
 	if !t.IsZero() {
-		s.after = t
+		s.After = t
 	}
 }
 
@@ -179,10 +147,10 @@ func (s *usage) SetAfter(t messages.Ticket) {
 // more, nor which pages are taken. Sequences that hold one page may have computed
 // different lengths of it, like forks, and only one of them may store there.
 func (s *Sequence) ForgetTree() {
-	s.cursor, s.Input.cursor = protocol.Cursor{}, protocol.Cursor{}
+	s.Cursor, s.Input.Cursor = protocol.Cursor{}, protocol.Cursor{}
 	s.ShareAll()
 	if s.symbols != nil {
-		s.symbols, s.noStore = nil, true
+		s.symbols, s.NoStore = nil, true
 	}
 }
 

@@ -119,7 +119,7 @@ func TestHandles(t *testing.T) {
 	}
 	_, err := a.FindOnce(second, 5)
 	require.NoError(t, err)
-	a.Holder(second).Stamps.Touch(5)
+	a.Holder(second).Touched = 5
 	_, err = a.FindOnce(second, 5)
 	assert.ErrorContains(t, err, "twice in one request")
 	a.LoseTouchedBy(4)
@@ -146,7 +146,7 @@ func TestSymbols(t *testing.T) {
 	s.HoldSymbols()
 	s.ForgetTree()
 	assert.Nil(t, s.symbols)
-	assert.False(t, s.Stores(), "it cannot be stored without them")
+	assert.True(t, s.NoStore, "it cannot be stored without them")
 	assert.Equal(t, s.Blocks(), s.SharedBlocks())
 }
 

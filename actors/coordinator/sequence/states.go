@@ -148,7 +148,7 @@ func (c *checkpoints) Checkpoints() []int { return c.wanted }
 // Behind the prompt the multiples of the interval do. A sequence that stores nothing
 // makes none.
 func (s *Sequence) WantsCheckpoint(n, interval int) bool {
-	if s.noStore {
+	if s.NoStore {
 		return false
 	}
 	if n <= int(s.Prompt) {

@@ -23,7 +23,7 @@ func (s *Sequence) ReleaseSymbols() []messages.Token {
 	}
 	*s.symbols--
 	last := *s.symbols == 0
-	s.symbols, s.noStore = nil, true
+	s.symbols, s.NoStore = nil, true
 	if !last {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (a *Arena) HeldSymbols() (held []protocol.HeldSymbols) {
 func (a *Arena) ForgetSymbols(held []protocol.HeldSymbols) {
 	a.eachHolder(func(i int, s *Sequence) {
 		if held[i].Lost {
-			s.symbols, s.noStore = nil, true
+			s.symbols, s.NoStore = nil, true
 		}
 	})
 }

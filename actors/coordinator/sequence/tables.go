@@ -169,7 +169,7 @@ func (s *Sequence) Uncomputed(pool int, table []messages.PageID) []messages.Page
 	computed := s.computed
 	switch {
 	case pool >= s.arena.selfPools:
-		computed = s.Input.computed
+		computed = s.Input.Computed
 	// Every kernel writes the whole state.
 	case pool >= s.arena.tokenPools:
 		return table
