@@ -110,15 +110,6 @@ func (c *Config) tokenPools() int {
 // recurrent tells whether the model has recurrent layers, and so state pools.
 func (c *Config) recurrent() bool { return c.tokenPools() < c.selfPools() }
 
-// poolNames are the names of all pools by PoolID.
-func (c *Config) poolNames() []string {
-	var names []string
-	for p := range c.Pools {
-		names = append(names, c.Pools[p].Name)
-	}
-	return names
-}
-
 // poolNamed is the index of the pool with a name, −1 if there is none.
 func (c *Config) poolNamed(name string) int {
 	return slices.IndexFunc(c.Pools, func(p windows.Pool) bool { return p.Name == name })

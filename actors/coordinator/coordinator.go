@@ -263,10 +263,10 @@ func (c *Coordinator) Check() error {
 // both at the same count, or the pool would use memory that the device has not.
 func (c *Coordinator) checkTotals() error {
 	var problems []error
-	for p, name := range c.counts.names {
+	for p := range c.config.Pools {
 		if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
 			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d",
-				name, n, want))
+				c.config.Pools[p].Name, n, want))
 		}
 	}
 	return errors.Join(problems...)

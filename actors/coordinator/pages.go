@@ -16,13 +16,13 @@ type pageCounts struct {
 	device    []protocol.PoolPages
 	host      []inspect.TierPages
 	sequences *sequence.Arena // for the reserves
-	names     []string        // of the pools
+	config    *Config         // for the names
 }
 
 func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	n := len(config.Pools)
 	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n),
-		sequences: sequences, names: config.poolNames()}
+		sequences: sequences, config: config}
 	// As every pool and the offloader say it themselves before the first message.
 	for p, count := range config.Counts {
 		c.device[p].TierPages = inspect.TierPages{Total: count.Primary, Free: count.Primary}
@@ -63,16 +63,16 @@ func (c *pageCounts) check() error {
 	for p, n := range c.device {
 		if n.Used+n.Cached+n.Free != n.Total {
 			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages",
-				c.names[p], n.Used, n.Cached, n.Free, n.Total))
+				c.config.Pools[p].Name, n.Used, n.Cached, n.Free, n.Total))
 		}
 		// Covered pages are used and not held, never the other way round.
 		if n.Held > n.Used {
-			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.names[p],
+			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.config.Pools[p].Name,
 				n.Held, n.Used))
 		}
 		if h := c.host[p]; h.Used+h.Cached+h.Free != h.Total {
 			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages",
-				c.names[p], h.Used, h.Cached, h.Free, h.Total))
+				c.config.Pools[p].Name, h.Used, h.Cached, h.Free, h.Total))
 		}
 	}
 	return errors.Join(problems...)
@@ -81,7 +81,7 @@ func (c *pageCounts) check() error {
 // draw gives the counts of one pool on a line.
 func (c *pageCounts) draw(p int) string {
 	n, h := c.device[p], c.host[p]
-	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.names[p], n.Used,
+	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.config.Pools[p].Name, n.Used,
 		n.Cached, n.Free, n.Held, c.reserved(p))
 	if h.Total > 0 {
 		s += fmt.Sprintf("; host: %d used, %d cached, %d free", h.Used, h.Cached, h.Free)
