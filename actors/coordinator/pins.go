@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -118,16 +119,8 @@ func (p *pins) check() error {
 				n[block]++
 			}
 		}
-		for block, counted := range counts {
-			if n[block] != counted {
-				problems = append(problems, fmt.Errorf("pool %d: %d pins hold block %d, counted %d", pool,
-					n[block], block, counted))
-			}
-			delete(n, block)
-		}
-		for block := range n {
-			problems = append(problems, fmt.Errorf("pool %d: pins hold block %d, which is not counted", pool,
-				block))
+		if !maps.Equal(n, counts) {
+			problems = append(problems, fmt.Errorf("pool %d: pins hold blocks %v, counted %v", pool, n, counts))
 		}
 	}
 	return errors.Join(problems...)
