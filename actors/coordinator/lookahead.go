@@ -24,9 +24,8 @@ type lookAhead struct {
 	stages[lookAhead]
 	offer protocol.OffloadAhead
 
-	lookDue  bool // enough has changed since the last look
-	busy     bool // the link was in use at the last look, in round at
-	at       int64
+	lookDue  bool   // enough has changed since the last look
+	busy     bool   // the link was in use at the last look: any demand makes another one due
 	turnover []int  // by pool: pages taken or newly cached since the last look
 	open     []bool // of one pool at a time, by page: those that may be written to
 }
@@ -63,19 +62,17 @@ func (a *lookAhead) noteDemand(p int, work *protocol.PoolWork) {
 		}
 	}
 	a.turnover[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
-	a.lookDue = a.lookDue || a.turnover[p] > 0 && a.turnover[p] >= a.reach(p)/turnoverShare
+	a.lookDue = a.lookDue || a.busy ||
+		a.turnover[p] > 0 && a.turnover[p] >= a.reach(p)/turnoverShare
 }
 
-// due tells whether there is a reason for a look. A link that was busy is tried
-// again after the next request.
-func (a *lookAhead) due() bool {
-	return a.config.Ahead && (a.lookDue || a.busy && a.stats.Rounds > a.at)
-}
+// due tells whether there is a reason for a look.
+func (a *lookAhead) due() bool { return a.config.Ahead && a.lookDue }
 
 // begin asks the pools what would be evicted next. It returns false if no pool has
 // too few free pages.
 func (a *lookAhead) begin() bool {
-	a.lookDue, a.busy, a.at = false, false, a.stats.Rounds
+	a.lookDue, a.busy = false, false
 	clear(a.turnover)
 	a.out.pools.reset()
 	asked := false
