@@ -21,9 +21,8 @@ type overview struct {
 	request *inspect.ReadOverview
 
 	// New records for each request: an overview is rare, and its lists go to the host.
-	tree  *protocol.TopNodes
-	host  *protocol.SampleHost
-	pools []*protocol.PoolWork // by PoolID, each with one Inspect
+	tree *protocol.TopNodes
+	host *protocol.SampleHost
 }
 
 // start asks who has to be asked.
@@ -44,7 +43,7 @@ func (v *overview) start(request any) {
 		v.kernel.reply()
 		return
 	}
-	v.tree, v.host, v.pools = nil, nil, nil
+	v.tree, v.host = nil, nil
 	v.wait(v, "overview: asking", (*overview).end)
 	header := protocol.Header{Epoch: v.kernel.epoch}
 	if n.Nodes > 0 {
@@ -54,16 +53,14 @@ func (v *overview) start(request any) {
 	if n.Pages == 0 {
 		return
 	}
+	v.out.pools.reset()
 	v.host = &protocol.SampleHost{Header: header, Pages: n.Pages}
 	v.kernel.toOffloader(v.host)
 	for p := range v.config.Pools {
-		pages := protocol.SampledPages(nil, v.counts.device[p].Total, n.Pages)
-		v.pools = append(v.pools, &protocol.PoolWork{
-			Header: header, Pool: messages.PoolID(p), Now: v.kernel.now,
-			Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: pages}},
-		})
-		v.kernel.toPool(messages.PoolID(p), v.pools[p])
+		v.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect,
+			Pages: protocol.SampledPages(nil, v.counts.device[p].Total, n.Pages)})
 	}
+	v.out.pools.send()
 }
 
 // end answers what all have said.
@@ -72,9 +69,12 @@ func (v *overview) end() {
 	if v.tree != nil {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
 	}
-	for p, work := range v.pools {
-		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]),
-			Secondary: v.secondary(p)})
+	if v.host != nil {
+		v.out.pools.received()
+		for p := range v.config.Pools {
+			o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(v.out.pools.op(p, 0)),
+				Secondary: v.secondary(p)})
+		}
 	}
 	v.kernel.reply()
 }
