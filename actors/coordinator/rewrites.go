@@ -177,7 +177,9 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	}
 	w.to = page
 	s.Tables(p)[w.beam][w.block] = page
-	it.noteRewrite(p, w)
+	// Replaced is the page that the host's table has for the block until now.
+	it.notePage(messages.PlacedPage{Pool: messages.PoolID(p), Beam: w.beam, Block: w.block, Page: page,
+		Replaced: w.from})
 	tpb := e.config.TokensPerBlock
 	// Only what has been written is copied. A page that begins with the step has nothing
 	// to copy, but it must not be written to by two sequences.

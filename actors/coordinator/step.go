@@ -149,23 +149,17 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 
 // noteNew records the pages of new blocks of a beam, from block first on.
 func (it *step) noteNew(p, beam, first int, pages []messages.PageID) {
-	// NewPages has the pages alone, in the order in which they were taken; Placed says where
-	// each is, for hosts that keep tables of their own.
-	it.result.NewPages[p] = append(it.result.NewPages[p], pages...)
 	for i, page := range pages {
-		it.result.Placed = append(it.result.Placed, messages.PlacedPage{
-			Pool: messages.PoolID(p), Beam: beam, Block: first + i, Page: page, Replaced: messages.NoPage,
-		})
+		it.notePage(messages.PlacedPage{Pool: messages.PoolID(p), Beam: beam, Block: first + i,
+			Page: page, Replaced: messages.NoPage})
 	}
 }
 
-// noteRewrite records the page of a copy on write. Replaced names the page that the host's
-// table has for the block until now.
-func (it *step) noteRewrite(p int, w *pageRewrite) {
-	it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
-	it.result.Placed = append(it.result.Placed, messages.PlacedPage{
-		Pool: messages.PoolID(p), Beam: w.beam, Block: w.block, Page: w.to, Replaced: w.from,
-	})
+// notePage records a page that a step has taken. NewPages has the pages alone, in the order in
+// which they were taken; Placed says where each is, for hosts that keep tables of their own.
+func (it *step) notePage(page messages.PlacedPage) {
+	it.result.NewPages[page.Pool] = append(it.result.NewPages[page.Pool], page.Page)
+	it.result.Placed = append(it.result.Placed, page)
 }
 
 // pagesIn counts the pages of a table.
@@ -274,10 +268,8 @@ func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
 	if len(r.Tokens) == 0 {
 		return refusals.New(messages.ErrBadRequest, "tokens is empty")
 	}
-	for _, t := range r.Tokens {
-		if t < 0 {
-			return refusals.New(messages.ErrBadRequest, "token %d is not in 0 … 2³¹−1", t)
-		}
+	if i := firstNegative(r.Tokens); i >= 0 {
+		return refusals.New(messages.ErrBadRequest, "token %d is not in 0 … 2³¹−1", r.Tokens[i])
 	}
 	return nil
 }
