@@ -113,9 +113,6 @@ func (b *promptBatch) source(i int) *protocol.Source {
 	return nil
 }
 
-// hasSource tells whether a prompt matches part of a block behind its whole blocks.
-func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
-
 // begin begins the stages: it asks the tree for the prefixes of all prompts. Without block reuse
 // nothing is stored: the match items are empty answers, as addMatch leaves them.
 func (b *promptBatch) begin() {
@@ -212,7 +209,7 @@ func (b *promptBatch) claimed() {
 func (b *promptBatch) rejectSources() {
 	for ; b.at < len(b.items); b.at++ {
 		it := &b.items[b.at]
-		if it.refused == nil && it.reuse == messages.PartialNone && b.hasSource(b.at) {
+		if it.refused == nil && it.reuse == messages.PartialNone && b.source(b.at) != nil {
 			b.withdrawSource(b.at, b.match.Items[it.self].Limit)
 			return
 		}

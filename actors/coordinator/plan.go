@@ -210,16 +210,11 @@ func (b *promptBatch) copyRoom(p int) int {
 	return b.counts.evictable(p) - b.sources[p].cached - b.claims.copies[p]
 }
 
-// sourceUnusable tells whether prompt i has a source but no way to reuse it: no
-// takeover is allowed, or no page but a source is there for the copy. Such a prompt is matched
-// again without its source before it is decided about.
-func (b *promptBatch) sourceUnusable(i int) bool {
-	it := &b.items[i]
-	if !b.hasSource(i) || it.reuse == messages.PartialTakeover {
+// sourceUnusable tells whether a prompt is to copy a part of its source and no page but a source is
+// there for the copy. Such a prompt is matched again without its source before it is decided about.
+func (b *promptBatch) sourceUnusable(it *prompt) bool {
+	if it.reuse != messages.PartialCopy {
 		return false
-	}
-	if it.reuse == messages.PartialNone {
-		return true
 	}
 	// A copy needs a page in every pool. The source may be evicted only after it was read,
 	// so it is no such page.

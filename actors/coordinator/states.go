@@ -179,7 +179,7 @@ func (b *promptBatch) checkpointUnusable(i int) bool {
 // there is no page for the copy of a checkpoint. It returns false if the match stands.
 func (b *promptBatch) withdrawUnusable(i int) bool {
 	switch {
-	case b.sourceUnusable(i):
+	case b.sourceUnusable(&b.items[i]):
 		b.withdrawSource(i, b.match.Items[b.items[i].self].Limit)
 	case b.checkpointUnusable(i):
 		b.withdrawSource(i, 0)
