@@ -237,51 +237,54 @@ func (r *recovery) rebuild() {
 	r.pins.forgetUnlisted(r.list.Blocks)
 	// The reserves of lost sequences end before the pages are counted as covered or held.
 	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n)}
-	r.pools = make([]protocol.RebuildPool, 0, n)
+	r.pools = make([]protocol.RebuildPool, n)
 	for p := range n {
-		r.pools = append(r.pools, protocol.RebuildPool{
-			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p),
-			Follow: r.following(p),
-		})
+		r.pools[p] = protocol.RebuildPool{Header: header, Pool: messages.PoolID(p),
+			Pages: r.counts.device[p].Total, Kept: r.referencedPages(p)}
 	}
 	for i := range r.list.Blocks {
-		b := &r.list.Blocks[i]
-		// Clean copies are not listed: the tree does not know them, and they are forgotten.
-		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
-			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
-				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b),
-				Tenant:  r.config.Tenants[b.Salt],
-				Useless: b.Useless,
-			})
-		}
+		r.keep(&r.list.Blocks[i])
 	}
 	r.wait(r, "recovery: rebuilding", (*recovery).end)
 	// The offloader keeps what the tree says of host memory; clean copies are dropped, which
 	// costs a copy at the next eviction and nothing else.
 	for p := range r.pools {
+		// Pages that no one holds and that cache nothing are free.
+		r.pools[p].Kept = slices.DeleteFunc(r.pools[p].Kept, func(k protocol.KeptPage) bool {
+			return k.References == 0 && k.Block == protocol.NoBlock
+		})
 		r.kernel.toPool(messages.PoolID(p), &r.pools[p])
 	}
 	r.kernel.toOffloader(r.host)
 }
 
-// following says of the checkpoints of a pool which follow which.
-func (r *recovery) following(p int) (list []protocol.PoolOp) {
-	for i := range r.list.Blocks {
-		b := &r.list.Blocks[i]
-		if page, _, _ := b.At.Page(); int(b.Pool) == p && b.Front != messages.NoPage {
-			list = append(list, protocol.PoolOp{Kind: protocol.FollowCheckpoint,
-				Pages: []messages.PageID{b.Front, page}})
-		}
+// keep adds what the tree and the pins know of a block to the page that a pool keeps it on. Clean
+// copies are not listed: the tree does not know them, and they are forgotten.
+func (r *recovery) keep(b *protocol.BlockLocation) {
+	page, tier, ok := b.At.Page()
+	if !ok {
+		return
 	}
-	return list
+	k := protocol.KeptPage{
+		Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Useless: b.Useless,
+		Pins: int32(r.pins.count(int(b.Pool), b.Block)), Tenant: r.config.Tenants[b.Salt],
+	}
+	if tier == messages.Secondary {
+		r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], k)
+		return
+	}
+	pool := &r.pools[b.Pool]
+	held := &pool.Kept[page]
+	k.References, k.CoveredReferences = held.References, held.CoveredReferences
+	*held = k
+	if b.Front != messages.NoPage {
+		pool.Follow = append(pool.Follow, protocol.PoolOp{Kind: protocol.FollowCheckpoint,
+			Pages: []messages.PageID{b.Front, page}})
+	}
 }
 
-func (r *recovery) pinsOf(b *protocol.BlockLocation) int32 {
-	return int32(r.pins.count(int(b.Pool), b.Block))
-}
-
-// keptPages joins what sequences, pins and tree know of the pages of a pool.
-func (r *recovery) keptPages(p int) []protocol.KeptPage {
+// referencedPages are all pages of a pool, by number, with what sequences know of them.
+func (r *recovery) referencedPages(p int) []protocol.KeptPage {
 	pages := make([]protocol.KeptPage, r.counts.device[p].Total)
 	for i := range pages {
 		pages[i] = protocol.KeptPage{Page: messages.PageID(i), Block: protocol.NoBlock}
@@ -297,18 +300,7 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 			k.CoveredReferences++
 		}
 	})
-	for i := range r.list.Blocks {
-		b := &r.list.Blocks[i]
-		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
-			k := &pages[page]
-			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, r.pinsOf(b)
-			k.Tenant, k.Useless = r.config.Tenants[b.Salt], b.Useless
-		}
-	}
-	// Pages that no one holds and that cache nothing are free.
-	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool {
-		return k.References == 0 && k.Block == protocol.NoBlock
-	})
+	return pages
 }
 
 // end takes over the counts and answers the request of the round with the failure.
