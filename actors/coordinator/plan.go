@@ -180,13 +180,8 @@ func (b *promptBatch) checkCapacity(it *prompt) *messages.Refusal {
 		// count on.
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		need := b.need(it, p)
-		if crowded {
-			return b.pressure.outOfPages(shortage{
-				pool: p, need: need, held: it.plans[p].claimed, available: max(0, available),
-			})
-		}
-		if refusal := b.pressure.lack(p, need, available, need+it.plans[p].claimed); refusal != nil {
-			return refusal
+		if crowded || need > max(0, available) {
+			return b.pressure.outOfPages(p, need, max(0, available), need+it.plans[p].claimed)
 		}
 		// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 		// its claims back: where it needs no page, it lacks none.

@@ -239,38 +239,33 @@ func (d *poolPressure) most(p int) int {
 	return max(total, min(pages, total+d.room(p)))
 }
 
-// shortage is what a request lacks of a pool: the pages that it takes and those that it holds,
-// or would reuse, besides, and those that are available.
-type shortage struct{ pool, need, held, available int }
-
-// outOfPages refuses a request that lacks pages: for ever if the pool cannot have what the request
-// needs in all.
-func (d *poolPressure) outOfPages(l shortage) *messages.Refusal {
-	name, total, most := d.config.Pools[l.pool].Name, d.held.device[l.pool].Total, d.most(l.pool)
-	r := refusals.OutOfPages(name, l.need, l.available)
-	r.Total, r.Never = total, l.need+l.held > most
-	if !r.Never {
-		return r
-	}
-	beside, limit := "", fmt.Sprintf("has %d", total)
-	if l.held > 0 {
-		beside = fmt.Sprintf(" beside the %d held,", l.held)
-	}
-	if most > total {
-		limit = fmt.Sprintf("can have %d", most)
-	}
-	r.Message = fmt.Sprintf("pool %s needs %d pages%s and %s", name, l.need, beside, limit)
-	return r
-}
-
 // lack is the refusal of a request for pages, of which the pool has fewer available; nil if it has
 // enough. In all the request would hold so many pages.
 func (d *poolPressure) lack(p, need, available, all int) *messages.Refusal {
 	if available = max(0, available); need <= available {
 		return nil
 	}
-	held := max(0, all-need)
-	return d.outOfPages(shortage{pool: p, need: need, held: held, available: available})
+	return d.outOfPages(p, need, available, max(all, need))
+}
+
+// outOfPages refuses a request that lacks pages: for ever if the pool cannot have those that it would
+// hold in all.
+func (d *poolPressure) outOfPages(p, need, available, all int) *messages.Refusal {
+	name, total, most := d.config.Pools[p].Name, d.held.device[p].Total, d.most(p)
+	r := refusals.OutOfPages(name, need, available)
+	r.Total, r.Never = total, all > most
+	if !r.Never {
+		return r
+	}
+	beside, limit := "", fmt.Sprintf("has %d", total)
+	if all > need {
+		beside = fmt.Sprintf(" beside the %d held,", all-need)
+	}
+	if most > total {
+		limit = fmt.Sprintf("can have %d", most)
+	}
+	r.Message = fmt.Sprintf("pool %s needs %d pages%s and %s", name, need, beside, limit)
+	return r
 }
 
 // total is the bytes of device memory that the self pools have now.
