@@ -47,19 +47,13 @@ func (f *fetch) measure() {
 	m.Blocks = make([][]protocol.BlockID, len(f.config.Pools))
 	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.inTree.Blocks {
-			if f.onHost(p, b) {
+			if f.at(p, b).InHost() {
 				m.Blocks[p] = append(m.Blocks[p], f.inTree.Blocks[b])
 			}
 		}
 	}
 	f.wait(f, "fetch: measuring", (*fetch).measured)
 	f.kernel.toOffloader(m)
-}
-
-// onHost tells whether a block of the prefix is in host memory only.
-func (f *fetch) onHost(p, b int) bool {
-	_, tier, ok := f.at(p, b).Page()
-	return ok && tier == messages.Secondary
 }
 
 // costs counts, for one pool, the host pages that a load needs for the blocks before each block
@@ -74,7 +68,7 @@ func (f *fetch) costs(p int) []int {
 	for b := range f.blocks() {
 		cost := 0
 		switch {
-		case f.onHost(p, b):
+		case f.at(p, b).InHost():
 			if f.room.Displaceable[p][next] {
 				cost = 1
 			}
@@ -176,7 +170,7 @@ func (f *fetch) plan() {
 			switch {
 			case f.loads(p, b):
 				m.Bytes[p] = append(m.Bytes[p], f.request.Bytes[p][b])
-			case f.needs(p, b, f.length) && f.onHost(p, b):
+			case f.needs(p, b, f.length) && f.at(p, b).InHost():
 				// A load displaces pages of host memory only, so a page on the device needs no
 				// protection.
 				m.Keep[p] = append(m.Keep[p], f.inTree.Blocks[b])

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -66,17 +68,15 @@ func (a *admission) countFound() {
 	tpb := a.config.TokensPerBlock
 	f.MatchedTokens, f.AttentionTokens = m.Matched, a.batch.items[0].states.attention
 	for b := range m.Blocks {
-		if onHost(m.Pages, b) {
+		// One pool is enough: an admission needs the block on the device in all that would claim it.
+		if slices.ContainsFunc(m.Pages, func(at []protocol.Location) bool { return at[b].InHost() }) {
 			f.SecondaryTokens += tpb
 		}
 	}
 	// The tokens of the source: from host memory they are copied straight into the new page.
 	if rest := m.Matched - m.Blocks*tpb; rest > 0 {
-		for _, at := range m.Source.Pages[:a.self.end] {
-			if _, tier, _ := at.Page(); tier == messages.Secondary {
-				f.SecondaryTokens += rest
-				break
-			}
+		if slices.ContainsFunc(m.Source.Pages[:a.self.end], protocol.Location.InHost) {
+			f.SecondaryTokens += rest
 		}
 	}
 	if s := a.batch.items[0].sequence; s.Input.Given() {
@@ -87,15 +87,4 @@ func (a *admission) countFound() {
 		f.SecondaryTokens = max(0, f.SecondaryTokens-padding)
 	}
 	f.PrimaryTokens = f.MatchedTokens - f.SecondaryTokens
-}
-
-// onHost tells whether any pool keeps block b in host memory only. One pool is enough, because
-// an admission needs the block on the device in every pool that would claim it.
-func onHost(pages [][]protocol.Location, b int) bool {
-	for p := range pages {
-		if _, tier, _ := pages[p][b].Page(); tier == messages.Secondary {
-			return true
-		}
-	}
-	return false
 }

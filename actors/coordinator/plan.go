@@ -116,7 +116,7 @@ func (b *promptBatch) countOnboards(i, p int) int {
 	n := 0
 	_, locations := b.found(i, p)
 	for k, at := range locations {
-		if _, tier, _ := at.Page(); tier == messages.Secondary && b.onboarder(i, p, k) == nil {
+		if at.InHost() && b.onboarder(i, p, k) == nil {
 			n++
 		}
 	}
@@ -140,10 +140,7 @@ func (b *promptBatch) noteOnboards(i, p int) {
 	by := b.claims.onboarders[p]
 	blocks, locations := b.found(i, p)
 	for k, at := range locations {
-		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
-			continue
-		}
-		if _, earlier := by[blocks[k]]; !earlier {
+		if _, earlier := by[blocks[k]]; !earlier && at.InHost() {
 			by[blocks[k]] = i
 		}
 	}

@@ -217,7 +217,7 @@ func (r *recovery) doubtful() (moves []protocol.BlockMove) {
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
 		page, tier, _ := b.At.Page()
-		if r.moved[poolBlock{b.Pool, b.Block}] || r.device.Dirty && tier == messages.Secondary ||
+		if r.moved[poolBlock{b.Pool, b.Block}] || r.device.Dirty && b.At.InHost() ||
 			r.states.has(int(b.Pool)) && tier == messages.Primary && working[b.Pool][page] > 0 {
 			moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
 		}

@@ -193,7 +193,7 @@ func (b promptTaking) fillOnboards(i, p int) {
 	table := it.sequence.Table(p)
 	next := 0
 	for k, at := range locations {
-		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
+		if !at.InHost() {
 			continue
 		}
 		// The page has one reference yet, that of the prompt which brings it; this one gets its
@@ -217,7 +217,7 @@ func (b promptTaking) copyInto(it *prompt, p, entry int, c protocol.PageCopy) {
 	b.batch.stats.allocated(p, 1)
 	b.batch.out.move.copy(p, c)
 	// The copy is a use of its source, like that of one on the device.
-	if _, tier, _ := c.From.Page(); tier == messages.Secondary {
+	if c.From.InHost() {
 		q := b.batch.out.move.pool(p)
 		q.Touches = append(q.Touches, protocol.Touch{Block: c.Block,
 			Use: it.sequence.Use.Early()})

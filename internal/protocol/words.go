@@ -69,6 +69,9 @@ func OnDevice(p messages.PageID) Location { return Location(p) }
 // OnHost returns the Location of host page p.
 func OnHost(p messages.PageID) Location { return Location(-2 - p) }
 
+// InHost tells whether it is a host page.
+func (l Location) InHost() bool { return l < Nowhere }
+
 // Page returns the page and its tier. ok is false for Nowhere.
 func (l Location) Page() (p messages.PageID, t messages.Tier, ok bool) {
 	switch {
