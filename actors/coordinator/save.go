@@ -72,25 +72,6 @@ func newSaves(c *Config) *saves {
 		room: make([]int, n)}
 }
 
-// ready tells whether there is something to do for pages that wait: there is room, or the store
-// takes none of a pool, whose pages then wait no longer.
-func (s *saves) ready() bool {
-	asked := false
-	for p := range s.waiting {
-		if s.waiting[p].Len() == 0 {
-			continue
-		}
-		if !asked {
-			s.config.Gate.Room(s.room)
-			asked = true
-		}
-		if s.room[p] != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // waits is how many pages wait of those that were made to wait up to a number.
 func (s *saves) waits(until int64) (n int) {
 	for p := range s.waiting {
@@ -268,12 +249,13 @@ type saving struct {
 // begin asks the tree for the places of pages that there is room for, or of all to count them if
 // the store takes none. It returns false if there are none.
 func (s *saving) begin() bool {
-	all := s.out.saves
-	if !all.ready() {
-		return false
-	}
+	all, asked := s.out.saves, false
 	s.pools, s.locate.Blocks = s.pools[:0], s.locate.Blocks[:0]
 	for p := range all.waiting {
+		if !asked && all.waiting[p].Len() > 0 {
+			all.config.Gate.Room(all.room)
+			asked = true
+		}
 		s.locate.Blocks = all.take(messages.PoolID(p), s.locate.Blocks)
 		for len(s.pools) < len(s.locate.Blocks) {
 			s.pools = append(s.pools, messages.PoolID(p))
