@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -56,7 +57,7 @@ func (w *admissionQueue) put(q queued) {
 // next takes the first batch into q if it is worth a try: it may find more than last
 // time. Those whose callers have gone make room for the ones behind them.
 func (w *admissionQueue) next(q *queued) bool {
-	for w.len() > 0 && !w.port.Waits(w.first().sender) {
+	for w.len() > 0 && !w.port.Waits(w.items[0].sender) {
 		var gone queued
 		w.pop(&gone)
 		w.due = true
@@ -84,10 +85,10 @@ func (w *admissionQueue) worthTrying() bool {
 // removed first.
 func (w *admissionQueue) hasPlace() bool {
 	if w.len() >= w.limit {
-		w.keep(func(q queued) bool {
-			waits := w.port.Waits(q.sender)
-			w.due = w.due || !waits
-			return waits
+		w.items = slices.DeleteFunc(w.items, func(q queued) bool {
+			gone := !w.port.Waits(q.sender)
+			w.due = w.due || gone
+			return gone
 		})
 	}
 	return w.len() < w.limit

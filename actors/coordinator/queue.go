@@ -32,12 +32,4 @@ func (q *queue) pop(r *queued) (ok bool) {
 	return true
 }
 
-// first is the request that pop would take.
-func (q *queue) first() *queued { return &q.items[0] }
-
-// keep drops all requests but those that the predicate keeps, in order.
-func (q *queue) keep(kept func(queued) bool) {
-	q.items = slices.DeleteFunc(q.items, func(r queued) bool { return !kept(r) })
-}
-
 func (q *queue) len() int { return len(q.items) }
