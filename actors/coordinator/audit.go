@@ -65,8 +65,8 @@ func (a *audit) start(request any) {
 		// The references are counted in the tables of the sequences, by page; the pool compares
 		// them with those that it has counted itself.
 		a.pools = append(a.pools, protocol.Audit{
-			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p,
-				a.counts.device[p].Total), Tenants: a.tenants(p),
+			Header: header, References: a.sequences.References(p, a.counts.device[p].Total),
+			Tenants: a.tenants(p),
 		})
 	}
 	a.wait(a, "check: asking", (*audit).end)

@@ -17,14 +17,6 @@ type poolBatches struct {
 	observe func(p int, work *protocol.PoolWork)
 }
 
-func newPoolBatches(parts *shared) poolBatches {
-	b := poolBatches{shared: parts, work: make([]protocol.PoolWork, len(parts.config.Pools))}
-	for p := range b.work {
-		b.work[p].Pool = messages.PoolID(p)
-	}
-	return b
-}
-
 // reset empties the batches; their answers are gone then.
 func (b *poolBatches) reset() {
 	for p := range b.work {
@@ -62,7 +54,7 @@ func (b *poolBatches) send() {
 			continue
 		}
 		w.Epoch, w.Now = b.kernel.epoch, b.kernel.now
-		b.kernel.toPool(w.Pool, w)
+		b.kernel.toPool(messages.PoolID(p), w)
 	}
 }
 

@@ -340,8 +340,9 @@ func newShared(config *Config, port Port) *shared {
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
 	p.thrash = newThrash(config)
 	p.out = &outgoing{
-		shared: p, saves: newSaves(config), nextExpiry: protocol.NoExpiry, pools: newPoolBatches(p),
-		move: moveBatch{shared: p, record: protocol.Move{Pools: make([]protocol.PoolMove, n)}},
+		shared: p, saves: newSaves(config), nextExpiry: protocol.NoExpiry,
+		pools: poolBatches{shared: p, work: make([]protocol.PoolWork, n)},
+		move:  moveBatch{shared: p, record: protocol.Move{Pools: make([]protocol.PoolMove, n)}},
 	}
 	return p
 }

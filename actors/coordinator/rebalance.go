@@ -69,7 +69,7 @@ func (r *rebalance) start(request any) {
 	r.resize = make([]protocol.ResizePool, len(pages))
 	for p, n := range pages {
 		r.resize[p] = protocol.ResizePool{Header: protocol.Header{Epoch: r.kernel.epoch},
-			Pool: messages.PoolID(p), Pages: n, Now: r.kernel.now}
+			Pages: n, Now: r.kernel.now}
 	}
 	for p := range r.resize {
 		r.kernel.toPool(messages.PoolID(p), &r.resize[p])

@@ -239,8 +239,8 @@ func (r *recovery) rebuild() {
 	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n)}
 	r.pools = make([]protocol.RebuildPool, n)
 	for p := range n {
-		r.pools[p] = protocol.RebuildPool{Header: header, Pool: messages.PoolID(p),
-			Pages: r.counts.device[p].Total, Kept: r.referencedPages(p)}
+		r.pools[p] = protocol.RebuildPool{Header: header, Pages: r.counts.device[p].Total,
+			Kept: r.referencedPages(p)}
 	}
 	for i := range r.list.Blocks {
 		r.keep(&r.list.Blocks[i])

@@ -16,7 +16,6 @@ type Close struct {
 // caches. The coordinator compares the lists of the tree and of the pools.
 type Audit struct {
 	Header
-	Pool messages.PoolID
 	// References and Tenants are the coordinator's view, by page. The pool
 	// compares them with its own. A page of AnyTenant is not compared by tenant.
 	References []int32

@@ -10,9 +10,8 @@ import (
 // PoolWork is one batch of operations for one pool, applied in order.
 type PoolWork struct {
 	Header
-	Pool messages.PoolID
-	Now  time.Duration // the engine's time
-	Ops  []PoolOp
+	Now time.Duration // the engine's time
+	Ops []PoolOp
 
 	Victims []Victim // of all pages taken, in the order of their eviction
 	// Pieces and Ranking are answered by a pool whose policy needs them. Pieces divide the
@@ -177,7 +176,6 @@ type Victim struct {
 // remain beyond the new end are moved to free pages before it.
 type ResizePool struct {
 	Header
-	Pool  messages.PoolID
 	Pages int
 	Now   time.Duration // as in PoolWork
 

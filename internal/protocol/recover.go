@@ -62,7 +62,6 @@ type KeptPage struct {
 // others are free.
 type RebuildPool struct {
 	Header
-	Pool  messages.PoolID
 	Pages int
 	Kept  []KeptPage
 	// Follow says of the checkpoints of a pool of states which follow which, as FollowCheckpoint does.
