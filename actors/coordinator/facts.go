@@ -6,43 +6,31 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// requestFacts makes the facts of released sequences for pools whose eviction policy
-// learns from requests. The records are used again: those of one release are lent to the
-// pools until they have answered. Used says how many of the list are lent.
-type requestFacts struct {
-	list []*protocol.RequestFacts
-	used int
-}
-
-// reset takes the records back.
-func (f *requestFacts) reset() { f.used = 0 }
-
-// of describes a sequence that ends with so many computed tokens. The answer is what the host says
-// of it, or else the tokens behind the prompt. It returns nil for a sequence whose path says
+// noteFacts adds what pools whose eviction policy learns from requests are told of a sequence that
+// ends with so many computed tokens. The answer is what the host says of it, or else the tokens
+// behind the prompt. It returns nil for a sequence whose path says
 // nothing: one that stores nothing, that is lost, that has multimodal items, or that has beams,
 // which are several paths.
-func (f *requestFacts) of(
-	s *sequence.Sequence, tokensPerBlock, computed, answer int,
-) *protocol.RequestFacts {
+func (r *release) noteFacts(s *sequence.Sequence, computed, answer int) *protocol.RequestFacts {
 	if s.IsLost() || s.NoStore || s.Width() > 1 || sequence.HoldsSymbols(s) {
 		return nil
 	}
-	if f.used == len(f.list) {
-		f.list = append(f.list, &protocol.RequestFacts{})
+	at, tokensPerBlock := lengthen(&r.facts), r.config.TokensPerBlock
+	if *at == nil {
+		*at = &protocol.RequestFacts{}
 	}
-	r := f.list[f.used]
-	f.used++
+	f := *at
 	// What is not computed is not stored, so no later request can find it.
 	tokens := s.Tokens(0)[:computed]
 	if answer == 0 {
 		answer = int(s.Length() - s.Prompt)
 	}
-	r.Arrived, r.Found, r.Answer = s.Arrived, int(s.ReusedBlocks()), answer
+	f.Arrived, f.Found, f.Answer = s.Arrived, int(s.ReusedBlocks()), answer
 	// A sequence may end before its prompt is computed.
-	r.Tokens = min(int(s.Prompt), len(tokens))
-	r.Blocks, r.Prompt = len(tokens)/tokensPerBlock, r.Tokens/tokensPerBlock
-	r.Signatures = appendSignatures(r.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
-	return r
+	f.Tokens = min(int(s.Prompt), len(tokens))
+	f.Blocks, f.Prompt = len(tokens)/tokensPerBlock, f.Tokens/tokensPerBlock
+	f.Signatures = appendSignatures(f.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
+	return f
 }
 
 // appendSignatures appends the signatures of a request: a hash each over the namespace and all

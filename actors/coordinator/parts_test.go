@@ -174,13 +174,13 @@ func TestFactsOfARequest(t *testing.T) {
 	s.Begin(sequence.Origin{Prompt: 18, Arrived: 7}, make([]messages.Token, 18), 0)
 	s.Plan(3, 12)
 	s.Text.Extend(make([]messages.Token, 6))
-	var facts requestFacts
-	got := *facts.of(s, 4, 23, 0)
+	r := release{shared: &shared{config: &Config{TokensPerBlock: 4}}}
+	got := *r.noteFacts(s, 23, 0)
 	got.Signatures = nil
 	assert.Equal(t, protocol.RequestFacts{Arrived: 7, Blocks: 5, Prompt: 4, Found: 3, Tokens: 18,
 		Answer: 6}, got)
-	assert.Equal(t, 90, facts.of(s, 4, 23, 90).Answer, "what the host says")
-	assert.Equal(t, 2, facts.of(s, 4, 8, 0).Prompt, "the rest of the prompt was not computed")
+	assert.Equal(t, 90, r.noteFacts(s, 23, 90).Answer, "what the host says")
+	assert.Equal(t, 2, r.noteFacts(s, 8, 0).Prompt, "the rest of the prompt was not computed")
 }
 
 // served is the transaction that serves requests of a type.

@@ -24,7 +24,8 @@ type release struct {
 	*shared
 	stages[release]
 	items []releaseItem
-	facts requestFacts
+	// facts are lent to the pools until they have answered, and used again.
+	facts []*protocol.RequestFacts
 }
 
 // releaseItem is one sequence that is released.
@@ -179,13 +180,13 @@ func (r *release) noteStored() {
 // before its last reference ends, or it would be free for a moment.
 func (r *release) dropPages() {
 	// The pools have answered the release before, so its facts are no longer lent.
-	r.facts.reset()
+	r.facts = r.facts[:0]
 	for i := range r.items {
 		it := &r.items[i]
 		s := it.sequence
 		var facts *protocol.RequestFacts
 		if r.config.Forecast {
-			facts = r.facts.of(s, r.config.TokensPerBlock, it.computed, it.request.AnswerTokens)
+			facts = r.noteFacts(s, it.computed, it.request.AnswerTokens)
 		}
 		for p := range r.config.Pools {
 			// Each beam drops its own references.
@@ -240,6 +241,5 @@ func (r *release) end() {
 	for i := range r.items {
 		r.out.end(r.items[i].sequence)
 	}
-	r.items = r.items[:0]
 	r.kernel.reply()
 }
