@@ -148,18 +148,12 @@ func (m *moveBatch) onboard(p int, o protocol.Onboard) {
 	q.Onboards = append(q.Onboards, o)
 }
 
-// query adds a question what pages wait for, and gives its index.
-func (m *moveBatch) query() (*protocol.WaitQuery, int) {
-	n := len(m.record.Queries)
-	q := lengthen(&m.record.Queries)
-	q.Read, q.Write, q.Tickets = q.Read[:0], q.Write[:0], q.Tickets[:0]
-	return q, n
-}
-
 // ask adds a question about the pages of the first pools, of which pages says what is read and what
 // is written, and gives its index.
 func (m *moveBatch) ask(pools int, pages func(p int) (read, write []messages.PageID)) int {
-	q, index := m.query()
+	index := len(m.record.Queries)
+	q := lengthen(&m.record.Queries)
+	q.Read, q.Write, q.Tickets = q.Read[:0], q.Write[:0], q.Tickets[:0]
 	for p := range pools {
 		read, write := pages(p)
 		q.Read, q.Write = append(q.Read, read), append(q.Write, write)
