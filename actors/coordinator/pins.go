@@ -90,18 +90,15 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 // forgetUnlisted takes all blocks out of the pins that the tree does not list where the pins
 // hold them: it may have forgotten some in an answer that was lost.
 func (p *pins) forgetUnlisted(list []protocol.BlockLocation) {
-	stored := make([]map[protocol.BlockID]bool, len(p.counts))
-	for pool := range stored {
-		stored[pool] = map[protocol.BlockID]bool{}
-	}
+	stored := map[poolBlock]bool{}
 	for i := range list {
-		if _, _, ok := list[i].At.Page(); ok {
-			stored[list[i].Pool][list[i].Block] = true
+		if list[i].At != protocol.Nowhere {
+			stored[poolBlock{list[i].Pool, list[i].Block}] = true
 		}
 	}
 	for pool, counts := range p.counts {
 		for block := range counts {
-			if !stored[pool][block] {
+			if !stored[poolBlock{messages.PoolID(pool), block}] {
 				p.forget(pool, []protocol.BlockID{block})
 			}
 		}

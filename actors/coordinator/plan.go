@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -38,28 +37,20 @@ var noPlan = poolPlan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 type pageClaims struct {
 	reserved []int // by pool: pages of admitted prompts that have not been taken yet
 	copies   []int // by pool: of these, pages for partial copies
-	// onboarders says, by pool, which prompt brings a block from host memory. The
+	// onboarders says which prompt brings a block from host memory. The
 	// first that wants it does; the others share its page.
-	onboarders []map[protocol.BlockID]int
+	onboarders map[poolBlock]int
 }
 
 func newPageClaims(pools int) pageClaims {
-	c := pageClaims{
-		reserved: make([]int, pools), copies: make([]int, pools),
-		onboarders: make([]map[protocol.BlockID]int, pools),
-	}
-	for p := range c.onboarders {
-		c.onboarders[p] = map[protocol.BlockID]int{}
-	}
-	return c
+	return pageClaims{reserved: make([]int, pools), copies: make([]int, pools),
+		onboarders: map[poolBlock]int{}}
 }
 
 func (c *pageClaims) clear() {
 	clear(c.reserved)
 	clear(c.copies)
-	for p := range c.onboarders {
-		clear(c.onboarders[p])
-	}
+	clear(c.onboarders)
 }
 
 // plan says what prompt i needs in each pool.
@@ -128,7 +119,7 @@ func (b *promptBatch) countOnboards(i, p int) int {
 func (b *promptBatch) onboarder(i, p, k int) *prompt {
 	// The prompt that brings a block in is not earlier than itself.
 	blocks, _ := b.found(i, p)
-	j, ok := b.claims.onboarders[p][blocks[k]]
+	j, ok := b.claims.onboarders[poolBlock{messages.PoolID(p), blocks[k]}]
 	if !ok || j >= i {
 		return nil
 	}
@@ -137,11 +128,10 @@ func (b *promptBatch) onboarder(i, p, k int) *prompt {
 
 // noteOnboards notes what an admitted prompt brings from host memory.
 func (b *promptBatch) noteOnboards(i, p int) {
-	by := b.claims.onboarders[p]
 	blocks, locations := b.found(i, p)
 	for k, at := range locations {
-		if _, earlier := by[blocks[k]]; !earlier && at.InHost() {
-			by[blocks[k]] = i
+		if at.InHost() && b.onboarder(i, p, k) == nil {
+			b.claims.onboarders[poolBlock{messages.PoolID(p), blocks[k]}] = i
 		}
 	}
 }

@@ -234,7 +234,7 @@ func (b promptTaking) touchSource(i int) {
 	}
 	m := &b.batch.match.Items[it.self]
 	for p := range b.batch.self.end {
-		j, onboarded := b.batch.claims.onboarders[p][m.Source.Block]
+		j, onboarded := b.batch.claims.onboarders[poolBlock{messages.PoolID(p), m.Source.Block}]
 		if !onboarded || b.batch.items[j].refused != nil {
 			continue
 		}
