@@ -109,13 +109,6 @@ func (w *admissionQueue) noteStored(items []protocol.StoreItem) {
 	w.due = w.due || len(items) > 0
 }
 
-// stop answers all that wait with the cause.
-func (w *admissionQueue) stop(cause error) {
-	for q := new(queued); w.pop(q); {
-		w.port.Abort(q.request, q.sender, cause)
-	}
-}
-
 // check verifies that the queue keeps its limit, and that between rounds the first
 // has been tried if it is worth it.
 func (w *admissionQueue) check() error {

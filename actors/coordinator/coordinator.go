@@ -146,7 +146,7 @@ func (c *Coordinator) Restarted() { c.recovery.stats.Restarts++ }
 // under way is answered first, then those of the queue, then the batches that wait for pages.
 func (c *Coordinator) Stop(cause error) {
 	c.kernel.stop(cause)
-	c.waiting.stop(cause)
+	c.waiting.queue.stop(c.kernel.port, cause)
 }
 
 // Awaits tells whether answers are due. While it is true no stage runs: the state is that

@@ -209,9 +209,7 @@ func (k *kernel) stop(cause error) {
 		}
 	}
 	k.handoff, k.round, k.active = handoff{}, round{}, nil
-	for q := new(queued); k.queue.pop(q); {
-		k.port.Abort(q.request, q.sender, cause)
-	}
+	k.queue.stop(k.port, cause)
 }
 
 // toTree, toPool and toOffloader send a record and count its answer.

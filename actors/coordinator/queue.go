@@ -32,4 +32,11 @@ func (q *queue) pop(r *queued) (ok bool) {
 	return true
 }
 
+// stop answers all that wait with the cause.
+func (q *queue) stop(port Port, cause error) {
+	for r := new(queued); q.pop(r); {
+		port.Abort(r.request, r.sender, cause)
+	}
+}
+
 func (q *queue) len() int { return len(q.items) }
