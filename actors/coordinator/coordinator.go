@@ -55,7 +55,7 @@ func New(config Config, port Port) *Coordinator {
 		expiry:    &expiry{shared: parts},
 		auto:      auto,
 		lookAhead: newLookAhead(parts),
-		recovery:  &recovery{shared: parts},
+		recovery:  &recovery{shared: parts, moved: map[poolBlock]bool{}},
 	}
 	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts},
 		&readEvents{parts}

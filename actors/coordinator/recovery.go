@@ -121,9 +121,6 @@ func (r *recovery) undoRound(f Failure) {
 // noteDoubts remembers what the records of the failed round say before they are
 // left to those who may still answer them.
 func (r *recovery) noteDoubts() {
-	if r.moved == nil {
-		r.moved = map[poolBlock]bool{}
-	}
 	for _, m := range r.out.change.Moves {
 		r.moved[poolBlock{m.Pool, m.Block}] = true
 	}
@@ -315,8 +312,7 @@ func (r *recovery) end() {
 			KeptPages: len(r.list.Blocks)})
 	}
 	cause := r.cause
-	r.failures, r.list, r.device, r.change, r.pools, r.host = nil, nil, nil, nil, nil, nil
-	r.moved, r.waits, r.stage, r.cause = nil, nil, "", nil
+	*r = recovery{shared: r.shared, moved: map[poolBlock]bool{}}
 	switch r.kernel.active = nil; {
 	case r.kernel.round.request == nil:
 	case cause == nil: // a rebalance that has failed has its error
