@@ -252,21 +252,15 @@ func (c *Coordinator) Check() error {
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())
 	}
+	// A rebalance changes the pools and what the configuration gives them, and in the middle of it they
+	// differ; a recovery of one has to end with both at the same count, or the pool would use memory
+	// that the device has not.
 	if c.kernel.round.request == nil && c.kernel.active == nil {
-		problems = append(problems, c.checkTotals())
-	}
-	return errors.Join(problems...)
-}
-
-// checkTotals verifies that each pool has the pages that the configuration gives it. A
-// rebalance changes both, and in the middle of it they differ; a recovery of one has to end with
-// both at the same count, or the pool would use memory that the device has not.
-func (c *Coordinator) checkTotals() error {
-	var problems []error
-	for p := range c.config.Pools {
-		if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
-			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d",
-				c.config.Pools[p].Name, n, want))
+		for p := range c.config.Pools {
+			if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
+				problems = append(problems, fmt.Errorf(
+					"pool %s has %d pages, and the configuration gives it %d", c.config.Pools[p].Name, n, want))
+			}
 		}
 	}
 	return errors.Join(problems...)
