@@ -28,7 +28,7 @@ type Coordinator struct {
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
-	auto      *autoRebalance
+	rebalance *rebalance
 	lookAhead *lookAhead
 	saving    *saving
 	recovery  *recovery
@@ -46,17 +46,15 @@ func New(config Config, port Port) *Coordinator {
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
 	// A Commit and the second half of an Append are the same stages.
 	committing := &commitStages{shared: parts, batch: steps}
-	// Shared with the rebalance that it asks for, which tells the host of it.
-	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:    parts,
 		audit:     &audit{shared: parts},
 		saving:    &saving{shared: parts},
 		expiry:    &expiry{shared: parts},
-		auto:      auto,
 		lookAhead: newLookAhead(parts),
 		recovery:  &recovery{shared: parts, moved: map[poolBlock]bool{}},
 	}
+	c.rebalance = &rebalance{shared: parts, recovery: c.recovery}
 	forgetting, reading, readEvents := &forget{shared: parts}, &readTree{shared: parts},
 		&readEvents{parts}
 	admitting := &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}}
@@ -68,19 +66,18 @@ func New(config Config, port Port) *Coordinator {
 			committing: committing},
 		reflect.TypeFor[*messages.Append](): &extension{shared: parts, batch: steps,
 			committing: committing},
-		reflect.TypeFor[*messages.Release]():     &release{shared: parts},
-		reflect.TypeFor[*messages.Rewind]():      &rewind{shared: parts},
-		reflect.TypeFor[*messages.Fork]():        &fork{shared: parts},
-		reflect.TypeFor[*messages.ReadTables]():  &readTables{parts},
-		reflect.TypeFor[*messages.Lookup]():      admitting,
-		reflect.TypeFor[*messages.Prefetch]():    admitting,
-		reflect.TypeFor[*messages.PinPrefix]():   admitting,
-		reflect.TypeFor[*messages.UnpinPrefix](): &unpin{shared: parts},
-		reflect.TypeFor[*messages.Invalidate]():  forgetting,
-		reflect.TypeFor[*messages.Reset]():       forgetting,
-		reflect.TypeFor[*messages.SetWeights]():  forgetting,
-		reflect.TypeFor[*messages.Rebalance](): &rebalance{shared: parts, auto: auto,
-			recovery: c.recovery},
+		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
+		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
+		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
+		reflect.TypeFor[*messages.ReadTables]():       &readTables{parts},
+		reflect.TypeFor[*messages.Lookup]():           admitting,
+		reflect.TypeFor[*messages.Prefetch]():         admitting,
+		reflect.TypeFor[*messages.PinPrefix]():        admitting,
+		reflect.TypeFor[*messages.UnpinPrefix]():      &unpin{shared: parts},
+		reflect.TypeFor[*messages.Invalidate]():       forgetting,
+		reflect.TypeFor[*messages.Reset]():            forgetting,
+		reflect.TypeFor[*messages.SetWeights]():       forgetting,
+		reflect.TypeFor[*messages.Rebalance]():        c.rebalance,
 		reflect.TypeFor[*messages.ReadScales]():       &readScales{parts},
 		reflect.TypeFor[*messages.WriteScales]():      forgetting,
 		reflect.TypeFor[*inspect.Check]():             c.audit,
@@ -214,10 +211,10 @@ func (c *Coordinator) next() bool {
 		// It is served before the step that has begun: hosts are told of the new page numbers
 		// before they get the answer of that step. No second move follows: batches that wait try
 		// again after the first, and what they lack then may ask for the memory back, for ever.
-		if !k.round.parked && !k.round.followsMove && c.auto.due(k.round.request) {
+		if !k.round.parked && !k.round.followsMove && c.rebalance.due(k.round.request) {
 			k.round.followsMove = true
 			k.queue.pushFirst(k.round.queued)
-			k.round.queued = queued{request: &c.auto.request}
+			k.round.queued = queued{request: &c.rebalance.auto}
 		} else {
 			c.stats.Rounds++
 		}

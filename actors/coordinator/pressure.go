@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -368,54 +367,4 @@ func (d *poolPressure) fade() {
 	clear(d.lacked)
 	d.prompt /= 2
 	d.spacing.fade()
-}
-
-// autoRebalance rebalances by demand without being asked, every so many rounds, directly before
-// an Append or an Admit is served. Several hosts may use the engine, and each of them may have
-// launched kernels that the engine has not been told of. So only pages of sequences that the
-// Append names get other numbers: their host waits for the answer, and the After of the Append
-// names its last kernel. It is told of the new numbers before that answer.
-type autoRebalance struct {
-	*shared
-	request messages.Rebalance // for the pages that demand asks for
-	next    int64              // the round from which on demand is measured once more
-}
-
-// due tells whether a rebalance is to be made before a request: it is time, demand asks for
-// one, and the request begins a step. A split that cannot be reached now, since too much is
-// held, is tried later. The request has begun: before that its record is the caller's, who may
-// give it up and use it again.
-func (a *autoRebalance) due(request any) bool {
-	every := a.config.RebalanceEvery
-	if every == 0 || a.stats.Rounds < a.next {
-		return false
-	}
-	movable := map[messages.SequenceID]bool{}
-	switch r := request.(type) {
-	case *messages.Append:
-		for i := range r.Steps {
-			movable[r.Steps[i].Sequence] = true
-			a.sequences.NoteKernel(r.Steps[i].Sequence, r.Steps[i].After)
-		}
-	case *messages.Admit:
-	default:
-		return false
-	}
-	a.next = a.stats.Rounds + int64(every)
-	move := a.pressure.demand(func(p int) int { return a.fixedPages(p, movable) })
-	if move != nil {
-		a.request = messages.Rebalance{Pages: a.pressure.counts(move)}
-	}
-	return move != nil
-}
-
-// fixedPages is the least count of a pool at which no page of another sequence gets another
-// number.
-func (a *autoRebalance) fixedPages(p int, movable map[messages.SequenceID]bool) (pages int) {
-	a.sequences.EachPage(p, func(s *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
-		if !movable[s.ID()] {
-			pages = max(pages, int(page)+1)
-		}
-	})
-	return pages
 }

@@ -171,7 +171,6 @@ func TestARebalanceIsNoDemand(t *testing.T) {
 	k := twoPools()
 	r := &rebalance{shared: k.shared, request: &messages.Rebalance{},
 		resize: make([]protocol.ResizePool, 2), pages: []int{100, 28}}
-	r.auto = &autoRebalance{shared: k.shared}
 	k.pressure.noteVictims(1, make([]protocol.Victim, 36))
 	r.tellMoves()
 	assert.Equal(t, []float64{0, 0}, k.pressure.useful)

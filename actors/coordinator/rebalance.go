@@ -32,9 +32,10 @@ import (
 type rebalance struct {
 	*shared
 	stages[rebalance]
-	auto     *autoRebalance
 	recovery *recovery
 	request  *messages.Rebalance
+	auto     messages.Rebalance // the request of the engine itself, for the pages that demand asks for
+	next     int64              // the round from which on demand is measured once more
 
 	pages  []int // by pool, the new counts; nil before any pool is asked
 	resize []protocol.ResizePool
@@ -212,7 +213,7 @@ func (r *rebalance) tellMoves() {
 	}
 	clear(r.pressure.useful) // what the rebalance itself has evicted is no demand
 	r.thrash.resize(r.config)
-	if m == &r.auto.request {
+	if m == &r.auto {
 		// Before the next answer goes out, so that no host uses an old number behind it.
 		r.config.OnRebalance(m.Rebalanced)
 	} else if m.Pages != nil {
@@ -234,4 +235,48 @@ func (r *rebalance) undo() {
 	if r.renumbered {
 		r.tellMoves()
 	}
+}
+
+// due tells whether a rebalance by demand is to be made before a request, directly before an Append
+// or an Admit: it is time, and demand asks for one.
+//
+// Several hosts may use the engine, and each of them may have launched kernels that the engine has
+// not been told of. So only pages of sequences that the Append names get other numbers: their host
+// waits for the answer, and the After of the Append names its last kernel. It is told of the new
+// numbers before that answer. A split that cannot be reached now, since too much is held, is tried
+// later. The request has begun: before that its record is the caller's, who may give it up and use
+// it again.
+func (r *rebalance) due(request any) bool {
+	every := r.config.RebalanceEvery
+	if every == 0 || r.stats.Rounds < r.next {
+		return false
+	}
+	movable := map[messages.SequenceID]bool{}
+	switch m := request.(type) {
+	case *messages.Append:
+		for i := range m.Steps {
+			movable[m.Steps[i].Sequence] = true
+			r.sequences.NoteKernel(m.Steps[i].Sequence, m.Steps[i].After)
+		}
+	case *messages.Admit:
+	default:
+		return false
+	}
+	r.next = r.stats.Rounds + int64(every)
+	move := r.pressure.demand(func(p int) int { return r.fixedPages(p, movable) })
+	if move != nil {
+		r.auto = messages.Rebalance{Pages: r.pressure.counts(move)}
+	}
+	return move != nil
+}
+
+// fixedPages is the least count of a pool at which no page of another sequence gets another
+// number.
+func (r *rebalance) fixedPages(p int, movable map[messages.SequenceID]bool) (pages int) {
+	r.sequences.EachPage(p, func(s *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
+		if !movable[s.ID()] {
+			pages = max(pages, int(page)+1)
+		}
+	})
+	return pages
 }
