@@ -21,12 +21,11 @@ type eventsActor struct {
 	before uint64
 }
 
-// published sends changes to the events actor, which gives the record back when it has read
-// them. Lost counts events that cannot be told and came before: the tree has lost all it held.
+// published sends changes to the events actor. Lost counts events that cannot be told and came
+// before: the tree has lost all it held.
 type published struct {
-	changes  *protocol.Changes // nil: none
-	lost     int
-	returned chan<- *published // to be filled again; nil: nowhere
+	changes *protocol.Changes // nil: none
+	lost    int
 }
 
 // Abort does nothing: no caller waits for the record.
@@ -61,12 +60,6 @@ func (a *eventsActor) log(m *published) {
 		a.point.Change("events", func() { a.core.Append(m.changes) })
 	}
 	a.news = nil
-	// After a panic the record is not given back, since the log may refer to it; the tree
-	// makes another one.
-	select {
-	case m.returned <- m:
-	default:
-	}
 }
 
 // replaceBroken makes a log that goes on where one has failed within a change. The

@@ -15,7 +15,6 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
-	"github.com/kvactor/kvactor/tree"
 )
 
 // eventsRig is an events actor that runs on the goroutine of its test.
@@ -118,30 +117,6 @@ func TestReadersAreServedInTheirOrder(t *testing.T) {
 	assert.Equal(t, 1, mirror.Len())
 	require.NoError(t, mirror.Follow(fourth.Batch))
 	assert.Equal(t, 2, mirror.Len())
-}
-
-// Records of changes go back to the tree and are filled again.
-func TestRecordsOfChangesGoBack(t *testing.T) {
-	d, _ := newEventsRig(t, 4)
-	core := tree.New(tree.Config{TokensPerBlock: 2, Pools: []tree.PoolShape{{}}, Events: true})
-	shell := &treeActor{core: core, events: d.box, returned: make(chan *published, publishedRecords)}
-	var last *published
-	for i := range messages.Token(20) {
-		core.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{
-			Tokens: []messages.Token{i, i}, To: 2, Tables: [][]messages.PageID{{messages.PageID(i)}},
-		}}})
-		shell.publish()
-		record := <-shell.returned
-		assert.True(t, last == nil || last == record)
-		last = record
-		shell.returned <- record
-	}
-	first := &kvevents.ReadEvents{}
-	d.read(first)
-	assert.EqualValues(t, 16, first.Batch.Lost)
-	assert.Equal(t, "engine", first.Batch.Engine)
-	assert.Equal(t, []messages.Token{16, 16}, first.Batch.Events[0].Blocks[0].Tokens,
-		"not those of the record")
 }
 
 // Readers are opened and closed.

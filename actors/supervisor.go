@@ -87,8 +87,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p := &port{engine: e}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p, engine: e}
 	p.point = &c.point
-	t := &treeActor{core: e.newTree(), renew: e.newTree, returned: make(chan *published,
-		publishedRecords)}
+	t := &treeActor{core: e.newTree(), renew: e.newTree}
 	o := &offloaderActor{renew: e.newOffloader, streams: e.streams, background: &e.background,
 		saver: e.saver}
 	o.core = e.newOffloader()

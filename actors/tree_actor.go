@@ -3,7 +3,6 @@ package actors
 import (
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/kvactor/kvactor/actors/internal/blockkeys"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -18,7 +17,6 @@ type treeActor struct {
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox // nil: events are off
-	returned    chan *published  // that have come back from the events actor
 	store       *mailbox.Mailbox // nil: there is no store
 	point       failpoint.Point
 	// changing is set while a change is under way. It stays set after a panic: then
@@ -98,37 +96,21 @@ func (a *treeActor) listLocations(m *protocol.ListLocations) {
 	if a.store != nil {
 		all := &protocol.Snapshot{}
 		a.core.Snapshot(all)
-		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(all.Keys), all: true})
+		a.store.PostUserMessage(&blocksChanged{changes: all.Keys, all: true})
 	}
 }
 
-// publishedRecords is how many records the tree keeps for its next changes.
-const publishedRecords = 16
-
-// publish sends what the tree has changed, if it records that, in a record that the events
-// actor has given back, if there is one. The records come back by a channel and not as messages:
-// those would run the tree on the goroutine of the events actor.
+// publish sends what the tree has changed, if it records that. The record goes to two actors at
+// once: no one changes it from then on.
 func (a *treeActor) publish() {
 	c := a.core.TakeChanges()
 	if c == nil {
 		return
 	}
-	// The store's actor gets a copy: one record cannot be lent to two actors, and the core
-	// must not wait for the slower of them.
 	if a.store != nil {
-		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(c)})
+		a.store.PostUserMessage(&blocksChanged{changes: c})
 	}
-	if a.events == nil {
-		a.core.ReturnChanges(c)
-		return
+	if a.events != nil {
+		a.events.PostUserMessage(&published{changes: c})
 	}
-	var m *published
-	select {
-	case m = <-a.returned:
-		a.core.ReturnChanges(m.changes)
-	default:
-		m = &published{}
-	}
-	*m = published{changes: c, returned: a.returned}
-	a.events.PostUserMessage(m)
 }

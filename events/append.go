@@ -1,13 +1,9 @@
 package events
 
-import (
-	"slices"
-
-	"github.com/kvactor/kvactor/internal/protocol"
-)
+import "github.com/kvactor/kvactor/internal/protocol"
 
 // Append makes events of changes and keeps them; the oldest that do not fit are
-// lost. Nothing in the record is needed afterwards. While no reader comes back, the changes are
+// lost. The log keeps slices of the record. While no reader comes back, the changes are
 // only counted.
 func (l *Log) Append(c *protocol.Changes) {
 	if !l.Enabled() || len(c.List) == 0 {
@@ -32,7 +28,7 @@ func (l *Log) Append(c *protocol.Changes) {
 
 // apply makes the events of changes, and keeps account of the blocks.
 func (l *Log) apply(c *protocol.Changes) {
-	rest := kept(c)
+	rest := *c
 	for i := range c.List {
 		change := &c.List[i]
 		// A record is read in order: a block that has left may have its id given to
@@ -48,11 +44,4 @@ func (l *Log) apply(c *protocol.Changes) {
 			l.change(change)
 		}
 	}
-}
-
-// kept is a record whose tokens and covers are the log's: events share them.
-func kept(c *protocol.Changes) protocol.Changes {
-	k := *c
-	k.Tokens, k.Covers = slices.Clone(c.Tokens), slices.Clone(c.Covers)
-	return k
 }

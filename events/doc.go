@@ -30,9 +30,8 @@
 // takes the place of the previous one. So equal prompts with two salts have no name in common, and
 // names are the same in every run.
 //
-// The log has a record of each block in the tree: its name, a copy of its tokens, and the block
-// before it. The tree passes plain values, protocol.Changes, and shares nothing with the log. A
-// kept event has the hashes of its blocks, and refers to the tokens in the records; Take copies
+// The log has a record of each block in the tree: its name, its tokens, and the block before it.
+// The tree passes plain values, protocol.Changes, which no one changes from then on. A kept event has the hashes of its blocks, and refers to the tokens in the records; Take copies
 // both into a batch:
 //
 //	tree ── Changes ──▶ Log ── Take ──▶ batch ──▶ reader
@@ -60,7 +59,7 @@
 // # Costs
 //
 // Append hashes the blocks that enter the tree, about 0.12 µs for 16 tokens, and allocates their
-// records and tokens. A kept event costs 80 bytes for each block it stores and 16 for each it
+// records; their tokens are those of the tree's record. A kept event costs 80 bytes for each block it stores and 16 for each it
 // removes. Besides the buffer, the log takes 100 bytes for each block in the tree and 4 for each of
 // its tokens, 52 in a block with tokens of a multimodal item. With a limit of 0 all of this is off.
 //

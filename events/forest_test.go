@@ -177,13 +177,10 @@ func (f *forest) leave(b *block) {
 	}
 }
 
-// log tells a log all that has changed, and spoils the record.
+// log tells a log all that has changed.
 func (f *forest) log(l *Log) {
 	l.Append(&f.changes)
-	clear(f.changes.Blocks)
-	clear(f.changes.Tokens)
-	clear(f.changes.Covers)
-	f.changes.Reset()
+	f.changes = protocol.Changes{}
 }
 
 // keys are all blocks and keys of the forest, as a tree answers a snapshot.

@@ -145,9 +145,6 @@ func (l *Log) Snapshot(
 // keys adds what the pools of a tree hold as stored events. A blind log learns the blocks.
 func (l *Log) keys(list []kvevents.Event, c *protocol.Changes) []kvevents.Event {
 	rest := *c
-	if l.blind {
-		rest = kept(c)
-	}
 	for i := range c.List {
 		switch change := &c.List[i]; change.Kind {
 		case protocol.BlocksEntered:

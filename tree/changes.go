@@ -7,10 +7,6 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// spareRecords is how many records of changes wait to be filled at most: one is
-// with the log while the next is filled.
-const spareRecords = 2
-
 // event is the kind and the pool of an event, to which later changes may be joined.
 type event struct {
 	kind protocol.ChangeKind
@@ -68,6 +64,7 @@ func (t *reporter) recordEntered(ids []protocol.BlockID) {
 	e.Parent, e.Padding = t.arena.blocks[ids[0]].parent, t.arena.padding(e.Last)
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
+	c.Tokens = slices.Grow(c.Tokens, len(ids)*t.arena.tpb) // followers keep the array
 	for _, b := range ids {
 		c.Tokens = append(c.Tokens, t.arena.tokensOf(b)...)
 	}

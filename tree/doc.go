@@ -109,7 +109,7 @@
 // With events or a store, the tree records its changes to blocks, and to where pools hold them, in
 // a protocol.Changes, which TakeChanges returns: plain values, with a copy of the tokens of new
 // blocks. From these the event log makes names and events, and the store's actor makes keys; the
-// tree knows nothing of them. ReturnChanges gives the record back to be filled again.
+// tree knows nothing of them. No one changes the record from then on, so both may keep its slices.
 //
 // # Invariants
 //

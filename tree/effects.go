@@ -24,9 +24,8 @@ type journal struct {
 	pages   []messages.PageID
 	blocks  []protocol.BlockID
 
-	changes *protocol.Changes   // of the keys, since they were taken last
-	spare   []*protocol.Changes // empty
-	event   event               // the last one, if the message under way may add to it; else noEvent
+	changes *protocol.Changes // of the keys, since they were taken last
+	event   event             // the last one, if the message under way may add to it; else noEvent
 	// stored is the last block of the last change of kind BlocksStored. While event is
 	// noEvent it may be the id of another block, and is not read.
 	stored protocol.BlockID

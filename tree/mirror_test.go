@@ -268,7 +268,6 @@ func (m *mirrors) sameWorth() {
 func (m *mirrors) told() []kvevents.Event {
 	if c := m.tree.TakeChanges(); c != nil {
 		m.log.Append(c)
-		m.tree.ReturnChanges(c)
 	}
 	batch, err := m.log.Take(events.FirstReader)
 	require.NoError(m.t, err)

@@ -154,8 +154,8 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 }
 
 // TakeChanges returns what has changed since the last call, in order, for the
-// event log. The record is the caller's until it comes back to ReturnChanges. It
-// is nil if nothing has changed, and if events are not recorded.
+// event log. The tree does not use the record any more. It is nil if nothing has
+// changed, and if events are not recorded.
 func (t *Tree) TakeChanges() *protocol.Changes {
 	c := t.log.changes
 	if len(c.List) == 0 {
@@ -164,21 +164,8 @@ func (t *Tree) TakeChanges() *protocol.Changes {
 	// An event must not be continued in the next record: the log may have made it by
 	// then.
 	t.log.event = noEvent
-	if n := len(t.log.spare); n > 0 {
-		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
-	} else {
-		t.log.changes = &protocol.Changes{}
-	}
+	t.log.changes = &protocol.Changes{}
 	return c
-}
-
-// ReturnChanges takes a record back that is not needed any more, to be filled
-// again. Only a few are kept: more are out at a time only if the log is slow.
-func (t *Tree) ReturnChanges(c *protocol.Changes) {
-	if len(t.log.spare) < spareRecords {
-		c.Reset()
-		t.log.spare = append(t.log.spare, c)
-	}
 }
 
 // verify panics with everything wrong, and the picture, in builds with the tag

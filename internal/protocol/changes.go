@@ -3,12 +3,11 @@ package protocol
 import "github.com/kvactor/kvactor/messages"
 
 // Changes are what messages to the tree have changed of what the pools hold, as
-// plain values in the order in which it happened. The tree fills a record, the
-// event log copies from it what it needs and makes the events that readers get,
-// and the record goes back to the tree to be used again:
+// plain values in the order in which it happened. The tree makes a record and gives it to
+// its followers, the event log and the index of the store's actor. They may keep its slices,
+// and no one changes a record from then on:
 //
-//	tree ── Changes ──▶ event log
-//	     ◀── empty ────
+//	tree ── Changes ──▶ event log, index of the store's actor
 //
 // The tree names a block by its id, which another block may have after BlocksLeft.
 // Until then the log knows by BlocksEntered what the block is.
@@ -65,13 +64,6 @@ func (c *Changes) Add(o *Changes) {
 	c.List, c.Blocks, c.Tokens = append(c.List, o.List...), append(c.Blocks, o.Blocks...),
 		append(c.Tokens, o.Tokens...)
 	c.Covers, c.Namespaces = append(c.Covers, o.Covers...), append(c.Namespaces, o.Namespaces...)
-}
-
-// Reset empties the record for the next changes.
-func (c *Changes) Reset() {
-	c.List, c.Blocks, c.Tokens = c.List[:0], c.Blocks[:0], c.Tokens[:0]
-	clear(c.Namespaces) // their strings may be garbage
-	c.Covers, c.Namespaces = c.Covers[:0], c.Namespaces[:0]
 }
 
 // Events counts the events that readers get of the changes.

@@ -45,24 +45,8 @@ func New(f stores.Fingerprint, tokensPerBlock int) *Index {
 	}
 }
 
-// Copy copies from changes what an index needs, so that the record can be used again.
-// The tree fills its record again as soon as it is back; the index keeps slices for as long
-// as blocks are in the tree.
-func Copy(c *protocol.Changes) *protocol.Changes {
-	copied := &protocol.Changes{
-		Blocks: slices.Clone(c.Blocks), Tokens: slices.Clone(c.Tokens), Covers: slices.Clone(c.Covers),
-		Namespaces: slices.Clone(c.Namespaces),
-	}
-	for _, x := range c.List {
-		// Where pools keep blocks does not matter to their keys.
-		if x.Kind == protocol.BlocksEntered || x.Kind == protocol.BlocksLeft {
-			copied.List = append(copied.List, x)
-		}
-	}
-	return copied
-}
-
-// Apply follows changes of the tree. The index keeps the slices.
+// Apply follows changes of the tree. The index keeps slices of them. Where pools keep blocks does
+// not matter to their keys.
 func (x *Index) Apply(c *protocol.Changes) {
 	rest := *c
 	for i := range c.List {

@@ -40,8 +40,8 @@ func TestKeysFollowThePrefix(t *testing.T) {
 	third := space.Next(second, []messages.Token{5, 6}, nil)
 	for _, order := range [][]protocol.BlockID{{7, 3, 9}, {9, 3, 7}, {3, 9, 7}} {
 		x := blockkeys.New(fingerprint, 2)
-		x.Apply(blockkeys.Copy(entered(protocol.NoBlock, salted, []protocol.BlockID{7, 3}, 1, 2, 3, 4)))
-		x.Apply(blockkeys.Copy(entered(3, messages.Namespace{}, []protocol.BlockID{9}, 5, 6)))
+		x.Apply(entered(protocol.NoBlock, salted, []protocol.BlockID{7, 3}, 1, 2, 3, 4))
+		x.Apply(entered(3, messages.Namespace{}, []protocol.BlockID{9}, 5, 6))
 		for _, b := range order {
 			d, ok := x.Describe(b)
 			require.True(t, ok)
