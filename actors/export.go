@@ -50,15 +50,7 @@ func (x *Exported) Release(ctx context.Context) error {
 func (h Handovers) Export(
 	ctx context.Context, id messages.SequenceID, w io.Writer,
 ) (*Exported, error) {
-	if w == nil {
-		return nil, noStream("Export", "writer")
-	}
-	s, err := h.engine.exchange.begin(ctx, writeDeadline(w), false)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	return s.export(id, w, nil)
+	return h.export(ctx, id, "Export: the writer", w, nil)
 }
 
 // Send hands a running sequence over to Receive at the other end of a connection, and
@@ -70,31 +62,21 @@ func (h Handovers) Export(
 func (h Handovers) Send(
 	ctx context.Context, id messages.SequenceID, connection io.ReadWriter,
 ) (*Exported, error) {
-	if connection == nil {
-		return nil, noStream("Send", "connection")
-	}
-	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), false)
+	return h.export(ctx, id, "Send: the connection", connection, connection)
+}
+
+// export writes a sequence; with answers, it reads those of the receiver, and ends the hold.
+//
+// The hold is made first: what is described afterwards cannot change, although the
+// sequence goes on.
+func (h Handovers) export(
+	ctx context.Context, id messages.SequenceID, name string, w io.Writer, answers io.Reader,
+) (*Exported, error) {
+	s, err := h.engine.exchange.begin(ctx, name, w, false)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	x, err := s.export(id, connection, connection)
-	if err != nil {
-		return nil, err
-	}
-	// The receiver has the sequence: an engine that cannot serve the release has ended, and
-	// holds nothing.
-	_ = x.Release(context.WithoutCancel(ctx))
-	return x, nil
-}
-
-// export writes a sequence; with answers, it reads those of the receiver.
-//
-// The hold is made first: what is described afterwards cannot change, although the
-// sequence goes on.
-func (s *session) export(
-	id messages.SequenceID, w io.Writer, answers io.Reader,
-) (*Exported, error) {
 	hold, err := s.hold(id)
 	if err != nil {
 		return nil, s.failure(err)
@@ -105,6 +87,11 @@ func (s *session) export(
 		// The error of the hand-over says more than that of a release after it.
 		_ = s.exchange.discard(hold, messages.Ticket{})
 		return nil, err
+	}
+	if answers != nil {
+		// The receiver has the sequence: an engine that cannot serve the release has ended, and
+		// holds nothing.
+		_ = x.Release(context.WithoutCancel(ctx))
 	}
 	return x, nil
 }

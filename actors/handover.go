@@ -73,9 +73,9 @@ func handoverConfig(s *settings.Settings) *HandoverConfig {
 // talk over a connection, so that only the pages go over it that the receiver lacks, and the source
 // releases its pages when the receiver has the whole sequence.
 //
-// When ctx ends, a Read or Write that waits is interrupted if the connection has the
-// deadlines of a net.Conn, which it keeps then. Otherwise ctx is looked at between two of
-// them. After an error the connection is in the middle of a stream: close it.
+// When ctx ends, a Read or Write that waits is interrupted if the connection has the method
+// SetDeadline of a net.Conn; the host's own are interrupted then, too. Otherwise ctx is looked at
+// between two of them. After an error the connection is in the middle of a stream: close it.
 type Handovers struct{ engine *Engine }
 
 // HandoversOf returns the hand-overs of an engine. Sequences with several beams are refused
@@ -131,47 +131,18 @@ type session struct {
 	lost    bool            // copies may be under way that the session does not know
 }
 
-// deadline sets the deadline of a connection; nil: the connection has none, and what
-// waits for it cannot be interrupted.
-type deadline func(time.Time) error
-
-// readDeadline finds the deadline of reads. It asks for the one method and not for a
-// net.Conn, so that a host's own connection counts, too.
-func readDeadline(r io.Reader) deadline {
-	if c, ok := r.(interface{ SetReadDeadline(t time.Time) error }); ok {
-		return c.SetReadDeadline
-	}
-	return nil
-}
-
-// writeDeadline finds the deadline of writes.
-func writeDeadline(w io.Writer) deadline {
-	if c, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		return c.SetWriteDeadline
-	}
-	return nil
-}
-
-// bothDeadlines finds the deadline of a connection that is read from and written to.
-func bothDeadlines(c io.ReadWriter) deadline {
-	if c, ok := c.(interface{ SetDeadline(t time.Time) error }); ok {
-		return c.SetDeadline
-	}
-	return nil
-}
-
-// noStream refuses a hand-over without a stream.
-func noStream(method, stream string) error {
-	return refusals.New(messages.ErrBadRequest, "%s: the %s is nil", method, stream)
-}
-
-// begin starts a session.
+// begin starts a session over a stream, which has a name for the refusal of a nil one.
 //
 // What refuses every hand-over is checked here, before a byte goes over the connection.
 // The session is counted under the lock that close takes to end ending: either begin sees that the
 // engine is closed, or close waits for the session.
-func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*session, error) {
+func (x *exchange) begin(
+	ctx context.Context, name string, stream any, in bool,
+) (*session, error) {
 	e := x.engine
+	if stream == nil {
+		return nil, refusals.New(messages.ErrBadRequest, "%s is nil", name)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -189,7 +160,8 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 	}
 	unwatch := context.AfterFunc(x.ending, func() { s.cancel(closed) })
 	s.calm = func() { unwatch() }
-	if interrupt == nil {
+	connection, interruptible := stream.(interface{ SetDeadline(t time.Time) error })
+	if !interruptible {
 		return s, nil
 	}
 	x.open.Add(1)
@@ -197,7 +169,7 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(interrupted)
-		_ = interrupt(time.Unix(1, 0)) // Read and Write say what is wrong with the connection
+		_ = connection.SetDeadline(time.Unix(1, 0)) // Read and Write say what is wrong with the connection
 	})
 	// When stop returns false the function above has started. The deadline is taken back
 	// only behind it: a connection that the caller goes on to use must not keep a deadline
@@ -206,7 +178,7 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 		unwatch()
 		if !stop() {
 			<-interrupted
-			_ = interrupt(time.Time{})
+			_ = connection.SetDeadline(time.Time{})
 		}
 	}
 	s.over = x.open.Done

@@ -45,29 +45,13 @@ type Imported struct {
 // which field the source differs from this engine, and ErrOutOfPages which pool has too
 // few pages. Import reads no byte beyond the end of the stream.
 func (h Handovers) Import(ctx context.Context, r io.Reader) (*Imported, error) {
-	if r == nil {
-		return nil, noStream("Import", "reader")
-	}
-	s, err := h.engine.exchange.begin(ctx, readDeadline(r), true)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	return s.receive(r, nil)
+	return h.receive(ctx, "Import: the reader", r, nil)
 }
 
 // Receive is Import over a connection to Send: it says which pages are to come, and
 // acknowledges the sequence when it has all of it.
 func (h Handovers) Receive(ctx context.Context, connection io.ReadWriter) (*Imported, error) {
-	if connection == nil {
-		return nil, noStream("Receive", "connection")
-	}
-	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), true)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	return s.receive(connection, connection)
+	return h.receive(ctx, "Receive: the connection", connection, connection)
 }
 
 // arrival is an import on its way.
@@ -89,7 +73,14 @@ type arrival struct {
 // is over. While it writes, it reads nothing: on a connection that holds no bytes, such as a
 // net.Pipe, both sides would write, and neither would end. It then learns of the error when
 // the connection is closed.
-func (s *session) receive(r io.Reader, w io.Writer) (*Imported, error) {
+func (h Handovers) receive(
+	ctx context.Context, name string, r io.Reader, w io.Writer,
+) (*Imported, error) {
+	s, err := h.engine.exchange.begin(ctx, name, r, true)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
 	a := &arrival{session: s, from: handover.NewReader(r)}
 	m, err := a.read(w)
 	if err != nil {
