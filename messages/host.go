@@ -277,24 +277,26 @@ type Rebalanced struct {
 }
 
 // PoolInfo describes one pool. The shape of its pages is that of windows.Pool,
-// whose documentation says where each row lies in a page.
+// whose documentation says where each row lies in a page. The bytes of a page, and which pages a
+// sequence holds, depend on the fields with a tag, which is their name in errors: engines that hand
+// sequences over have the same.
 type PoolInfo struct {
 	ID             PoolID
 	Name           string
-	Kind           string // attention, state or cross
-	Window         int    // tokens; 0: no window
-	Sink           int    // tokens at the start that never leave the window
-	Chunk          int    // tokens of a chunk of attention; 0: none
-	KVHeads        int
-	Layers         []int
-	DType          string // of the elements, as in the configuration
-	HeadDim        int    // elements of a key of one head
-	ValueDim       int    // elements of a value of one head
-	KVFactor       int    // 2: keys and values; 1: one latent vector for both
-	Layout         string // HND or NHD
-	SideBytes      int    // further bytes of each token in each layer
-	TokensPerBlock int
-	PageBytes      int64
+	Kind           string `shape:"kind"`   // attention, state or cross
+	Window         int    `shape:"window"` // tokens; 0: no window
+	Sink           int    `shape:"sink"`   // tokens at the start that never leave the window
+	Chunk          int    `shape:"chunk"`  // tokens of a chunk of attention; 0: none
+	KVHeads        int    `shape:"kv_heads"`
+	Layers         []int  `shape:"layers"`
+	DType          string `shape:"dtype"`      // of the elements, as in the configuration
+	HeadDim        int    `shape:"head_dim"`   // elements of a key of one head
+	ValueDim       int    `shape:"value_dim"`  // elements of a value of one head
+	KVFactor       int    `shape:"kv_factor"`  // 2: keys and values; 1: one latent vector for both
+	Layout         string `shape:"layout"`     // HND or NHD
+	SideBytes      int    `shape:"side_bytes"` // further bytes of each token in each layer
+	TokensPerBlock int    `shape:"tokens_per_block"`
+	PageBytes      int64  `shape:"page_bytes"`
 	PrimaryPages   int
 	SecondaryPages int
 }

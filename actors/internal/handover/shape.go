@@ -2,6 +2,7 @@ package handover
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -74,32 +75,14 @@ func differs(field string, here, stream any) string {
 	return fmt.Sprintf("%s is %v here, %v in the stream", field, here, stream)
 }
 
-// poolDifference names the first field in which two pools differ.
-// The names are those of the configuration and of scripts. Every field on which the bytes
-// of a page depend, or which of them a sequence holds, is in the list.
+// poolDifference names the first field of a shape in which two pools differ, by its tag.
 func poolDifference(here, stream *messages.PoolInfo) string {
-	for _, f := range []struct {
-		name         string
-		here, stream any
-	}{
-		{"kind", here.Kind, stream.Kind},
-		{"window", here.Window, stream.Window},
-		{"sink", here.Sink, stream.Sink},
-		{"chunk", here.Chunk, stream.Chunk},
-		{"tokens_per_block", here.TokensPerBlock, stream.TokensPerBlock},
-		{"kv_heads", here.KVHeads, stream.KVHeads},
-		{"head_dim", here.HeadDim, stream.HeadDim},
-		{"value_dim", here.ValueDim, stream.ValueDim},
-		{"kv_factor", here.KVFactor, stream.KVFactor},
-		{"dtype", here.DType, stream.DType},
-		{"layout", here.Layout, stream.Layout},
-		{"side_bytes", here.SideBytes, stream.SideBytes},
-		{"page_bytes", here.PageBytes, stream.PageBytes},
-		// The only field that is a list, and lists have no ==.
-		{"layers", fmt.Sprint(here.Layers), fmt.Sprint(stream.Layers)},
-	} {
-		if f.here != f.stream {
-			return differs(f.name, f.here, f.stream)
+	own, other := reflect.ValueOf(*here), reflect.ValueOf(*stream)
+	for i := range own.NumField() {
+		a, b := own.Field(i).Interface(), other.Field(i).Interface()
+		name, shape := own.Type().Field(i).Tag.Lookup("shape")
+		if shape && !reflect.DeepEqual(a, b) {
+			return differs(name, a, b)
 		}
 	}
 	return ""
