@@ -12,17 +12,13 @@ import (
 )
 
 // workers are the goroutines that run the actors of an engine: the first for what is
-// beyond the budgets of the callers, and one for each actor that has its own.
-type workers struct {
-	mu   sync.Mutex
-	list []*mailbox.Worker
-}
+// beyond the budgets of the callers, and one for each actor that has its own. Spawn makes the first,
+// the engine's actor the others when it starts; they are closed when it has stopped.
+type workers struct{ list []*mailbox.Worker }
 
 // props are those of one more actor. Inline actors share the first worker; with own the
 // actor has a worker and runs nowhere else.
 func (w *workers) props(own bool, options ...mailbox.Option) []actor.PropsOption {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if own || len(w.list) == 0 {
 		w.list = append(w.list, mailbox.NewWorker())
 	}
@@ -34,8 +30,6 @@ func (w *workers) props(own bool, options ...mailbox.Option) []actor.PropsOption
 
 // close ends the goroutines when their actors have stopped.
 func (w *workers) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, worker := range w.list {
 		worker.Close()
 	}

@@ -49,7 +49,6 @@ type Engine struct {
 	streams     *copyStreams
 	hostPages   []windows.HostPages // by PoolID
 	memory      inspect.MemoryStats // at the start
-	supervisor  *supervisor         // the engine's actor
 	workers     workers
 	background  background
 	unsubscribe func()
@@ -256,33 +255,17 @@ func divider(config *Config, pools []windows.Pool) func(map[string]float64, int6
 // It waits until all children run, because the mailboxes that callers use are known only
 // then.
 func (e *Engine) spawn(parent actor.SpawnerContext) error {
-	s := &supervisor{
-		engine: e, ready: make(chan error, 1), points: e.settings.Failpoints,
-		restarts: restarts{limit: e.settings.MaxRestarts, within: e.settings.RestartWindow},
-	}
-	e.supervisor = s
-	pid, err := e.spawnParent(parent, s)
+	s := &supervisor{engine: e, ready: make(chan error, 1)}
+	props := actor.PropsFromProducer(func() actor.Actor { return s },
+		append(e.workers.props(e.settings.OwnGoroutines), actor.WithSupervisor(s))...)
+	pid, err := parent.SpawnNamed(props, e.settings.Name)
 	if err != nil {
-		return err
+		return fmt.Errorf("actors: spawn of %s: %w", e.settings.Name, err)
 	}
 	// The process is kept, since a look-up by name might later find another engine of that name.
 	e.pid = pid
 	e.process, _ = e.system.ProcessRegistry.Get(pid)
 	return <-s.ready
-}
-
-// spawnParent starts an engine's actor, the supervisor of its children.
-func (e *Engine) spawnParent(parent actor.SpawnerContext, s interface {
-	actor.Actor
-	actor.SupervisorStrategy
-}) (*actor.PID, error) {
-	props := actor.PropsFromProducer(func() actor.Actor { return s },
-		append(e.workers.props(e.settings.OwnGoroutines), actor.WithSupervisor(s))...)
-	pid, err := parent.SpawnNamed(props, e.settings.Name)
-	if err != nil {
-		return nil, fmt.Errorf("actors: spawn of %s: %w", e.settings.Name, err)
-	}
-	return pid, nil
 }
 
 // PID is the actor that a host's actor sends its requests to: pointers to the

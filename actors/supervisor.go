@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,36 +22,13 @@ import (
 // cause. The shells outlive a restart (their producers return the same value), because
 // they know whether a change was under way.
 type supervisor struct {
-	engine   *Engine
-	ready    chan error
-	restarts restarts
-	points   *failpoint.Set
-	tree     *treeActor
-}
-
-// restarts counts the failures of the last while, of all actors together. The library
-// counts for each child and stops one over its limit without telling anyone, so its
-// count is not used.
-//
-// All actors count together because one bug can make several fail in turn, and none of
-// them alone would pass its limit.
-type restarts struct {
-	limit  int
-	within time.Duration
-	at     []time.Time // at most limit+1, all within the period before the last
-}
-
-// over notes a failure and tells whether there have been too many.
-func (r *restarts) over(now time.Time) bool {
-	// The list has at most limit entries and one more: the engine ends then.
-	kept := r.at[:0]
-	for _, t := range r.at {
-		if now.Sub(t) < r.within {
-			kept = append(kept, t)
-		}
-	}
-	r.at = append(kept, now)
-	return len(r.at) > r.limit
+	engine *Engine
+	ready  chan error
+	tree   *treeActor
+	// failures are those within the restart window before the last, of all actors together: one bug
+	// can make several fail in turn, and none of them alone would pass its limit. The library counts
+	// for each child, and stops one over its limit without telling anyone.
+	failures []time.Time
 }
 
 // Receive starts the children, and ends the engine when the library has stopped
@@ -172,7 +150,7 @@ func (s *supervisor) spawn(
 			}
 		}
 	}
-	s.points.Add(name, point)
+	s.engine.settings.Failpoints.Add(name, point)
 	// The producer returns the same shell after each restart: its state is what recovery
 	// starts from.
 	props := actor.PropsFromProducer(func() actor.Actor { return a },
@@ -192,46 +170,35 @@ func (e *Engine) props(own bool, options ...mailbox.Option) []actor.PropsOption 
 	return e.workers.props(own, options...)
 }
 
-// HandleFailure restarts the actor that failed and makes the coordinator rebuild
-// what it held; after too many failures it stops all.
+// HandleFailure tells the log and the event stream of an actor that has panicked, restarts it, and
+// makes the coordinator rebuild what it held; after too many failures the engine fails, and all
+// actors stop. Restarted is published before any request is answered that the failure aborts, so
+// that a host that watches knows the cause first.
 func (s *supervisor) HandleFailure(
 	_ *actor.ActorSystem, library actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics,
 	reason, _ any,
 ) {
-	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
-	cause, failed := s.engine.failedActor(name, reason, &s.restarts)
-	if failed {
-		library.StopChildren(library.Children()...)
-		return
-	}
-	// The restart comes before the coordinator hears of the failure: the fence that the
-	// coordinator sends then is served by an actor that runs.
-	library.RestartChildren(child)
-	s.engine.coordinator.PostUserMessage(
-		&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && s.tree.changing,
-			Cause: cause}})
-}
-
-// failedActor tells the log and the event stream of an actor that has panicked. The
-// engine fails with it when there have been too many. Restarted is published before
-// any request is answered that the failure aborts, so that a host that watches knows
-// the cause first.
-func (e *Engine) failedActor(
-	name string, reason any, so *restarts,
-) (cause *messages.Panic, failed bool) {
-	cause = &messages.Panic{Actor: name, Reason: fmt.Sprint(reason)}
+	e, now := s.engine, time.Now()
+	cause := &messages.Panic{Actor: child.Id[strings.LastIndexByte(child.Id, '/')+1:],
+		Reason: fmt.Sprint(reason)}
 	if p, ok := reason.(*mailbox.Panic); ok {
 		cause.Stack = string(p.Stack)
 	}
-	over := so.over(time.Now())
-	failures := len(so.at)
-	e.log.Error("kvactor: an actor panicked", "engine", e.settings.Name, "actor", name, "reason",
-		cause.Reason, "failures", failures, "stack", cause.Stack)
-	if over {
-		e.fail(fmt.Errorf("%d failures within %v, the last: %w", failures, so.within, cause))
-		return cause, true
+	within := e.settings.RestartWindow
+	s.failures = append(slices.DeleteFunc(s.failures,
+		func(t time.Time) bool { return now.Sub(t) >= within }), now)
+	e.log.Error("kvactor: an actor panicked", "engine", e.settings.Name, "actor", cause.Actor, "reason",
+		cause.Reason, "failures", len(s.failures), "stack", cause.Stack)
+	if len(s.failures) > e.settings.MaxRestarts {
+		e.fail(fmt.Errorf("%d failures within %v, the last: %w", len(s.failures), within, cause))
+		library.StopChildren(library.Children()...)
+		return
 	}
-	e.system.EventStream.Publish(&messages.Restarted{Engine: e.pid.Id, Actor: name, Cause: cause,
-		Failures: failures})
-	return cause, false
+	e.system.EventStream.Publish(&messages.Restarted{Engine: e.pid.Id, Actor: cause.Actor,
+		Cause: cause, Failures: len(s.failures)})
+	// The restart comes before the coordinator hears of the failure: the fence that the
+	// coordinator sends then is served by an actor that runs.
+	library.RestartChildren(child)
+	e.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: cause.Actor,
+		Dirty: cause.Actor == "tree" && s.tree.changing, Cause: cause}})
 }
