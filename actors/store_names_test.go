@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/internal/blockkeys"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
@@ -45,26 +46,29 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 		worker.Close()
 		system.Shutdown()
 	})
-	given := 0
+	device, err := sim.New(sim.Config{MemoryBytes: 1})
+	require.NoError(t, err)
 	a := &storeActor{
 		saver: &saver{config: &StoreConfig{}, coordinator: mailbox.Of(system, coordinator),
+			unused: make([][]messages.PageID, 1), awaited: true,
 			client: guard.New(t.Context(), guard.Config{Log: slog.New(slog.DiscardHandler),
 				Geometry: stores.Geometry{Pools: []messages.PoolInfo{{PageBytes: 8}}}})},
-		background:     &background{schedule: func(func()) { given++ }},
-		tokensPerBlock: 2,
+		device: device, tokensPerBlock: 2,
 	}
 	a.index = a.emptyIndex()
 	save := func(blocks ...protocol.BlockID) (named []blockkeys.Described) {
-		m, before := &savedPages{}, len(a.jobs)
+		m := &savedPages{}
 		for _, b := range blocks {
 			m.items = append(m.items, savedPage{block: b, page: messages.PageID(b)})
 		}
 		a.receive(m)
-		for _, job := range a.jobs[before:] {
-			for _, it := range job.items {
-				named = append(named, it.named)
-			}
+		job := a.jobs[0]
+		for _, it := range job.items {
+			named = append(named, it.named)
 		}
+		job.items = nil // which a store would get
+		(&jobWriter{saver: a.saver, job: job, device: a.device}).write(t.Context())
+		a.receive(job)
 		return named
 	}
 	a.receive(toldOf(1, 2))
@@ -74,7 +78,7 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	assert.Equal(t, []messages.Token{12, 13}, first[1].Block.Tokens)
 	assert.Equal(t, first[0].Key, first[1].Block.Parent)
 	assert.Equal(t, 1, told)
-	assert.Equal(t, 1, given)
+	assert.Equal(t, [][]messages.PageID{{9}}, a.saver.unused)
 	a.receive(toldOf(1))
 	second := save(1)
 	require.Len(t, second, 1)
@@ -82,5 +86,6 @@ func TestPagesAreNamedInOrder(t *testing.T) {
 	a.receive(&blocksChanged{changes: &protocol.Changes{}, all: true})
 	assert.Empty(t, save(1, 2))
 	assert.Equal(t, 3, told)
+	assert.Equal(t, [][]messages.PageID{{9, 1, 2}}, a.saver.unused)
 	assert.EqualValues(t, 3, a.saver.client.Stats().Dropped)
 }
