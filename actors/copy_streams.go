@@ -21,20 +21,20 @@ import (
 //	onboard       host to device, for admissions that need few pages
 //	onboard bulk  host to device, for those that need many
 //	copy          device to device: partial reuse, copies on write, moved pages
+//	export        device to staging memory of hand-overs
+//	import        staging memory to device
 //
 // A copyStreams belongs to the offloader's actor, and when that has stopped to whoever
 // ends the engine. Tasks beside the actor, which wait for the device, get copies of what
 // they need; pools never changes while the actor runs.
 type copyStreams struct {
 	device  gpu.Device
-	streams []gpu.Stream // by offloader.Lane
+	streams []gpu.Stream // by offloader.Lane, then exportStream and importStream
 	pools   []gpu.Pool   // by PoolID
 	pages   []int        // by PoolID, device pages now
 	// pageBytes are by PoolID.
 	pageBytes []int64
 	batch     gpu.Batch // reused
-	// handovers are the streams of hand-overs, to staging memory and from it; 0: none so far.
-	handovers [2]gpu.Stream
 	// last is the latest ticket of each stream that the engine was told of.
 	last map[gpu.Stream]messages.Ticket
 	// lost is told of an error after which the device answers nothing else, and warn of copies
@@ -46,9 +46,16 @@ type copyStreams struct {
 	refused atomic.Int64
 }
 
-// streamNames are the names of the streams by lane, for reports of the device.
+// The streams of hand-overs, behind those of the lanes.
+const (
+	exportStream = offloader.Bulk + 1 + iota
+	importStream
+)
+
+// streamNames are the names of the streams, for reports of the device.
 var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard",
-	offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk"}
+	offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk", exportStream: "export",
+	importStream: "import"}
 
 // openStreams makes streams and pools on the device. When it fails it gives back
 // what it has made.
@@ -114,12 +121,10 @@ func (s *copyStreams) close(ctx context.Context) (given bool, err error) {
 	for _, p := range s.pools {
 		problems = append(problems, s.device.DestroyPool(p))
 	}
-	for _, stream := range append(s.streams, s.handovers[:]...) {
-		if stream != 0 {
-			problems = append(problems, s.device.DestroyStream(stream))
-		}
+	for _, stream := range s.streams {
+		problems = append(problems, s.device.DestroyStream(stream))
 	}
-	s.pools, s.streams, s.handovers = nil, nil, [2]gpu.Stream{}
+	s.pools, s.streams = nil, nil
 	clear(s.last)
 	return true, errors.Join(problems...)
 }

@@ -20,28 +20,16 @@ func (a *offloaderActor) copyPages(m *protocol.CopyPages) {
 	a.core.NoteHandover(m)
 }
 
-// handoverNames are the names of the streams of hand-overs, for reports of the device.
-var handoverNames = [2]string{"export", "import"}
-
 // transfer submits the copies of a hand-over. With failed the ticket is that of the copies
 // which the device has taken, zero if it has taken none.
-//
-// A stream is made at the first hand-over in its direction: most engines never have one.
 func (s *copyStreams) transfer(
 	m *protocol.CopyPages, waits []messages.Ticket,
 ) (ticket messages.Ticket, failed bool) {
-	way := 0
+	stream := exportStream
 	if m.In {
-		way = 1
+		stream = importStream
 	}
-	if s.handovers[way] == 0 {
-		stream, err := s.device.NewStream(handoverNames[way])
-		if err != nil {
-			return messages.Ticket{}, true
-		}
-		s.handovers[way] = stream
-	}
-	b := gpu.Batch{Label: handoverNames[way], Waits: waits}
+	b := gpu.Batch{Label: streamNames[stream], Waits: waits}
 	for _, c := range m.Copies {
 		page := gpu.Slot{Pool: s.pools[c.Pool], Tier: messages.Primary, Page: c.Page}
 		staged := gpu.Slot{Pool: gpu.Pool(m.Staging), Tier: messages.Secondary, Page: c.Slot}
@@ -50,7 +38,7 @@ func (s *copyStreams) transfer(
 		}
 		b.Copies = append(b.Copies, gpu.Copy{Src: page, Dst: staged, Bytes: s.pageBytes[c.Pool]})
 	}
-	ticket, refused := s.submitTo(s.handovers[way], &b)
+	ticket, refused := s.submitTo(s.streams[stream], &b)
 	return ticket, refused >= 0
 }
 
