@@ -33,6 +33,7 @@ type pieces struct {
 	unused  []int32          // numbers
 	now     int64            // the clock of the ranking when it was last known
 	peeked  []candidate      // scratch space of Peek
+	runs    []forecast.Run   // of the path that was used last
 	waiting bool             // a wait has begun since the last Advance
 	latest  int32            // the piece that a page has joined last without a path
 

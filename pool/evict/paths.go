@@ -29,23 +29,28 @@ func (s *pieces) Used(pages []messages.PageID, facts *Request) {
 	r.Cached = min(s.cachedBlocks(path), r.Prompt)
 	s.model.Begin(&r)
 	s.now = s.model.Now()
-	runs, branch := s.usePath(path)
-	if runs.n == 0 {
+	branch := s.usePath(path)
+	last := len(s.runs) - 1
+	if last < 0 {
 		return
 	}
 	if block, ok := s.model.Draw(&r, min(branch, r.Prompt)); ok {
-		run := runs.last
-		if block < int(run.From) {
-			run = s.runAt(path, block)
+		// The run that the block is in, or if its page caches nothing the one in front, or else
+		// the first one.
+		k := last
+		for k > 0 && int(s.runs[k].From) > block {
+			k--
 		}
+		run := s.runs[k]
 		s.all[s.pieceAt(path, int(run.From))].watched = s.model.Watch(&r, run, block)
 	}
-	s.model.End(&r, runs.front, runs.last)
+	s.model.End(&r, s.runs[max(0, last-1)], s.runs[last])
 }
 
-// usePath uses the pieces of a path, and returns its last runs and where it ends to belong to
-// other prompts too.
-func (s *pieces) usePath(path []messages.PageID) (runs runEnds, branch int) {
+// usePath uses the pieces of a path, notes its runs, and returns where it ends to belong to other
+// prompts too.
+func (s *pieces) usePath(path []messages.PageID) (branch int) {
+	s.runs = s.runs[:0]
 	parent := noPiece
 	for i := 0; i < len(path); {
 		if !s.core.Holds(path[i]) {
@@ -62,49 +67,13 @@ func (s *pieces) usePath(path []messages.PageID) (runs runEnds, branch int) {
 		}
 		run := forecast.Run{From: int32(i), Last: end == len(path) && end-i == 1}
 		parent = s.useRun(path[i:end], &run, !last, parent)
-		runs.add(run)
+		s.runs = append(s.runs, run)
 		if s.all[parent].branches > 1 && end < len(path) {
 			branch = end
 		}
 		i = end
 	}
-	return runs, branch
-}
-
-// runEnds are the last two runs of a path; of one run both are the same.
-type runEnds struct {
-	front, last forecast.Run
-	n           int // of the path
-}
-
-// add adds a run to the path.
-func (e *runEnds) add(r forecast.Run) {
-	if e.n++; e.n == 1 {
-		e.last = r
-	}
-	e.front, e.last = e.last, r
-}
-
-// runAt is the run that a block of a path is in, or if its page caches nothing the one in
-// front, or else the first one. It comes when all pages of the path have their pieces.
-func (s *pieces) runAt(path []messages.PageID, block int) forecast.Run {
-	i := block
-	for i >= 0 && s.pieceAt(path, i) == noPiece {
-		i--
-	}
-	if i < 0 {
-		for i = block; s.pieceAt(path, i) == noPiece; i++ {
-		}
-	}
-	n := s.pieceAt(path, i)
-	for i > 0 && s.pieceAt(path, i-1) == n {
-		i--
-	}
-	r := forecast.Run{From: int32(i), Uses: small(s.all[n].uses)}
-	if i > 0 {
-		r.Front = small(s.all[s.pieceAt(path, i-1)].uses) // 0 of noPiece
-	}
-	return r
+	return branch
 }
 
 // small is a number of uses as the model takes it.
