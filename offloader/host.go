@@ -230,12 +230,11 @@ func (h *hostPool) takeFree() messages.PageID {
 func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 	h.dequeue(p)
 	h.pages[p].pins = 0
-	g := *h.order.Page(int32(p))
+	c := h.order.Page(int32(p)).Contents
 	h.setState(p, clean)
 	h.copies++
-	h.order.Store(int32(p), evict.Contents{
-		Use: protocol.Use(stamp << 1), Depth: g.Depth, Tie: h.copies, Priority: g.Priority, Copy: true,
-	})
+	c.Use, c.Tie, c.Copy, c.Useless = protocol.Use(stamp<<1), h.copies, true, false
+	h.order.Store(int32(p), c)
 	h.enqueue(p)
 }
 

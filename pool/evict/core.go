@@ -15,18 +15,22 @@ const None int32 = -1
 // Page is what a Core knows of the contents of one page. Policies read all of it, and change
 // only what is for queues.
 type Page struct {
+	Contents                   // zero but for the use if the page has none
+	Tenant     protocol.Tenant // that the page counts for
+	Stored     bool            // the page has contents
+	waiting    bool            // the page is in the queue of its tenant and priority
+	Prev, Next int32           // for the queue: neighbours in a list
+	At         int32           // for the queue: index in a heap
+}
+
+// Contents are what a page holds.
+type Contents struct {
 	Use      protocol.Use      // the latest; 0: none yet
 	Depth    int32             // of the block in its prefix
 	Tie      int32             // decides between pages that are equal in use and depth
-	Tenant   protocol.Tenant   // that the page counts for
-	Priority messages.Priority // 0 if nothing is stored
-	Copy     bool              // the contents are elsewhere too, so they go before all others
-	Stored   bool              // the page has contents
-	Useless  bool              // no match can use the contents, so they go first of their priority
-
-	waiting    bool  // the page is in the queue of its tenant and priority
-	Prev, Next int32 // for the queue: neighbours in a list
-	At         int32 // for the queue: index in a heap
+	Priority messages.Priority // that they are evicted by
+	Copy     bool              // they are elsewhere too, so they go before all others
+	Useless  bool              // no match can use them, so they go first of their priority
 }
 
 // Core orders the pages of one memory that may be evicted. See the package.
@@ -148,15 +152,6 @@ func (c *Core) Ranking() protocol.Ranking {
 	return c.pieces.model
 }
 
-// Contents are what a page holds.
-type Contents struct {
-	Use        protocol.Use
-	Depth, Tie int32
-	Priority   messages.Priority
-	Copy       bool
-	Useless    bool
-}
-
 // Store gives a page contents, which may not be evicted yet. The page has none, or those that
 // are the same in other words, as those of a copy that are the only ones now.
 func (c *Core) Store(p int32, s Contents) {
@@ -165,21 +160,18 @@ func (c *Core) Store(p int32, s Contents) {
 	if !g.Stored {
 		c.stored++
 	}
-	g.Stored, g.Use, g.Depth, g.Tie, g.Copy = true, s.Use, s.Depth, s.Tie, s.Copy
-	g.Useless = s.Useless
-	c.SetPriority(p, s.Priority)
+	g.Stored, g.Contents = true, s
 }
 
 // Forget ends the contents of a page, which may not be evicted.
 func (c *Core) Forget(p int32) {
 	c.mustNotWait(p, "forget")
-	c.SetPriority(p, 0)
 	c.policy.Forget(p)
 	g := &c.pages[p]
 	if g.Stored {
 		c.stored--
 	}
-	g.Stored, g.Use, g.Depth, g.Tie, g.Copy, g.Useless = false, 0, 0, 0, false, false
+	g.Stored, g.Contents = false, Contents{}
 }
 
 // Touch notes a use, unless there was a later one.
