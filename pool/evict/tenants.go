@@ -150,12 +150,7 @@ func (c *Core) FirstOf(t protocol.Tenant) int32 {
 func (c *Core) First() int32 { return c.first(false) }
 
 // FirstOver is the page that is evicted first of the tenants over their quotas, or None.
-func (c *Core) FirstOver() int32 {
-	if !c.quotas {
-		return None
-	}
-	return c.first(true)
-}
+func (c *Core) FirstOver() int32 { return c.first(true) }
 
 // first looks at each tenant: there are as few as there are quotas.
 func (c *Core) first(over bool) int32 {
