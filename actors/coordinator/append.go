@@ -193,7 +193,7 @@ func (e *extension) addTokens() {
 		case s.Width() > 1:
 			s.ExtendBeams(it.request.Beams)
 		default:
-			s.Text.Extend(it.request.Tokens)
+			s.Extend(it.request.Tokens)
 		}
 		it.extended = true
 	}

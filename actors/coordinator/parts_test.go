@@ -52,7 +52,7 @@ func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}},
 		Counts: []windows.PageCounts{{Primary: 4}}, TokensPerBlock: 4}, nil)
 	s := c.sequences.Open(1)
-	s.Text.Extend(make([]messages.Token, 9))
+	s.Extend(make([]messages.Token, 9))
 	s.SetTable(0, []messages.PageID{0, 1})
 	it := served[*messages.Append, *extension](c).batch.add(s, &messages.StepResult{})
 	it.extended, it.request = true, &messages.AppendStep{Tokens: make([]messages.Token, 1)}
@@ -173,7 +173,7 @@ func TestFactsOfARequest(t *testing.T) {
 	s := c.sequences.Open(1)
 	s.Begin(sequence.Origin{Prompt: 18, Arrived: 7}, make([]messages.Token, 18), 0)
 	s.Plan(3, 12)
-	s.Text.Extend(make([]messages.Token, 6))
+	s.Extend(make([]messages.Token, 6))
 	r := release{shared: &shared{config: &Config{TokensPerBlock: 4}}}
 	got := *r.noteFacts(s, 23, 0)
 	got.Signatures = nil

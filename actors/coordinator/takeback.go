@@ -122,7 +122,7 @@ func (e *extension) restore(it *step) {
 	for p := range it.pools {
 		s.SetTables(p, it.oldTables(p))
 	}
-	s.Text.Shorten(len(it.request.Tokens))
+	s.Shorten(len(it.request.Tokens))
 	// The step may have noted pages as the sequence's own, which others hold as before.
 	s.ShareAll()
 	s.Use = it.use

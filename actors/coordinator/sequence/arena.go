@@ -85,11 +85,11 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	s := a.slots[slot]
 	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
-	tokens, pools, view, inputTokens := s.Text.tokens[:0], s.pools, s.view, s.Input.Tokens[:0]
+	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.Input.Tokens[:0]
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		Text: beamTokens{Reopen(tokens, 1)}, Input: Input{Tokens: inputTokens}, opened: stamp,
+		tokens: Reopen(tokens, 1), Input: Input{Tokens: inputTokens}, opened: stamp,
 		pageTables:  pageTables{pools: pools, view: view, working: working},
 		checkpoints: checkpoints{wanted: wanted},
 	}
@@ -114,8 +114,8 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 func (a *Arena) End(s *Sequence) {
 	a.generated += int64(generatedBy(s))
 	s.EndReserve()
-	if cap(s.Text.tokens[0]) > keptTokens {
-		s.Text.tokens[0] = nil
+	if cap(s.tokens[0]) > keptTokens {
+		s.tokens[0] = nil
 	}
 	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false

@@ -11,7 +11,7 @@ import (
 // chunk above 0 computes the prompt in chunks.
 func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
 	s.Origin, s.chunk = o, chunk
-	s.Text.tokens[0] = append(s.Text.tokens[0], tokens...)
+	s.tokens[0] = append(s.tokens[0], tokens...)
 }
 
 // Plan notes how much of the prompt an admission is about to reuse: so many whole
@@ -26,10 +26,10 @@ func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
 // tokens would be found without them.
 func Cut(s *Sequence, tokens TokenCount) (rest []messages.Token) {
 	if s.symbols != nil {
-		rest = slices.Clone(s.Text.tokens[0][tokens:s.Prompt])
+		rest = slices.Clone(s.tokens[0][tokens:s.Prompt])
 		s.NoStore = s.NoStore || slices.ContainsFunc(rest, func(t messages.Token) bool { return t < 0 })
 	}
-	s.Text.tokens[0], s.Prompt = s.Text.tokens[0][:tokens], tokens
+	s.tokens[0], s.Prompt = s.tokens[0][:tokens], tokens
 	return rest
 }
 
@@ -64,7 +64,7 @@ func (s *Sequence) Spread(beams int) {
 // spreadBeams gives further beams what the first one has. Working pages and the tables of an
 // input are one for all beams.
 func spreadBeams(s *Sequence, beams int) {
-	s.Text.tokens = spread(s.Text.tokens, beams)
+	s.tokens = spread(s.tokens, beams)
 	for p := range s.arena.tokenPools {
 		s.pools[p].beams = spread(s.pools[p].beams, beams)
 	}
@@ -81,13 +81,20 @@ func spread[T any](lists [][]T, n int) [][]T {
 	return lists
 }
 
+// Extend adds sampled tokens to a sequence of one beam; Shorten takes the last n
+// back.
+func (s *Sequence) Extend(tokens []messages.Token) { s.tokens[0] = append(s.tokens[0], tokens...) }
+
+// Shorten is described with Extend.
+func (s *Sequence) Shorten(n int) { s.tokens[0] = s.tokens[0][:len(s.tokens[0])-n] }
+
 // ExtendBeams makes each beam a copy of its parent and one more token.
 func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 	tokens := make([][]messages.Token, s.Width())
 	for i, b := range steps {
-		tokens[i] = append(slices.Clone(s.Text.tokens[b.Parent]), b.Token)
+		tokens[i] = append(slices.Clone(s.tokens[b.Parent]), b.Token)
 	}
-	s.Text.tokens = tokens
+	s.tokens = tokens
 }
 
 // OwnFrom says that no other sequence holds a block from the given one on: it is
@@ -138,7 +145,7 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 // set: a request sets them once for each block, also if it comes to the same tokens
 // again after a rewind.
 func (s *Sequence) RetentionFrom() BlockIndex {
-	return max(s.retainedBlocks, s.retained.blocks(s.Text.tokens[0], s.arena.tokensPerBlock))
+	return max(s.retainedBlocks, s.retained.blocks(s.tokens[0], s.arena.tokensPerBlock))
 }
 
 // Rewind drops the last n tokens of a sequence of one beam. The blocks that the
@@ -149,9 +156,9 @@ func (s *Sequence) Rewind(n TokenCount) {
 	// What the request has set on blocks that it now gives up is remembered: it must not set
 	// it again, also if the same tokens come back.
 	if s.Retention != nil && s.retainedBlocks > whole {
-		s.retained = s.retained.with(s.Text.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
+		s.retained = s.retained.with(s.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
 	}
-	s.Text.tokens[0] = s.Text.tokens[0][:length]
+	s.tokens[0] = s.tokens[0][:length]
 	s.computed = min(s.computed, length)
 	if s.retainedBlocks > whole || s.sharedBlocks > whole {
 		// The last stored block is no longer the sequence's.
@@ -188,7 +195,7 @@ func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok b
 // references are the caller's to claim.
 func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
-	f.Text.tokens[0] = append(f.Text.tokens[0], s.Text.tokens[0]...)
+	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
 	f.given = s.Length() - s.Prompt
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks,
 		s.retainedBlocks, s.retained

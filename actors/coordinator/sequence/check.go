@@ -68,9 +68,9 @@ func check(s *Sequence) (problems []error) {
 	// Lengths first: what follows is computed from them.
 	rule(s.computed <= length, "%d of %d tokens are computed", s.computed, length)
 	rule(s.Prompt <= length, "%d tokens, the prompt has %d", length, s.Prompt)
-	for b := range s.Text.tokens {
-		rule(len(s.Text.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b,
-			len(s.Text.tokens[b]), length)
+	for b := range s.tokens {
+		rule(len(s.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b,
+			len(s.tokens[b]), length)
 	}
 	// Counts of leading blocks lie within what they count.
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())

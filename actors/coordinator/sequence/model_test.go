@@ -214,7 +214,7 @@ func (m *model) extend() {
 		tokens[i] = messages.Token(m.draw(0, 1, "token"))
 	}
 	s.OwnFrom(BlockIndex(min(b.computed/tpb, int(s.Blocks()))))
-	s.Text.Extend(tokens)
+	s.Extend(tokens)
 	b.tokens = append(b.tokens, tokens...)
 	for p := range m.pools {
 		if n := blocksOf(len(b.tokens)) - len(s.Table(p)); n > 0 {

@@ -84,7 +84,7 @@ func (s *script) change(d *datadriven.TestData) string {
 	case "commit":
 		return s.commit(q, TokenCount(s.value(d)))
 	case "extend":
-		q.Text.Extend(make([]messages.Token, s.value(d)))
+		q.Extend(make([]messages.Token, s.value(d)))
 		s.grow(q)
 	case "parents":
 		s.follow(q, d)

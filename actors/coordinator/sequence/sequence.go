@@ -35,8 +35,8 @@ type Sequence struct {
 	// gone: it offers nothing to the tree any more.
 	NoStore bool
 
-	Text     beamTokens // the tokens of the beams and their memory
-	computed TokenCount // ≤ length
+	tokens   [][]messages.Token // by beam, all of one length; covered ones are symbols
+	computed TokenCount         // ≤ length
 	// given are the appended tokens that came with the sequence: those of the sequence that
 	// it was forked from, or of another engine.
 	given TokenCount
@@ -101,7 +101,7 @@ func (s *Sequence) ID() messages.SequenceID { return s.id }
 func (s *Sequence) Running() bool { return s.running }
 
 // Length is the number of tokens of each beam.
-func (s *Sequence) Length() TokenCount { return TokenCount(len(s.Text.tokens[0])) }
+func (s *Sequence) Length() TokenCount { return TokenCount(len(s.tokens[0])) }
 
 // generatedBy is the number of tokens that were appended to a sequence, of all beams.
 func generatedBy(s *Sequence) TokenCount {
@@ -112,7 +112,7 @@ func generatedBy(s *Sequence) TokenCount {
 }
 
 // Width is the number of beams that have tokens and tables of their own.
-func (s *Sequence) Width() int { return len(s.Text.tokens) }
+func (s *Sequence) Width() int { return len(s.tokens) }
 
 // Beams is the number of beams that the host knows of.
 func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
@@ -122,7 +122,7 @@ func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
 func (s *Sequence) PendingBeams() int { return s.pendingBeams }
 
 // Tokens are those of one beam. The caller does not change them.
-func (s *Sequence) Tokens(beam int) []messages.Token { return s.Text.tokens[beam] }
+func (s *Sequence) Tokens(beam int) []messages.Token { return s.tokens[beam] }
 
 // Computed is the number of leading tokens whose KV is in the pages.
 func (s *Sequence) Computed() TokenCount { return s.computed }

@@ -36,7 +36,7 @@ func open(t *testing.T, a *Arena, n int) *Sequence {
 // Every relation that Check knows is found when it is broken.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Arena, *Sequence){
-		"6 of 4 tokens are computed": func(_ *Arena, s *Sequence) { s.Text.Shorten(2) },
+		"6 of 4 tokens are computed": func(_ *Arena, s *Sequence) { s.Shorten(2) },
 		"blocks are shared":          func(_ *Arena, s *Sequence) { s.sharedBlocks = 9 },
 		"blocks are retained":        func(_ *Arena, s *Sequence) { s.retainedBlocks = 2 },
 		"blocks were reused":         func(_ *Arena, s *Sequence) { s.reusedBlocks = 3 },
@@ -52,7 +52,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		},
 		"beam 1 has 1 tokens": func(_ *Arena,
 			s *Sequence) {
-			s.Text.tokens = append(s.Text.tokens, []messages.Token{1})
+			s.tokens = append(s.tokens, []messages.Token{1})
 		},
 		"2 tables in pool w6h1 for 1 beams": func(_ *Arena,
 			s *Sequence) {
@@ -93,7 +93,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 func TestALostSequenceIsNotChecked(t *testing.T) {
 	a := NewArena(modelPools(), tpb, 0)
 	s := open(t, a, 6)
-	s.Text.Shorten(2)
+	s.Shorten(2)
 	s.MarkLost(LostCopy)
 	require.NoError(t, a.Check())
 	assert.Contains(t, a.String(), "lost: a copy on write failed")
@@ -141,7 +141,7 @@ func TestSymbols(t *testing.T) {
 	g.ForgetTree() // a tree that was emptied has no symbols to be released
 	assert.Nil(t, f.ReleaseSymbols(), "g has never released them")
 	s.HoldSymbols()
-	s.Text.Extend([]messages.Token{9})
+	s.Extend([]messages.Token{9})
 	assert.Len(t, s.ReleaseSymbols(), 6, "the prompt")
 	s.HoldSymbols()
 	s.ForgetTree()
@@ -157,7 +157,7 @@ func TestRetentionIsAppliedOnce(t *testing.T) {
 	s := open(t, a, 4)
 	s.Retention = &messages.Retention{Decode: &messages.DecodeRetention{Priority: 50}}
 	grow := func(tokens ...messages.Token) {
-		s.Text.Extend(tokens)
+		s.Extend(tokens)
 		for p := range a.pools {
 			for int(a.blocks(s.Length())) > len(s.Table(p)) {
 				s.SetTable(p, append(s.Table(p), messages.PageID(100+len(s.Table(p)))))
@@ -170,12 +170,12 @@ func TestRetentionIsAppliedOnce(t *testing.T) {
 	assert.EqualValues(t, 2, s.RetentionFrom())
 	s.Rewind(4)
 	assert.EqualValues(t, 1, s.RetentionFrom())
-	s.Text.Extend([]messages.Token{1, 2, 3, 4})
+	s.Extend([]messages.Token{1, 2, 3, 4})
 	assert.EqualValues(t, 2, s.RetentionFrom(), "the same tokens again")
-	s.Text.Shorten(4)
+	s.Shorten(4)
 	grow(1, 2, 9, 9)
 	s.Rewind(2)
-	s.Text.Extend([]messages.Token{8, 8})
+	s.Extend([]messages.Token{8, 8})
 	assert.EqualValues(t, 1, s.RetentionFrom(), "another block")
 	assert.Len(t, s.retained, 2)
 }

@@ -27,7 +27,7 @@ func (s *Sequence) ReleaseSymbols() []messages.Token {
 	if !last {
 		return nil
 	}
-	return slices.Clone(s.Text.tokens[0][:s.Prompt])
+	return slices.Clone(s.tokens[0][:s.Prompt])
 }
 
 // HoldsSymbols tells whether the tree keeps symbols for the prompt of a sequence.
@@ -37,7 +37,7 @@ func HoldsSymbols(s *Sequence) bool { return s.symbols != nil }
 func (a *Arena) HeldSymbols() (held []protocol.HeldSymbols) {
 	a.eachHolder(func(i int, s *Sequence) {
 		if i == len(held) {
-			held = append(held, protocol.HeldSymbols{Tokens: slices.Clone(s.Text.tokens[0][:s.Prompt])})
+			held = append(held, protocol.HeldSymbols{Tokens: slices.Clone(s.tokens[0][:s.Prompt])})
 		}
 	})
 	return held

@@ -15,8 +15,8 @@ func TestTokensAreTheSequencesOwn(t *testing.T) {
 	prompt := make([]messages.Token, 10, 20)
 	s := a.Open(1)
 	s.Begin(Origin{Prompt: 10}, prompt, 0)
-	s.Text.Shorten(5)
-	s.Text.Extend([]messages.Token{77, 78})
+	s.Shorten(5)
+	s.Extend([]messages.Token{77, 78})
 	require.Equal(t, []messages.Token{0, 0, 0, 0, 0, 77, 78}, s.Tokens(0))
 	require.Equal(t, make([]messages.Token, 20), prompt[:20], "written to the host's tokens")
 }
