@@ -132,7 +132,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 			r.LostSequences, "kept_pages", r.KeptPages)
 	}
 	e.validate.OnThrash = func(t coordinator.Thrash) {
-		warnOfThrash(e.log, e.settings.Name, e.validate.Forecast, t)
+		warnOfThrash(e.log, e.settings.Name, e.validate.PolicyLearns, t)
 	}
 	if err := e.spawn(parent); err != nil {
 		// Actors first: a child that has started may use the streams.
@@ -222,7 +222,7 @@ func coordinatorConfig(
 		CopyOnPartial:      copies,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(),
-		Forecast:           config.Cache.EvictionPolicy != windows.PriorityLRU,
+		PolicyLearns:       config.Cache.EvictionPolicy != windows.PriorityLRU,
 		Ahead:              config.Cache.OffloadAhead && config.Cache.OnboardBlocks,
 		Divide:             divider(config, pools),
 		MaxPages:           maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,

@@ -30,8 +30,8 @@ type Config struct {
 	Tenants map[string]protocol.Tenant
 	// Ahead is offload_ahead.
 	Ahead bool
-	// Forecast: the eviction policy learns from requests, so pools are told about them.
-	Forecast bool
+	// PolicyLearns: the eviction policy is not priority_lru, so pools are told of requests that end.
+	PolicyLearns bool
 	// Weights is the epoch of the weights. The coordinator changes its own copy, by SetWeights.
 	Weights string
 	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.

@@ -185,7 +185,7 @@ func (r *release) dropPages() {
 		it := &r.items[i]
 		s := it.sequence
 		var facts *protocol.RequestFacts
-		if r.config.Forecast {
+		if r.config.PolicyLearns {
 			facts = r.noteFacts(s, it.computed, it.request.AnswerTokens)
 		}
 		for p := range r.config.Pools {

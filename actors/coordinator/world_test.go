@@ -139,7 +139,7 @@ func newWorld(t testing, s setup) *world {
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
 		Store: s.store, RebalanceEvery: s.every, MaxPages: (s.maxTokens + tpb - 1) / tpb,
-		Forecast: cache.EvictionPolicy == windows.Forecast,
+		PolicyLearns: cache.EvictionPolicy == windows.Forecast,
 		OnRebalance: func(m messages.Rebalanced) {
 			if w.moved != nil {
 				w.moved(m)
