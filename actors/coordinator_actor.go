@@ -44,19 +44,6 @@ type coordinatorActor struct {
 // actorFailed tells the coordinator that an actor was restarted.
 type actorFailed struct{ failure coordinator.Failure }
 
-// awaited ends the loan of an answer and tells whether the core waits for answers; it does not if
-// the record was lent to no actor. Such a record comes from outside and may be nil.
-func (a *coordinatorActor) awaited(answer any) bool {
-	return a.port.returned(answer) && a.core.Awaits()
-}
-
-// answered tells the core of an answer, unless it is of an epoch that is over.
-func (a *coordinatorActor) answered(epoch uint32) {
-	if epoch == a.core.Epoch() {
-		a.core.Answered()
-	}
-}
-
 // Receive passes requests and answers to the core.
 func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
@@ -170,8 +157,9 @@ func (a *coordinatorActor) serve(ctx actor.Context, message any) {
 			fromActor(ctx)
 			return
 		}
-		if a.awaited(m) {
-			a.answered(m.RequestEpoch())
+		// A record that was lent to no actor comes from outside and may be nil.
+		if a.port.returned(m) && a.core.Awaits() && m.RequestEpoch() == a.core.Epoch() {
+			a.core.Answered()
 		}
 	default:
 		if request := fromActor(ctx); request != nil {

@@ -23,11 +23,12 @@ import (
 // Changes are recorded for a store, too.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
-	blocks := 0
+	blocks, host := 0, false
 	for i, p := range e.validate.Pools {
 		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
 			State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross}
 		blocks = max(blocks, e.validate.Counts[i].Primary)
+		host = host || e.validate.Counts[i].Secondary > 0
 	}
 	least := messages.Priority(0)
 	if e.store != nil {
@@ -36,19 +37,9 @@ func (e *Engine) newTree() *tree.Tree {
 	return tree.New(tree.Config{
 		SavePriority:   least,
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store != nil, Host: e.hasHost(),
+		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store != nil, Host: host,
 		Follow: e.config.Cache.EvictionPolicy == windows.Forecast,
 	})
-}
-
-// hasHost tells whether any pool has pages in host memory.
-func (e *Engine) hasHost() bool {
-	for _, n := range e.validate.Counts {
-		if n.Secondary > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // newPool makes pool i with all pages free.

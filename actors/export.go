@@ -157,7 +157,13 @@ func (s *session) write(
 		if err != nil {
 			return nil, err
 		}
-		places = chosen(places, wanted)
+		kept := places[:0]
+		for i, at := range places {
+			if wanted[i] {
+				kept = append(kept, at)
+			}
+		}
+		places = kept
 	}
 	if err := s.stage(); err != nil {
 		return nil, err
@@ -173,22 +179,11 @@ func (s *session) write(
 	return &Exported{Pages: len(places), Bytes: out.Bytes(), exchange: s.exchange, hold: hold}, nil
 }
 
-// chosen are the places that are wanted.
-func chosen(places []protocol.PagePlace, wanted []bool) []protocol.PagePlace {
-	kept := places[:0]
-	for i, at := range places {
-		if wanted[i] {
-			kept = append(kept, at)
-		}
-	}
-	return kept
-}
-
 // writePages writes pages in batches: while one is written, the device copies the next.
 //
 // The loop has two batches of staging memory in turn. It orders the copies of the next
 // batch before it waits for those of this one: the device copies while the connection
-// carries bytes. A batch is read into again only after writeBatch has returned, so its
+// carries bytes. A batch is read into again only after its pages were written, so its
 // memory is never on the wire and under a copy at the same time.
 func (s *session) writePages(
 	out *handover.Writer, hold messages.SequenceID, places []protocol.PagePlace,
@@ -216,8 +211,12 @@ func (s *session) writePages(
 		if err := s.sync(b); err != nil {
 			return err
 		}
-		if err := s.writeBatch(out, batches[b]); err != nil {
-			return err
+		for i := range batches[b] {
+			it := &batches[b][i]
+			page := s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)
+			if err := out.Page(page); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -240,15 +239,4 @@ func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.T
 		s.staging.tickets[batch], s.last = m.Ticket, m.Ticket
 	}
 	return m.Err
-}
-
-// writeBatch writes the pages of a batch.
-func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem) error {
-	for i := range items {
-		it := &items[i]
-		if err := out.Page(s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
@@ -113,18 +112,4 @@ func (s *staging) fill(slot messages.PageID, pageBytes int64, write func([]byte)
 		copy(s.share(rank, slot, pageBytes), page[int64(rank)*pageBytes:])
 	}
 	return nil
-}
-
-// free gives the memory back.
-//
-// No copy may be under way: the device could give the memory to another owner.
-func (s *staging) free() error { return s.device.DestroyPool(s.pool) }
-
-// freeAll gives back what several hand-overs have left.
-func freeAll(list []*staging) error {
-	var problems []error
-	for _, s := range list {
-		problems = append(problems, s.free())
-	}
-	return errors.Join(problems...)
 }

@@ -227,9 +227,11 @@ func (x *exchange) over() {
 	left := append(x.doubtful, x.unused...)
 	x.ended, x.doubtful, x.unused = true, nil, nil
 	x.mu.Unlock()
-	if err := freeAll(left); err != nil {
-		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name,
-			"cause", err)
+	for _, s := range left {
+		if err := s.device.DestroyPool(s.pool); err != nil {
+			x.engine.log.Error("kvactor: staging memory was not given back", "engine",
+				x.engine.settings.Name, "cause", err)
+		}
 	}
 }
 
@@ -351,7 +353,7 @@ func (s *session) failure(err error) error {
 		return fmt.Errorf("hand-over: %w", cause)
 	}
 	switch {
-	case err == nil || isRefusal(err):
+	case err == nil || errors.As(err, new(*messages.Refusal)):
 		return err
 	case errors.Is(err, handover.ErrVersion):
 		return &messages.Refusal{Code: messages.ErrNotSupported,
@@ -364,12 +366,6 @@ func (s *session) failure(err error) error {
 			Message: "hand-over: the stream ends too early", Cause: err}
 	}
 	return fmt.Errorf("hand-over: %w", err)
-}
-
-// isRefusal tells errors that name a code of package messages already.
-func isRefusal(err error) bool {
-	refusal := (*messages.Refusal)(nil)
-	return errors.As(err, &refusal)
 }
 
 // shape is what the pages of the engine depend on.

@@ -237,7 +237,11 @@ func (a *arrival) readPages() error {
 			}
 		}
 		slot := a.staging.slot(b, len(batch))
-		if err := a.readPage(at, slot); err != nil {
+		if err := a.ctx.Err(); err != nil {
+			return err
+		}
+		a.noteWrite(slot)
+		if err := a.staging.fill(slot, a.engine.pools[at.Pool].PageBytes, a.from.Page); err != nil {
 			return err
 		}
 		if !missing {
@@ -263,13 +267,4 @@ func (a *arrival) noteWrite(slot messages.PageID) {
 	defer a.exchange.mu.Unlock()
 	gpu.HostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary,
 		Page: slot})()
-}
-
-// readPage reads the next page, which is that of a place.
-func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
-	if err := a.ctx.Err(); err != nil {
-		return err
-	}
-	a.noteWrite(slot)
-	return a.staging.fill(slot, a.engine.pools[at.Pool].PageBytes, a.from.Page)
 }

@@ -74,12 +74,16 @@ func (a *offloaderActor) receive(message any) {
 		a.wait(&wait{message: m})
 		return
 	case *wait:
-		_, load := m.message.(*protocol.LoadPages)
-		if load && m.err != nil {
-			a.loadFailed(m.err)
-			return
+		switch r := m.message.(type) {
+		case *protocol.ResizeDevice:
+			r.Err, r.Dirty = m.err, a.moving
+		case *protocol.LoadPages:
+			if m.err != nil {
+				a.loadFailed(m.err)
+				return
+			}
+			a.moving = false
 		}
-		a.waited(m)
 		a.coordinator.PostUserMessage(m.message)
 		return
 	}
@@ -237,16 +241,6 @@ func (a *offloaderActor) endWait(w *wait) {
 	}
 	if len(a.waits) > 0 {
 		a.startWait()
-	}
-}
-
-// waited completes the answer of a wait that is over.
-func (a *offloaderActor) waited(w *wait) {
-	switch m := w.message.(type) {
-	case *protocol.ResizeDevice:
-		m.Err, m.Dirty = w.err, a.moving
-	case *protocol.LoadPages:
-		a.moving = false
 	}
 }
 

@@ -157,7 +157,10 @@ func (p *port) Begin(sender any) bool {
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
 	p.point.Step("coordinator")
-	p.endStage(inspect.StageWait) // before the caller may go
+	if p.staged != nil { // before the caller may go: from then on the marks are the caller's
+		p.staged.begin(inspect.StageWait)
+		p.staged = nil
+	}
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }

@@ -71,16 +71,6 @@ func (o observed) before(done func(error)) func(error) {
 	}
 }
 
-// endStage ends the work on a call that waits from now on.
-//
-// It goes before the caller is told, for from then on the marks are the caller's.
-func (p *port) endStage(stage inspect.Stage) {
-	if p.staged != nil {
-		p.staged.begin(stage)
-		p.staged = nil
-	}
-}
-
 // stageOfTree is the stage that a message to the tree belongs to.
 func stageOfTree(message any) inspect.Stage {
 	if _, matches := message.(*protocol.Match); matches {
