@@ -36,7 +36,7 @@ func (t *storer) attach(o *offer, p int) {
 			// of a tier, not of a stored block.
 			t.arena.place(p, b, protocol.OnDevice(page))
 			t.effect(protocol.Attach, p, b, page)
-			t.recordTier(b, p, messages.Primary)
+			t.record(protocol.TierChanged, p, b, messages.Primary, 0)
 		default:
 			kind, at := protocol.Attach, protocol.OnDevice(page)
 			if o.OnHost {

@@ -32,22 +32,32 @@ func addChange(r *protocol.Changes, kind protocol.ChangeKind) *protocol.Change {
 	return c
 }
 
-// record adds a change of pool p to those that the event log gets: joined to the event
-// before, or an event of its own.
-func (t *reporter) record(kind protocol.ChangeKind, p int, joined bool) *protocol.Change {
-	j := &t.log
-	if !joined {
-		j.event = event{kind, messages.PoolID(p)}
+// record records a change of block b in pool p, which may have got a tier and a priority, and
+// returns it: nil if changes are not recorded. Blocks that a pool gets, or loses, one after the
+// other are one event, and those that follow one another and are alike one change.
+func (t *reporter) record(
+	kind protocol.ChangeKind, p int, b protocol.BlockID, tier messages.Tier, priority messages.Priority,
+) *protocol.Change {
+	if !t.recording {
+		return nil
+	}
+	j, parent := &t.log, t.arena.blocks[b].parent
+	// An event of stored blocks names its first parent only, so a block joins it if it follows
+	// its last block.
+	joined := j.event == event{kind, messages.PoolID(p)} &&
+		(kind == protocol.BlocksRemoved || kind == protocol.BlocksStored && parent == j.last)
+	j.event, j.last = event{kind, messages.PoolID(p)}, b
+	if joined {
+		if c := &j.changes.List[len(j.changes.List)-1]; c.Kind == kind && c.Tier == tier &&
+			c.Priority == priority && c.Last == parent {
+			c.Last, c.Count = b, c.Count+1
+			return c
+		}
 	}
 	c := addChange(j.changes, kind)
-	c.Pool, c.Joined = messages.PoolID(p), joined
+	c.Pool, c.Joined, c.Last, c.Count = messages.PoolID(p), joined, b, 1
+	c.Tier, c.Priority = tier, priority
 	return c
-}
-
-// joins tells whether a change of this kind and pool may be joined to the last event: the
-// event is of the same kind and pool, and of the message under way.
-func (t *reporter) joins(kind protocol.ChangeKind, p int) bool {
-	return t.log.event == event{kind, messages.PoolID(p)}
 }
 
 // recordEntered records that consecutive blocks, which have just been made, are in the
@@ -97,62 +107,6 @@ func (t *reporter) recordLeft(b protocol.BlockID) {
 
 // recordStored records that pool p, which did not hold block b, holds it from now on.
 func (t *reporter) recordStored(b protocol.BlockID, p int) {
-	if !t.recording {
-		return
-	}
-	// An event names its first parent only, so a block joins it if it follows its last
-	// block.
-	joined := t.joins(protocol.BlocksStored, p) && t.arena.blocks[b].parent == t.log.stored
-	t.log.stored = b
 	_, tier, _ := t.arena.locations[p][b].Page() // the host's if it came from a store
-	priority := t.arena.blocks[b].priority
-	if joined {
-		list := t.log.changes.List
-		if last := &list[len(list)-1]; last.Kind == protocol.BlocksStored &&
-			last.Tier == tier && last.Priority == priority {
-			last.Last, last.Count = b, last.Count+1
-			return
-		}
-	}
-	c := t.record(protocol.BlocksStored, p, joined)
-	c.Last, c.Count, c.Tier, c.Priority = b, 1, tier, priority
-}
-
-// recordRemoved records that pool p does not hold b any more. Blocks that follow
-// one another are one change.
-func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
-	if !t.recording {
-		return
-	}
-	joined := t.joins(protocol.BlocksRemoved, p)
-	if joined {
-		list := t.log.changes.List
-		// The block may join the change before, if it follows its last block in the
-		// prefix; else it is another change of the same event.
-		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved &&
-			t.arena.blocks[b].parent == last.Last {
-			last.Last, last.Count = b, last.Count+1
-			return
-		}
-	}
-	c := t.record(protocol.BlocksRemoved, p, joined)
-	c.Last, c.Count = b, 1
-}
-
-// recordTier records that pool p keeps b in the other tier from now on.
-func (t *reporter) recordTier(b protocol.BlockID, p int, to messages.Tier) {
-	if !t.recording {
-		return
-	}
-	c := t.record(protocol.TierChanged, p, false)
-	c.Last, c.Count, c.Tier = b, 1, to
-}
-
-// recordPriority records for pool p that the priority of b was old.
-func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
-	if !t.recording {
-		return
-	}
-	c := t.record(protocol.PriorityChanged, p, false)
-	c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.arena.blocks[b].priority, old
+	t.record(protocol.BlocksStored, p, b, tier, t.arena.blocks[b].priority)
 }

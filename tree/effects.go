@@ -26,9 +26,9 @@ type journal struct {
 
 	changes *protocol.Changes // of the keys, since they were taken last
 	event   event             // the last one, if the message under way may add to it; else noEvent
-	// stored is the last block of the last change of kind BlocksStored. While event is
-	// noEvent it may be the id of another block, and is not read.
-	stored protocol.BlockID
+	// last is the block of event that came last. While event is noEvent it may be the id of
+	// another block, and is not read.
+	last protocol.BlockID
 }
 
 // begin starts a message; its effects are collected in buffer.

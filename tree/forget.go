@@ -28,7 +28,7 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 	t.remove()
 	// Only an empty tree makes this event: readers drop all keys by it.
 	if f.All && t.recording && t.arena.blocksHeld == 0 {
-		t.record(protocol.EverythingForgot, 0, false)
+		addChange(t.log.changes, protocol.EverythingForgot)
 	}
 	return before - t.arena.blocksHeld
 }
@@ -164,7 +164,7 @@ func (t *forgetter) reportForgotten(p int) {
 				if tier == messages.Primary {
 					t.effect(protocol.Detach, p, b, page)
 				}
-				t.recordRemoved(b, p)
+				t.record(protocol.BlocksRemoved, p, b, 0, 0)
 			}
 		}
 	}

@@ -58,7 +58,9 @@ func (t *holdings) setPriority(b protocol.BlockID, to messages.Priority) {
 		default:
 			t.effect(protocol.Reprioritize, p, b, page)
 		}
-		t.recordPriority(b, p, old)
+		if c := t.record(protocol.PriorityChanged, p, b, 0, to); c != nil {
+			c.OldPriority = old
+		}
 	}
 }
 
@@ -76,7 +78,7 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	}
 	if m.To == protocol.Nowhere {
 		// The change is recorded first: dropBlock may free the id.
-		t.recordRemoved(m.Block, p)
+		t.record(protocol.BlocksRemoved, p, m.Block, 0, 0)
 		if !m.Displaced {
 			t.countUnsaved(m.Block)
 		}
@@ -88,7 +90,7 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 	// count, and the treap is not refreshed.
 	t.arena.place(p, m.Block, m.To)
 	if from != to {
-		t.recordTier(m.Block, p, to)
+		t.record(protocol.TierChanged, p, m.Block, to, 0)
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
