@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -13,7 +14,6 @@ import (
 // removal is in the opposite order.
 type forgetter struct {
 	*holdings
-	stack    []protocol.BlockID // whose subtrees are to be selected
 	toForget []protocol.BlockID // what is selected, parents before children
 	// kept says which contents stay, as [pool][block]; nil: none.
 	kept [][]bool
@@ -62,17 +62,15 @@ func (t *forgetter) selectBlocks(f *protocol.Forget) {
 		// Sequences go on to use these pages, so only All, which ends all else, needs
 		// the table; a selector forgets blocks whoever uses them.
 		t.kept = t.marks(f.Keep)
-		for i := range t.arena.roots {
-			t.selectRoot(int32(i))
-		}
+		t.toForget = slices.AppendSeq(t.toForget, t.arena.walk())
 	case s.Session != "":
 		t.selectSession(s.Session)
 	case s.Prefix != nil:
 		t.selectPrefix(s.Prefix, f.Cross)
 	default:
 		for i := range t.arena.roots {
-			if s.Names(&t.arena.roots[i].namespace) {
-				t.selectRoot(int32(i))
+			if r := &t.arena.roots[i]; s.Names(&r.namespace) {
+				t.selectBelow(r.children, nil)
 			}
 		}
 	}
@@ -95,20 +93,9 @@ func (t *forgetter) marks(lists [][]protocol.BlockID) [][]bool {
 // keeps tells whether the contents of block b in pool p stay.
 func (t *forgetter) keeps(p int, b protocol.BlockID) bool { return t.kept != nil && t.kept[p][b] }
 
-// selectRoot adds all blocks of a root to t.toForget.
-func (t *forgetter) selectRoot(i int32) { t.selectBehind(t.arena.roots[i].children, nil) }
-
-// selectBehind adds to t.toForget the siblings from b down that begin with prefix, and all
-// blocks behind them, parents first. The stack is kept in the tree, and its depth does not
-// depend on the length of prompts.
-func (t *forgetter) selectBehind(b protocol.BlockID, prefix []messages.Token) {
-	t.stack = t.arena.appendSiblings(t.stack[:0], b, prefix)
-	for n := len(t.stack); n > 0; n = len(t.stack) {
-		b := t.stack[n-1]
-		t.stack = t.stack[:n-1]
-		t.toForget = append(t.toForget, b)
-		t.stack = t.arena.appendChildren(t.stack, t.arena.behind(b))
-	}
+// selectBelow adds what walkBelow visits to t.toForget.
+func (t *forgetter) selectBelow(b protocol.BlockID, prefix []messages.Token) {
+	t.toForget = slices.AppendSeq(t.toForget, t.arena.walkBelow(b, prefix))
 }
 
 // selectSession adds the blocks that belong to a session to t.toForget. It looks at all
@@ -134,10 +121,6 @@ func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
 	if root == none {
 		return
 	}
-	if len(q.Tokens) == 0 {
-		t.selectRoot(root)
-		return
-	}
 	// The last block of the prefix, whole or in part, is searched for by its tokens, and
 	// selected with all behind it.
 	at, rest := spot{root, protocol.NoBlock}, q.Tokens
@@ -146,7 +129,7 @@ func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
 			return
 		}
 	}
-	t.selectBehind(t.arena.top(at), rest)
+	t.selectBelow(t.arena.top(at), rest)
 }
 
 // reportForgotten reports what pool p forgets of t.toForget. Device pages and host

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"iter"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -88,28 +90,38 @@ func (t *reporter) prune(b protocol.BlockID) {
 	}
 }
 
-// walk visits all blocks, namespace by namespace, parents before children, children in
-// token order. The tree must not change during the walk. The order is the same in each run,
-// because no map is ranged over.
-func (t *arena) walk() func(yield func(protocol.BlockID) bool) {
+// walk visits all blocks, namespace by namespace, in the order of walkBelow. The order is the same
+// in each run, because no map is ranged over.
+func (t *arena) walk() iter.Seq[protocol.BlockID] {
 	return func(yield func(protocol.BlockID) bool) {
-		var stack []protocol.BlockID
 		for i := range t.roots {
-			stack = t.appendSiblings(stack[:0], t.roots[i].children, nil)
-			for n := len(stack); n > 0; n = len(stack) {
-				b := stack[n-1]
-				stack = stack[:n-1]
+			for b := range t.walkBelow(t.roots[i].children, nil) {
 				if !yield(b) {
 					return
 				}
-				stack = t.appendChildren(stack, t.behind(b))
 			}
 		}
 	}
 }
 
+// walkBelow visits the siblings from b down that begin with prefix, and all blocks behind them,
+// parents before children, children in token order. The tree must not change during the walk.
+// The depth of the stack does not depend on the length of prompts.
+func (t *arena) walkBelow(b protocol.BlockID, prefix []messages.Token) iter.Seq[protocol.BlockID] {
+	return func(yield func(protocol.BlockID) bool) {
+		stack := t.appendSiblings(nil, b, prefix)
+		for n := len(stack); n > 0; n = len(stack) {
+			b := stack[n-1]
+			if !yield(b) {
+				return
+			}
+			stack = t.appendChildren(stack[:n-1], t.behind(b))
+		}
+	}
+}
+
 // walkRuns is walk by runs of consecutive blocks where nothing branches off.
-func (t *arena) walkRuns() func(yield func([]protocol.BlockID) bool) {
+func (t *arena) walkRuns() iter.Seq[[]protocol.BlockID] {
 	return func(yield func([]protocol.BlockID) bool) {
 		var run []protocol.BlockID
 		for b := range t.walk() {
