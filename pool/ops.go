@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"math"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -12,23 +11,12 @@ import (
 // claim adds a reference to each page. A page keeps its use, so that unclaim puts it
 // back exactly where it was in the eviction order.
 func (p *Pool) claim(op *protocol.PoolOp) {
-	covered := int32(0)
-	if op.CoveredByReservation {
-		covered = 1
-	}
 	for _, id := range op.Pages {
 		if id == messages.NoPage {
 			continue
 		}
-		g := &p.pages[id]
-		if g.references == math.MaxInt32 {
-			p.fail("claim of page %d, which has %d references", id, g.references)
-		}
-		if g.covered+covered > maxCovered {
-			p.fail("page %d is covered by %d reservations", id, maxCovered)
-		}
 		p.occupy(int32(id), op.Kind)
-		p.hold(int32(id), 1, covered, 0)
+		p.refer(int32(id), 1, op)
 	}
 }
 
@@ -74,19 +62,16 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 // the wrong kind would leave Held wrong for ever, so both mismatches panic.
 func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	g := &p.pages[id]
-	covered := int32(0)
 	switch {
 	case g.references == 0:
 		p.fail("%s of page %d, which has no holder", opName(op.Kind), id)
 	case op.CoveredByReservation && g.covered == 0:
 		p.fail("%s of page %d, which no reservation covers", opName(op.Kind), id)
-	case op.CoveredByReservation:
-		covered = -1
-	case g.covered == g.references:
+	case !op.CoveredByReservation && g.covered == g.references:
 		p.fail("%s of page %d, whose %d references are all covered by reservations",
 			opName(op.Kind), id, g.references)
 	}
-	p.hold(int32(id), -1, covered, 0)
+	p.refer(int32(id), -1, op)
 	p.vacate(int32(id))
 }
 
@@ -220,12 +205,8 @@ func (p *Pool) addPins(op *protocol.PoolOp) {
 		if id == messages.NoPage {
 			continue
 		}
-		g := &p.pages[id]
-		if !g.stored() {
+		if !p.pages[id].stored() {
 			p.fail("pin of page %d, which caches nothing", id)
-		}
-		if int(g.pins) > math.MaxInt32-op.N {
-			p.fail("%d pins of page %d, which has %d", op.N, id, g.pins)
 		}
 		p.occupy(int32(id), op.Kind)
 		p.hold(int32(id), 0, 0, int32(op.N))

@@ -14,9 +14,6 @@ type page struct {
 	pins       int32            // on the contents
 }
 
-// maxCovered is how many chunked prefills may hold one page.
-const maxCovered = 1<<16 - 1
-
 // stored tells whether the page caches a block. The page may be cached or used.
 func (g *page) stored() bool { return g.block != protocol.NoBlock }
 
@@ -71,15 +68,20 @@ func (p *Pool) vacate(i int32) {
 	}
 }
 
+// refer adds one reference to a page, or removes it: −1. It is covered if the operation says so.
+func (p *Pool) refer(i, n int32, op *protocol.PoolOp) {
+	covered := int32(0)
+	if op.CoveredByReservation {
+		covered = n
+	}
+	p.hold(i, n, covered, 0)
+}
+
 // give gives a page, which has no holders and no contents, one reference and a tenant, and adds
 // it to the pages of an operation.
 func (p *Pool) give(op *protocol.PoolOp, i int32) {
 	p.order.Join(i, op.Tenant)
-	covered := int32(0)
-	if op.CoveredByReservation {
-		covered = 1
-	}
-	p.hold(i, 1, covered, 0)
+	p.refer(i, 1, op)
 	op.Pages = append(op.Pages, messages.PageID(i))
 }
 

@@ -36,7 +36,8 @@ func (p *Pool) Resize(m *protocol.ResizePool) {
 		for !p.pages[to].free() {
 			to++
 		}
-		p.renumber(from, to)
+		p.pages[to], p.pages[from] = p.pages[from], page{block: protocol.NoBlock}
+		p.order.Move(int32(from), int32(to))
 		m.Moves = append(m.Moves, protocol.PageMoved{
 			PageMove: messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)},
 			Block:    p.pages[to].block, Held: !p.pages[to].unheld(),
@@ -45,12 +46,6 @@ func (p *Pool) Resize(m *protocol.ResizePool) {
 	p.truncate(m.Pages)
 	m.Counts = p.Counts()
 	p.mustCheck()
-}
-
-// renumber makes page from the free page to.
-func (p *Pool) renumber(from, to int) {
-	p.pages[to], p.pages[from] = p.pages[from], page{block: protocol.NoBlock}
-	p.order.Move(int32(from), int32(to))
 }
 
 // truncate changes the number of records.
@@ -118,13 +113,6 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 	g := &p.pages[k.Page]
 	if g.stored() || !g.unheld() {
 		p.fail("rebuild of page %d twice", k.Page)
-	}
-	if k.CoveredReferences < 0 || k.CoveredReferences > min(k.References, maxCovered) {
-		p.fail("rebuild of page %d with %d covered references of %d",
-			k.Page, k.CoveredReferences, k.References)
-	}
-	if k.Priority > messages.MaxPriority {
-		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
 	}
 	if !p.order.Knows(k.Tenant) {
 		p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(p.order.Quotas()))
