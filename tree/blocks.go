@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -263,10 +265,7 @@ func (t *arena) onlyWholeChild(b protocol.BlockID) protocol.BlockID {
 // The elements are whatever was there. It is for slices of answers and scratch, which
 // are overwritten in full.
 func resize[E any](s []E, n int) []E {
-	if n > cap(s) {
-		return make([]E, n, n+n/4)
-	}
-	return s[:n]
+	return slices.Grow(s[:0], n)[:n]
 }
 
 // lengthen adds n elements to an array by block. An array that is moved gets an

@@ -69,17 +69,15 @@ func (t *holdings) appendLonger(p int, b protocol.BlockID, left *int) {
 	side := t.arena.blocks[b].side
 	t.appendLonger(p, side[0], left)
 	// The run of b, up to where it branches.
-	for c := b; ; {
-		if page := t.arena.devicePage(p, c); page != messages.NoPage {
-			t.log.pages = append(t.log.pages, page)
-			break
-		}
-		next := t.arena.onlyWholeChild(c)
-		if next == protocol.NoBlock {
-			t.appendLonger(p, t.arena.blocks[c].children, left)
-			break
-		}
-		c = next
+	page, next := t.arena.devicePage(p, b), t.arena.onlyWholeChild(b)
+	for page == messages.NoPage && next != protocol.NoBlock {
+		b = next
+		page, next = t.arena.devicePage(p, b), t.arena.onlyWholeChild(b)
+	}
+	if page != messages.NoPage {
+		t.log.pages = append(t.log.pages, page)
+	} else {
+		t.appendLonger(p, t.arena.blocks[b].children, left)
 	}
 	t.appendLonger(p, side[1], left)
 }

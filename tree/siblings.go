@@ -44,7 +44,6 @@ func (t *arena) isLeaf(b protocol.BlockID) bool { return t.blocks[b].children ==
 func weight(b protocol.BlockID) uint64 {
 	z := (uint64(b) + 1) * 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
