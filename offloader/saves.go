@@ -118,8 +118,6 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 				o.guard(messages.PoolID(p), page)
 			}
 		}
-	}
-	for p := range o.hosts {
 		if n := o.hosts[p].loadable(m.Priority, m.Tenant); len(m.Bytes[p]) > max(0, n) {
 			panic(fmt.Sprintf("offloader: pool %s: load of %d pages, room for %d",
 				o.hosts[p].name, len(m.Bytes[p]), n))
@@ -127,8 +125,20 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 	}
 	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)),
 		make([][]protocol.BlockID, len(o.hosts))
-	for p := range o.hosts {
-		displaced = o.hosts[p].load(messages.PoolID(p), m, displaced)
+	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
+	for pool := range o.hosts {
+		h := &o.hosts[pool]
+		for range m.Bytes[pool] {
+			d, _ := h.makeRoom(&v) // there is room, as loadable has counted
+			if d.Block != protocol.NoBlock {
+				d.Pool = messages.PoolID(pool)
+				m.Displaced[pool] = append(m.Displaced[pool], d.Block)
+				displaced = append(displaced, d)
+			}
+			p := h.takeFree()
+			h.setTenant(p, loading, m.Tenant)
+			m.Pages[pool] = append(m.Pages[pool], p)
+		}
 	}
 	o.unguard()
 	o.mustCheck()
@@ -156,25 +166,6 @@ func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
 func (h *hostPool) gives(p messages.PageID, priority messages.Priority) bool {
 	return h.pages[p].state == sole && h.order.Waits(int32(p)) &&
 		h.order.Page(int32(p)).Priority <= priority
-}
-
-// load takes the pages of one pool.
-func (h *hostPool) load(
-	pool messages.PoolID, m *protocol.LoadPages, displaced []Displaced,
-) []Displaced {
-	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
-	for range m.Bytes[pool] {
-		d, _ := h.makeRoom(&v) // there is room, as loadable has counted
-		if d.Block != protocol.NoBlock {
-			d.Pool = pool
-			m.Displaced[pool] = append(m.Displaced[pool], d.Block)
-			displaced = append(displaced, d)
-		}
-		p := h.takeFree()
-		h.setTenant(p, loading, m.Tenant)
-		m.Pages[pool] = append(m.Pages[pool], p)
-	}
-	return displaced
 }
 
 // attachLoaded makes a page that was loaded the sole page of its block, the i-th of an
