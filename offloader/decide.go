@@ -89,13 +89,7 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	for i := range pm.Onboards {
 		on := &pm.Onboards[i]
 		on.Failed = false
-		p := h.mustSole(on.Block, "onboard")
-		// Two onboards of one block would leave two device pages with it, and the second would
-		// find no sole page at the end.
-		if h.pages[p].protected {
-			panic(fmt.Sprintf("offloader: pool %s: block %d is onboarded twice", h.name, on.Block))
-		}
-		o.guard(pool, p)
+		o.guard(pool, h.mustSole(on.Block, "onboard"))
 	}
 	for i := range pm.Copies {
 		c := &pm.Copies[i]
@@ -119,27 +113,20 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 }
 
-// guard protects one page until the Move is finished.
-//
-// Taking the page out of its order is enough: everything that displaces asks the orders. The
-// mark is kept so that enqueue does not put the page back when a pin ends.
+// guard pins a sole page until the Move is finished, so that nothing displaces it.
 func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 	h := &o.hosts[pool]
-	if h.pages[p].protected {
-		return
-	}
 	h.dequeue(p)
-	h.pages[p].protected = true
+	h.pages[p].pins++
 	o.guarded = append(o.guarded, Slot{pool, messages.Secondary, p})
 }
 
-// unguard ends all protection. Pages that were freed meanwhile stay free.
-//
-// It follows the undoing of failed transfers: enqueue looks at the state that pages have then.
+// unguard ends the pins of guard. No guarded page is freed before: nothing displaces it, and the
+// undoing of failed transfers frees only pages that they were to write.
 func (o *Offloader) unguard() {
 	for _, g := range o.guarded {
 		h := &o.hosts[g.Pool]
-		h.pages[g.Page].protected = false
+		h.pages[g.Page].pins--
 		h.enqueue(g.Page)
 	}
 	o.guarded = o.guarded[:0]

@@ -47,9 +47,6 @@ func (h *hostPool) draw(b *strings.Builder) {
 		if pg.pins > 0 {
 			fmt.Fprintf(b, " pins %d", pg.pins)
 		}
-		if pg.protected {
-			b.WriteString(" protected")
-		}
 		if h.order.Divided() && pg.state.counts() {
 			fmt.Fprintf(b, " tenant %d", h.order.Page(int32(i)).Tenant)
 		}

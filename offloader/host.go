@@ -37,12 +37,10 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead", "loading"}
 // hostPool.byBlock[block] is the page. Only sole pages have pins. What decides which sole or
 // clean page is displaced is in hostPool.order.
 type hostPage struct {
-	block     protocol.BlockID
-	pins      int32
-	state     pageState
-	protected bool // the Move under way reads it
-
-	at *list.Element // of an ahead page: its place in hostPool.ahead
+	block protocol.BlockID
+	pins  int32 // one more for each read by the Move under way
+	state pageState
+	at    *list.Element // of an ahead page: its place in hostPool.ahead
 }
 
 // hostPool is the host memory of one pool.
@@ -154,14 +152,13 @@ func (h *hostPool) dequeue(p messages.PageID) {
 	}
 }
 
-// enqueue makes a page one that may be displaced, unless it has no contents, or pins or the
-// current Move protect it.
+// enqueue makes a page one that may be displaced, unless it has no contents or has pins.
 //
 // It may be called after any change: pages that must not be displaced are passed over here
 // and not by each caller.
 func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
-	if !pg.protected && pg.pins == 0 && (pg.state == sole || pg.state == clean) {
+	if pg.pins == 0 && (pg.state == sole || pg.state == clean) {
 		h.order.Add(int32(p))
 	}
 }

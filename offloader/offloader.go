@@ -71,7 +71,7 @@ type Offloader struct {
 	cursor  int    // first item that is not submitted
 	saves   []Save // of the current work
 	evicted []Displaced
-	// guarded lists the host pages that the Move reads, those with hostPage.protected.
+	// guarded lists the host pages that the Move reads, each as often as it has a pin for that.
 	guarded   []Slot
 	hostPages []messages.PageID // destinations of copies ahead, while planning
 

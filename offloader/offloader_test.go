@@ -82,7 +82,7 @@ func TestPanicsStateTheFacts(t *testing.T) {
 		"clean copy": {func(o *Offloader) { serve(o, 2, onboard(0)); serve(o, 3, onboard(0)) },
 			"offloader: pool wfullh1: onboard of block 0, whose host contents are clean"},
 		"twice": {func(o *Offloader) { serve(o, 2, onboard(0, 0)) },
-			"offloader: pool wfullh1: block 0 is onboarded twice"},
+			"offloader: pool wfullh1: end of onboard of block 0, whose host contents are clean"},
 		"no such page": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: -1}}})
 		}, "offloader: copy of page 0/secondary 0 to 0/primary -1"},
@@ -239,10 +239,9 @@ func TestCheckSeesDamage(t *testing.T) {
 		"ahead": {func(o *Offloader) {
 			o.hosts[0].pages[2].at = o.hosts[0].ahead.PushBack(messages.PageID(2))
 		}, "host page 2 is sole, among the ahead copies: true"},
-		"counts": {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
-		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true },
-			"host page 0 is protected outside a Move"},
-		"plan": {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
+		"counts":  {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
+		"guarded": {func(o *Offloader) { o.guard(0, 0) }, "1 pages guarded"},
+		"plan":    {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = []messages.Ticket{at(1, 1), at(1, 2)}
 		}, "0/primary 1: stream 1 reads twice"},

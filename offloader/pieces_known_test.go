@@ -33,7 +33,7 @@ func knownPool(features ...uint64) *hostPool {
 // mustCheck fails the test if the pool is wrong.
 func (h *hostPool) mustCheck(t *testing.T) {
 	t.Helper()
-	require.Empty(t, h.check(true))
+	require.Empty(t, h.check())
 }
 
 // known is what is known of a page.
