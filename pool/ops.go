@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -8,25 +9,31 @@ import (
 	"github.com/kvactor/kvactor/pool/evict"
 )
 
+// present are the pages of a list, in either order, without its NoPage entries.
+func present(list iter.Seq2[int, messages.PageID]) iter.Seq2[int, int32] {
+	return func(yield func(int, int32) bool) {
+		for i, id := range list {
+			if id != messages.NoPage && !yield(i, int32(id)) {
+				return
+			}
+		}
+	}
+}
+
 // claim adds a reference to each page. A page keeps its use, so that unclaim puts it
 // back exactly where it was in the eviction order.
 func (p *Pool) claim(op *protocol.PoolOp) {
-	for _, id := range op.Pages {
-		if id == messages.NoPage {
-			continue
-		}
-		p.occupy(int32(id), op.Kind)
-		p.refer(int32(id), 1, op)
+	for _, id := range present(slices.All(op.Pages)) {
+		p.occupy(id, op.Kind)
+		p.refer(id, 1, op)
 	}
 }
 
 // unclaim ends references without a use, as if they had never been. The page keeps its use, so
 // it returns to its old place. The last page goes first, as in drop.
 func (p *Pool) unclaim(op *protocol.PoolOp) {
-	for i := len(op.Pages) - 1; i >= 0; i-- {
-		if id := op.Pages[i]; id != messages.NoPage {
-			p.endReference(id, op)
-		}
+	for _, id := range present(slices.Backward(op.Pages)) {
+		p.endReference(id, op)
 	}
 	if op.Awaited {
 		p.order.Await(op.Pages)
@@ -38,15 +45,11 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 func (p *Pool) drop(op *protocol.PoolOp) {
 	// The policy is told while the pages are still used.
 	p.order.Used(op.Pages, op.Request)
-	for i := len(op.Pages) - 1; i >= 0; i-- {
-		id := op.Pages[i]
-		if id == messages.NoPage {
-			continue
-		}
+	for _, id := range present(slices.Backward(op.Pages)) {
 		// The latest use counts: sequences that share a page may end in another order than
 		// they began.
 		if p.pages[id].references > 0 {
-			p.order.Touch(int32(id), op.Use)
+			p.order.Touch(id, op.Use)
 		}
 		p.endReference(id, op)
 	}
@@ -60,7 +63,7 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 // The sequence that drops a page says whether its reference is covered; the pool cannot
 // know, since it counts references and does not list them. A reference that is dropped as
 // the wrong kind would leave Held wrong for ever, so both mismatches panic.
-func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
+func (p *Pool) endReference(id int32, op *protocol.PoolOp) {
 	g := &p.pages[id]
 	switch {
 	case g.references == 0:
@@ -71,8 +74,8 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 		p.fail("%s of page %d, whose %d references are all covered by reservations",
 			opName(op.Kind), id, g.references)
 	}
-	p.refer(int32(id), -1, op)
-	p.vacate(int32(id))
+	p.refer(id, -1, op)
+	p.vacate(id)
 }
 
 // take takes pages for new contents: free pages, then victims. A request for more
@@ -112,10 +115,7 @@ func (p *Pool) takeForCheckpoint(op *protocol.PoolOp) {
 
 // attach makes used pages cache blocks. A page caches at most one.
 func (p *Pool) attach(op *protocol.PoolOp) {
-	for i, id := range op.Pages {
-		if id == messages.NoPage {
-			continue
-		}
+	for i, id := range present(slices.All(op.Pages)) {
 		g := &p.pages[id]
 		switch {
 		case g.stored():
@@ -128,8 +128,8 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		g.block = op.Blocks[i]
 		// NoPage entries count for the depth: the index of an entry is the index of its block
 		// in the prefix.
-		p.order.Store(int32(id), evict.Contents{
-			Use: p.order.Page(int32(id)).Use, Depth: op.Depth + int32(i), Priority: op.Priority,
+		p.order.Store(id, evict.Contents{
+			Use: p.order.Page(id).Use, Depth: op.Depth + int32(i), Priority: op.Priority,
 			Useless: op.Useless,
 		})
 	}
@@ -141,40 +141,32 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 // The tree detaches blocks that it has forgotten, whether sequences hold their pages or not.
 // A page that is held becomes private to its holders and is free when they are done.
 func (p *Pool) detach(op *protocol.PoolOp) {
-	for i := len(op.Pages) - 1; i >= 0; i-- {
-		id := op.Pages[i]
-		if id == messages.NoPage {
-			continue
-		}
+	for i, id := range present(slices.Backward(op.Pages)) {
 		g := p.mustStore(op, i)
-		if p.order.Waits(int32(id)) {
-			p.order.Remove(int32(id))
+		if p.order.Waits(id) {
+			p.order.Remove(id)
 		}
-		p.order.Forget(int32(id))
+		p.order.Forget(id)
 		g.block = protocol.NoBlock
-		p.hold(int32(id), 0, 0, -g.pins)
-		p.vacate(int32(id))
+		p.hold(id, 0, 0, -g.pins)
+		p.vacate(id)
 	}
 }
 
 // setPriority changes the priority of contents. A cached page moves to the place that its use
 // gives it among those of the new one.
 func (p *Pool) setPriority(op *protocol.PoolOp) {
-	for k, id := range op.Pages {
-		if id != messages.NoPage {
-			p.mustStore(op, k)
-			p.order.SetPriority(int32(id), op.Priority)
-		}
+	for k, id := range present(slices.All(op.Pages)) {
+		p.mustStore(op, k)
+		p.order.SetPriority(id, op.Priority)
 	}
 }
 
 // setUseless notes of contents whether no match can use them.
 func (p *Pool) setUseless(op *protocol.PoolOp) {
-	for k, id := range op.Pages {
-		if id != messages.NoPage {
-			p.mustStore(op, k)
-			p.order.SetUseless(int32(id), op.Useless)
-		}
+	for k, id := range present(slices.All(op.Pages)) {
+		p.mustStore(op, k)
+		p.order.SetUseless(id, op.Useless)
 	}
 }
 
@@ -201,31 +193,24 @@ func (p *Pool) addPins(op *protocol.PoolOp) {
 	if op.N == 0 {
 		return // it would take cached pages out of the order and leave them without a holder
 	}
-	for _, id := range op.Pages {
-		if id == messages.NoPage {
-			continue
-		}
+	for _, id := range present(slices.All(op.Pages)) {
 		if !p.pages[id].stored() {
 			p.fail("pin of page %d, which caches nothing", id)
 		}
-		p.occupy(int32(id), op.Kind)
-		p.hold(int32(id), 0, 0, int32(op.N))
+		p.occupy(id, op.Kind)
+		p.hold(id, 0, 0, int32(op.N))
 	}
 }
 
 // endPin ends one pin of each page and leaves the use, as drop does.
 func (p *Pool) endPin(op *protocol.PoolOp) {
-	for i := len(op.Pages) - 1; i >= 0; i-- {
-		id := op.Pages[i]
-		if id == messages.NoPage {
-			continue
-		}
+	for _, id := range present(slices.Backward(op.Pages)) {
 		if p.pages[id].pins == 0 {
 			p.fail("unpin of page %d, which has no pin", id)
 		}
-		p.order.Touch(int32(id), op.Use)
-		p.hold(int32(id), 0, 0, -1)
-		p.vacate(int32(id))
+		p.order.Touch(id, op.Use)
+		p.hold(id, 0, 0, -1)
+		p.vacate(id)
 	}
 }
 
@@ -235,14 +220,11 @@ func (p *Pool) endPin(op *protocol.PoolOp) {
 // The references stay. Pages that only this prefill holds count as held from now on, so
 // the reservation must stop counting them in the same step.
 func (p *Pool) endCoverage(op *protocol.PoolOp) {
-	for _, id := range op.Pages {
-		if id == messages.NoPage {
-			continue
-		}
+	for _, id := range present(slices.All(op.Pages)) {
 		if p.pages[id].covered == 0 {
 			p.fail("end of coverage of page %d, which no reservation covers", id)
 		}
-		p.hold(int32(id), 0, -1, 0)
+		p.hold(id, 0, -1, 0)
 	}
 }
 
