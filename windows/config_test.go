@@ -40,7 +40,9 @@ var invalidConfigs = []struct {
 		_ *Model) {
 		c.MaxAttentionWindow = []int{}
 	}},
-	{"max_attention_window 1 is not 2 or more; max_attention_window 0 is not 2 or more: for full attention it is max_seq_len", func(c *Config, _ *Model) { c.MaxAttentionWindow = []int{1, 8, 0} }},
+	{"max_attention_window 1 is not 2 or more; max_attention_window 0 is not 2 or more: for full " +
+		"attention it is max_seq_len",
+		func(c *Config, _ *Model) { c.MaxAttentionWindow = []int{1, 8, 0} }},
 	{"sink_token_length -1 is negative", func(c *Config, _ *Model) { c.SinkTokenLength = -1 }},
 	{`dtype "float64" is not one of auto, float32, float16, bfloat16, fp8, int8, nvfp4`,
 		func(c *Config, _ *Model) { c.DType = "float64" }},
@@ -126,7 +128,8 @@ var invalidConfigs = []struct {
 		func(c *Config, m *Model) {
 			c.MaxAttentionWindow, m.AttentionChunk = []int{64}, []int{0, 8}
 		}},
-	{"head_dim of layer 0 is not a multiple of 16, as dtype nvfp4 needs; head_dim of layer 1 is not a multiple of 16, as dtype nvfp4 needs", func(c *Config, m *Model) {
+	{"head_dim of layer 0 is not a multiple of 16, as dtype nvfp4 needs; head_dim of layer 1 is not " +
+		"a multiple of 16, as dtype nvfp4 needs", func(c *Config, m *Model) {
 		c.DType, m.HeadDim = "nvfp4", 24
 	}},
 	{"shared_kv has 1 values for 2 layers", func(_ *Config, m *Model) { m.SharedKV = []int{0} }},
@@ -134,7 +137,8 @@ var invalidConfigs = []struct {
 		m *Model) {
 		m.SharedKV = []int{0, 2}
 	}},
-	{"shared_kv of layer 0: layer 1 has no keys and values of its own; shared_kv of layer 1: layer 0 has no keys and values of its own", func(_ *Config, m *Model) { m.SharedKV = []int{1, 0} }},
+	{"shared_kv of layer 0: layer 1 has no keys and values of its own; shared_kv of layer 1: layer " +
+		"0 has no keys and values of its own", func(_ *Config, m *Model) { m.SharedKV = []int{1, 0} }},
 	{"shared_kv of layer 1: its attention_chunk 8 differs from 0 of layer 0",
 		func(_ *Config, m *Model) { m.SharedKV, m.AttentionChunk = []int{0, 0}, []int{0, 8} }},
 	{"max_attention_window of layer 1 differs from that of layer 0, whose keys and values it shares",
@@ -144,7 +148,8 @@ var invalidConfigs = []struct {
 
 	{"layer 1 has neither keys and values (kv_heads) nor a state",
 		func(_ *Config, m *Model) { m.KVHeads = []int{8, 0} }},
-	{"layer 0 has neither keys and values (kv_heads) nor a state; layer 1 has neither keys and values (kv_heads) nor a state; " +
+	{"layer 0 has neither keys and values (kv_heads) nor a state; layer 1 has neither keys and " +
+		"values (kv_heads) nor a state; " +
 		"kv_heads is 0 in every layer: at least one must have keys and values or a state",
 		func(_ *Config, m *Model) { m.KVHeads = []int{0, 0} }},
 	{"no_cache names layer 1, which has keys and values or a state",
@@ -241,7 +246,8 @@ func TestValidateReportsEverything(t *testing.T) {
 
 func TestAllowed(t *testing.T) {
 	c := DefaultConfig()
-	c.OnboardBlocks, c.EnableBlockReuse, c.EnablePartialReuse, c.CopyOnPartialReuse, c.OffloadAhead = false, false, false, false, false
+	c.OnboardBlocks, c.EnableBlockReuse, c.EnablePartialReuse, c.CopyOnPartialReuse, c.OffloadAhead =
+		false, false, false, false, false
 	c.PoolFractions = map[string]float64{"wfullh8": 1 - 1e-7}
 	c.MaxAttentionWindow = []int{5000, 4096, 2, 2} // longer than the layers
 	c.SinkTokenLength, c.DType, c.ExpectedSeqLen, c.HostCacheSize = math.MaxInt, "int8", 1,

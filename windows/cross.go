@@ -78,7 +78,9 @@ func crossExcess(m Model, c Config, n PageCounts) (ps problems) {
 		ps.say("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes())
 	}
 	if n.Primary > MaxPages || n.Secondary > MaxPages {
-		ps.say("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes())
+		ps.say(
+			"pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block",
+			p.Name, MaxPages, p.PageBytes())
 	}
 	return ps
 }

@@ -61,7 +61,8 @@ func TestValidateEncoders(t *testing.T) {
 			func(c *Config, _ *Model) { c.CrossKVCacheFraction = math.NaN() }},
 		{"cross_layers 3 is not between 1 and the 2 layers of the decoder",
 			func(_ *Config, m *Model) { m.CrossLayers = 3 }},
-		{"cross_layers -1 is not between 1 and the 2 layers of the decoder; cross_kv_cache_fraction is for encoder-decoder models only", func(_ *Config, m *Model) { m.CrossLayers = -1 }},
+		{"cross_layers -1 is not between 1 and the 2 layers of the decoder; cross_kv_cache_fraction is " +
+			"for encoder-decoder models only", func(_ *Config, m *Model) { m.CrossLayers = -1 }},
 		{"cross_kv_heads 0 is not 1 or more", func(_ *Config, m *Model) { m.CrossKVHeads = 0 }},
 		{"encoder_max_len 0 is not between 1 and 2147483647", func(_ *Config,
 			m *Model) {
@@ -71,7 +72,8 @@ func TestValidateEncoders(t *testing.T) {
 			func(_ *Config, m *Model) { m.EncoderMaxLen = math.MaxInt }},
 		{"a page of pool cross_h9223372036854775807 would have more than 9223372036854775806 bytes",
 			func(_ *Config, m *Model) { m.CrossKVHeads = math.MaxInt }},
-		{"cross_kv_heads is for encoder-decoder models only; encoder_max_len is for encoder-decoder models only", func(c *Config, m *Model) { m.CrossLayers, c.CrossKVCacheFraction = 0, 0 }},
+		{"cross_kv_heads is for encoder-decoder models only; encoder_max_len is for encoder-decoder " +
+			"models only", func(c *Config, m *Model) { m.CrossLayers, c.CrossKVCacheFraction = 0, 0 }},
 	}
 	for _, tc := range cases {
 		t.Run(tc.want, func(t *testing.T) {

@@ -165,7 +165,8 @@ func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 	if then >= 2*max(1, now.Sequences) {
 		ws = append(ws,
 			fmt.Sprintf(
-				"expected_seq_len is max_seq_len, %d: %d sequences of %d tokens fit, limited by pool %s; with expected_seq_len %d %d would fit",
+				"expected_seq_len is max_seq_len, %d: %d sequences of %d tokens fit, limited by pool %s; "+
+					"with expected_seq_len %d %d would fit",
 				m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
 	}
 	return ws

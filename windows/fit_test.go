@@ -29,7 +29,8 @@ func TestWarnings(t *testing.T) {
 	assert.Equal(t, Fit{Tokens: 768, Sequences: 1, Pool: "w128h8"}, LongestPrompt(pools, counts))
 	assert.Equal(t, []string{
 		"pool w128h8 holds 768 tokens: longer prompts must be admitted in chunks",
-		"expected_seq_len is max_seq_len, 131072: 4 sequences of 1024 tokens fit, limited by pool w128h8; with expected_seq_len 1024 531 would fit",
+		"expected_seq_len is max_seq_len, 131072: 4 sequences of 1024 tokens fit, limited by pool " +
+			"w128h8; with expected_seq_len 1024 531 would fit",
 	}, warnings)
 
 	c.ExpectedSeqLen = 1024
@@ -67,15 +68,18 @@ func TestWarningsOfOptions(t *testing.T) {
 		"nothing kept": {func(c *Config) { c.EnableBlockReuse = false }, nil},
 		"without reuse": {
 			func(c *Config) { c.HostCacheSize, c.EnableBlockReuse = 1<<30, false },
-			[]string{"host_cache_size 1073741824 without enable_block_reuse: nothing is stored, so nothing is offloaded"},
+			[]string{"host_cache_size 1073741824 without enable_block_reuse: nothing is stored, so " +
+				"nothing is offloaded"},
 		},
 		"without a way back": {
 			func(c *Config) { c.HostCacheSize, c.OnboardBlocks = 1<<30, false },
-			[]string{"host_cache_size 1073741824 without onboard_blocks: nothing would come back, so nothing is offloaded"},
+			[]string{"host_cache_size 1073741824 without onboard_blocks: nothing would come back, so " +
+				"nothing is offloaded"},
 		},
 		"sinks": {
 			func(c *Config) { c.SinkTokenLength, c.MaxAttentionWindow = 4, []int{65536} },
-			[]string{"sink_token_length 4: TensorRT-LLM has dropped this option; here the tokens are kept beside those of the window"},
+			[]string{"sink_token_length 4: TensorRT-LLM has dropped this option; here the tokens are kept " +
+				"beside those of the window"},
 		},
 		"sinks without a window": {
 			func(c *Config) { c.SinkTokenLength = 4 },

@@ -159,7 +159,8 @@ func (c Config) layerProblems(ps *problems, m Model) {
 			ps.say("max_attention_window %d of layer %d: the layer has an attention_chunk of %d", w, i, n)
 		}
 		if owner, ok := m.KVLayer(i); ok && c.window(m, i) != c.window(m, owner) {
-			ps.say("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner)
+			ps.say("max_attention_window of layer %d differs from that of layer %d, whose keys and values "+
+				"it shares", i, owner)
 		}
 		if s := c.shape(m, i); m.heads(i) > 0 && s.DType == NVFP4 &&
 			(s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {

@@ -61,7 +61,8 @@ func TestQuotasRefused(t *testing.T) {
 			c *Config) {
 			c.SaltQuotas = map[string]float64{"a": 0}
 		},
-		`salt_quotas of "a": 1.5 is not greater than 0 and at most 1; salt_quotas of "b": NaN is not greater than 0 and at most 1`: func(c *Config) {
+		`salt_quotas of "a": 1.5 is not greater than 0 and at most 1; ` +
+			`salt_quotas of "b": NaN is not greater than 0 and at most 1`: func(c *Config) {
 			c.SaltQuotas = map[string]float64{"b": math.NaN(), "a": 1.5}
 		},
 		`other_salts_quota -1 is not greater than 0 and at most 1`: func(

@@ -96,7 +96,8 @@ func fewer(a, b *share) bool {
 func (s *splitting) excess(tier messages.Tier) (ps problems) {
 	for _, sh := range s.shares {
 		if sh.pages > MaxPages {
-			ps.say("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes)
+			ps.say("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger "+
+				"tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes)
 		}
 	}
 	return ps

@@ -186,7 +186,8 @@ func TestDivideRefuses(t *testing.T) {
 	long.MaxSeqLen = 1 << 20
 	_, err = Divide(pools, long, c, 64*192+63)
 	assert.ErrorContains(t, err,
-		"pool w8h1 gets no page: one takes 64 bytes, all pools share 12351, divided for sequences of 1048576 tokens (expected_seq_len)")
+		"pool w8h1 gets no page: one takes 64 bytes, all pools share 12351, divided for sequences of "+
+			"1048576 tokens (expected_seq_len)")
 	_, err = Divide(pools, m, c, -1)
 	assert.EqualError(t, err, "device memory of -1 bytes is negative")
 	_, err = Divide(pools, m, c, math.MaxInt64)

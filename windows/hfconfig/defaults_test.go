@@ -54,7 +54,8 @@ func TestComputedByTheClass(t *testing.T) {
 	}{
 		{`{"model_type":"llama","hidden_size":5120,"num_attention_heads":40,"num_hidden_layers":40}`, 40,
 			128},
-		{`{"model_type":"llama","hidden_size":2048,"num_attention_heads":32,"num_key_value_heads":4,"num_hidden_layers":22}`, 4, 64},
+		{`{"model_type":"llama","hidden_size":2048,"num_attention_heads":32,"num_key_value_heads":4,
+			"num_hidden_layers":22}`, 4, 64},
 		{`{"model_type":"mistral","hidden_size":5120,"num_attention_heads":32}`, 8, 160},
 		{`{"model_type":"phi3","hidden_size":5120,"num_attention_heads":40}`, 40, 128},
 		{`{"model_type":"qwen3","hidden_size":5120,"num_attention_heads":64}`, 32, 128}, // of its own

@@ -1,7 +1,8 @@
 // Package hfconfig reads the geometry of a model's cache from the config.json of a Hugging Face
 // model:
 //
-//	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct", hfconfig.Options{}) // a folder or a file
+//	// a folder or a file
+//	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct", hfconfig.Options{})
 //	cache := model.Configure(windows.DefaultConfig())
 //	pools, err := windows.Pools(model.Model, cache)
 //

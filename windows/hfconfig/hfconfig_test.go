@@ -17,11 +17,13 @@ import (
 
 // with is a plain model of an unknown type with further keys.
 func with(keys string) string {
-	return `{"model_type":"wonder","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":8,"max_position_embeddings":4096,"dtype":"bfloat16",` + keys + `}`
+	return `{"model_type":"wonder","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":8,
+		"max_position_embeddings":4096,"dtype":"bfloat16",` + keys + `}`
 }
 
 // codestral is the file of Mamba-Codestral-7B, whose layers are all recurrent.
-const codestral = `{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers":64,"num_heads":128,"head_dim":64,"state_size":128,"n_groups":8,"conv_kernel":4,"expand":2,"intermediate_size":8192,
+const codestral = `{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers":64,"num_heads":128,
+	"head_dim":64,"state_size":128,"n_groups":8,"conv_kernel":4,"expand":2,"intermediate_size":8192,
 	"time_step_limit":[0.0,Infinity],"torch_dtype":"bfloat16"}`
 
 // TestRefused: what cannot be read is refused with the name of the key.
@@ -42,7 +44,8 @@ func TestRefused(t *testing.T) {
 			`layer_types: "dreaming" of layer 1 is not known`},
 		{with(`"layer_types":["full_attention"]`), "layer_types has 1 entries for 2 layers"},
 		{with(`"attention_chunk_size":8192`),
-			`model_type "wonder" is not known, nor what these keys mean for its cache: attention_chunk_size`},
+			`model_type "wonder" is not known, nor what these keys mean for its cache: ` +
+				`attention_chunk_size`},
 		{with(`"num_key_value_heads":"eight"`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":8.5`), "num_key_value_heads is not an integer"},
 		{with(`"num_key_value_heads":1e12`), "num_key_value_heads is not an integer"},
@@ -53,8 +56,11 @@ func TestRefused(t *testing.T) {
 			"no_rope_layers has 3 entries for 2 layers"},
 		{`{"model_type":"wonder","dtype":"fp8"}`,
 			"dtype fp8 is not one of bfloat16, float16, float32; num_hidden_layers is missing; " +
-				"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; max_position_embeddings is missing"},
-		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
+				"num_key_value_heads is missing; hidden_size is missing; num_attention_heads is missing; " +
+				"max_position_embeddings is missing"},
+		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,
+			"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,
+			"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
 			`hybrid_override_pattern: "?" of layer 1 is not known`},
 		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`,
 			"num_hidden_layers is missing; " +
@@ -106,11 +112,14 @@ func TestOnlyStates(t *testing.T) {
 // layers are.
 func TestUnknownTypes(t *testing.T) {
 	for keys, want := range map[string]string{
-		`"sliding_window":null,"use_sliding_window":false`:                                                             "wfullh8 2 8192",
-		`"sliding_window":4096,"use_sliding_window":false`:                                                             "wfullh8 2 8192",
-		`"kv_lora_rank":null,"attn_layer_offset":0,"note":"Infinity \" NaN","id2label":[NaN,1],"rope_theta":-Infinity`: "wfullh8 2 8192",
-		`"layer_types":["sliding_attention","full_attention"],"sliding_window":128`:                                    "w128h8 1 4096, wfullh8 1 4096",
-		`"layer_types":["chunked_attention","full_attention"],"attention_chunk_size":128`:                              "c128h8 1 4096, wfullh8 1 4096",
+		`"sliding_window":null,"use_sliding_window":false`: "wfullh8 2 8192",
+		`"sliding_window":4096,"use_sliding_window":false`: "wfullh8 2 8192",
+		`"kv_lora_rank":null,"attn_layer_offset":0,"note":"Infinity \" NaN","id2label":[NaN,1],
+		"rope_theta":-Infinity`: "wfullh8 2 8192",
+		`"layer_types":["sliding_attention","full_attention"],
+		"sliding_window":128`: "w128h8 1 4096, wfullh8 1 4096",
+		`"layer_types":["chunked_attention","full_attention"],
+		"attention_chunk_size":128`: "c128h8 1 4096, wfullh8 1 4096",
 	} {
 		m, err := Read(strings.NewReader(with(keys)), Options{})
 		require.NoError(t, err, keys)

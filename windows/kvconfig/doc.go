@@ -18,10 +18,11 @@
 //
 //	avg_seq_len                           sets expected_seq_len
 //	mamba_state_cache_interval            sets state_checkpoint_interval
-//	mamba_state_config                    its periodic_snapshot_interval does the same; enable_branch_snapshot
-//	                                      may be true; additional offsets are refused
-//	attention_dp_events_gather_period_ms  accepted without effect: it tunes a part that the engine does
-//	enable_swa_scratch_reuse              not have, or the kernels, which belong to the host
+//	mamba_state_config                    its periodic_snapshot_interval does the same;
+//	                                      enable_branch_snapshot may be true; additional
+//	                                      offsets are refused
+//	attention_dp_events_gather_period_ms  accepted without effect: each tunes a part that the
+//	enable_swa_scratch_reuse              engine does not have, or the host's kernels
 //	fp8_context_mla_kv_len_cap
 //	iteration_stats_interval
 //	kv_cache_event_hash_algo
@@ -29,8 +30,8 @@
 //	mamba_ssm_stochastic_rounding
 //	max_util_for_resume
 //	use_kv_cache_manager_v2
-//	block_reuse_config                    refused with the reason, unless null or a value that asks for
-//	disk_cache_path                       nothing: 0, false, an empty path
+//	block_reuse_config                    refused with the reason, unless null or a value that
+//	disk_cache_path                       asks for nothing: 0, false, an empty path
 //	disk_cache_size
 //	enable_kv_pool_rebalance
 //	kv_cache_retention_config

@@ -23,12 +23,14 @@ import (
 var readers = map[string]func(io.Reader) (windows.Config, error){"json": ReadJSON, "yaml": ReadYAML}
 
 const everything = `{
- "tokens_per_block": 64, "max_attention_window": [4096, 256], "sink_token_length": 4, "dtype": "fp8",
+ "tokens_per_block": 64, "max_attention_window": [4096, 256], "sink_token_length": 4,
+ "dtype": "fp8",
  "free_gpu_memory_fraction": 0.5, "max_tokens": 1000, "host_cache_size": 8589934592,
  "secondary_offload_min_priority": 50, "onboard_blocks": false, "enable_block_reuse": false,
  "enable_partial_reuse": false, "copy_on_partial_reuse": false, "event_buffer_max_size": 7,
- "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds", "eviction_policy": "fifo",
- "expected_seq_len": 2048, "prefill_doubles_at": 30000, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
+ "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds",
+ "eviction_policy": "fifo", "expected_seq_len": 2048, "prefill_doubles_at": 30000,
+ "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
  "salt_quotas": {"tenant-1": 0.5, "tenant-2": 1}, "other_salts_quota": 0.125,
  "state_checkpoint_interval": 128, "mamba_ssm_cache_dtype": "float32"}`
 
@@ -65,7 +67,8 @@ func TestDefaults(t *testing.T) {
 	text, err := json.Marshal(nulls)
 	require.NoError(t, err)
 	for name, read := range readers {
-		for _, in := range []string{"{}", string(text), `{"kv_cache_config":null}`, `{"kv_cache_config":{}}`} {
+		for _, in := range []string{"{}", string(text), `{"kv_cache_config":null}`,
+			`{"kv_cache_config":{}}`} {
 			got, err := read(strings.NewReader(in))
 			require.NoError(t, err, name)
 			assert.Equal(t, windows.DefaultConfig(), got, name)
@@ -89,54 +92,76 @@ kv_cache_config:
 `))
 	require.NoError(t, err)
 	want := windows.DefaultConfig()
-	want.FreeGPUMemoryFraction, want.MaxAttentionWindow, want.HostCacheSize = 0.8, []int{512, 512, 32768}, 8589934592
+	want.FreeGPUMemoryFraction, want.MaxAttentionWindow, want.HostCacheSize = 0.8,
+		[]int{512, 512, 32768}, 8589934592
 	assert.Equal(t, want, got)
 }
 
-// TestRefused has texts that read alike in both forms.
+// badTexts read alike in both forms.
+var badTexts = []struct {
+	in   string
+	code messages.Code
+	want string
+}{
+	{`{"blocks":1}`, messages.ErrConfigInvalid, "unknown name blocks"},
+	{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ErrConfigInvalid,
+		"unknown name b; unknown name a"},
+	{`{"kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
+	{`{"kv_cache_config":{"kv_cache_config":{}}}`, messages.ErrConfigInvalid,
+		"unknown name kv_cache_config"},
+	{`{"kv_cache_config":{},"max_tokens":4}`, messages.ErrConfigInvalid,
+		"max_tokens is outside kv_cache_config"},
+	{`{"pool_ratio":[1],"kv_cache_config":{}}`, messages.ErrConfigInvalid,
+		"pool_ratio is outside kv_cache_config"},
+	{`{"dtype":"fp8","kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
+	{`{"kv_cache_config":[]}`, messages.ErrBadRequest, "kv_cache_config is a list, not an object"},
+	{`{"tokens_per_block":"4"}`, messages.ErrBadRequest,
+		"tokens_per_block is a string, not an integer"},
+	{`{"tokens_per_block":4.0}`, messages.ErrBadRequest,
+		"tokens_per_block is a number with a fraction, not an integer"},
+	{`{"tokens_per_block":true}`, messages.ErrBadRequest,
+		"tokens_per_block is a boolean, not an integer"},
+	{`{"use_uvm":1}`, messages.ErrBadRequest, "use_uvm is an integer, not a boolean"},
+	{`{"dtype":16}`, messages.ErrBadRequest, "dtype is an integer, not a string"},
+	{`{"transfer_mode":1}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
+	{`{"transfer_mode":""}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
+	{`{"free_gpu_memory_fraction":"x"}`, messages.ErrBadRequest,
+		"free_gpu_memory_fraction is a string, not a number"},
+	{`{"cross_kv_cache_fraction":0}`, messages.ErrConfigInvalid,
+		"cross_kv_cache_fraction is for encoder-decoder models only"},
+	{`{"cross_kv_cache_fraction":[]}`, messages.ErrBadRequest,
+		"cross_kv_cache_fraction is a list, not a number"},
+	{`{"max_tokens":0}`, messages.ErrConfigInvalid, "max_tokens 0 is not 1 or more"},
+	{`{"expected_seq_len":0}`, messages.ErrConfigInvalid, "expected_seq_len 0 is not 1 or more"},
+	{`{"host_cache_size":9223372036854775808}`, messages.ErrConfigInvalid,
+		"host_cache_size 9223372036854775808 is too large"},
+	{`{"free_gpu_memory_fraction":9223372036854775808}`, messages.ErrConfigInvalid,
+		"free_gpu_memory_fraction 9223372036854775808 is too large"},
+	{`{"max_attention_window":4096}`, messages.ErrBadRequest,
+		"max_attention_window is an integer, not a list of integers"},
+	{`{"max_attention_window":[1,"a",2.5,null]}`, messages.ErrBadRequest,
+		"max_attention_window has a string in it, not an integer; " +
+			"max_attention_window has a number with a fraction in it, not an integer; " +
+			"max_attention_window has null in it, not an integer"},
+	{`{"max_attention_window":[9223372036854775808]}`, messages.ErrConfigInvalid,
+		"max_attention_window 9223372036854775808 is too large"},
+	{`{"pool_fractions":0.5}`, messages.ErrBadRequest,
+		"pool_fractions is a number with a fraction, not an object"},
+	{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest,
+		"pool_fractions of b is an object, not a number"},
+	{`{"salt_quotas":[0.5]}`, messages.ErrBadRequest, "salt_quotas is a list, not an object"},
+	{`{"salt_quotas":{"a":"half"}}`, messages.ErrBadRequest,
+		"salt_quotas of a is a string, not a number"},
+	{`{"other_salts_quota":0}`, messages.ErrConfigInvalid,
+		"other_salts_quota 0 is not greater than 0 and at most 1"},
+	{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.ErrBadRequest,
+		"unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
+	{`[1]`, messages.ErrBadRequest, "the cache configuration is a list, not an object"},
+	{`3`, messages.ErrBadRequest, "the cache configuration is an integer, not an object"},
+}
+
 func TestRefused(t *testing.T) {
-	cases := []struct {
-		in   string
-		code messages.Code
-		want string
-	}{
-		{`{"blocks":1}`, messages.ErrConfigInvalid, "unknown name blocks"},
-		{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ErrConfigInvalid, "unknown name b; unknown name a"},
-		{`{"kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
-		{`{"kv_cache_config":{"kv_cache_config":{}}}`, messages.ErrConfigInvalid, "unknown name kv_cache_config"},
-		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ErrConfigInvalid, "max_tokens is outside kv_cache_config"},
-		{`{"pool_ratio":[1],"kv_cache_config":{}}`, messages.ErrConfigInvalid, "pool_ratio is outside kv_cache_config"},
-		{`{"dtype":"fp8","kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
-		{`{"kv_cache_config":[]}`, messages.ErrBadRequest, "kv_cache_config is a list, not an object"},
-		{`{"tokens_per_block":"4"}`, messages.ErrBadRequest, "tokens_per_block is a string, not an integer"},
-		{`{"tokens_per_block":4.0}`, messages.ErrBadRequest, "tokens_per_block is a number with a fraction, not an integer"},
-		{`{"tokens_per_block":true}`, messages.ErrBadRequest, "tokens_per_block is a boolean, not an integer"},
-		{`{"use_uvm":1}`, messages.ErrBadRequest, "use_uvm is an integer, not a boolean"},
-		{`{"dtype":16}`, messages.ErrBadRequest, "dtype is an integer, not a string"},
-		{`{"transfer_mode":1}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
-		{`{"transfer_mode":""}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
-		{`{"free_gpu_memory_fraction":"x"}`, messages.ErrBadRequest, "free_gpu_memory_fraction is a string, not a number"},
-		{`{"cross_kv_cache_fraction":0}`, messages.ErrConfigInvalid, "cross_kv_cache_fraction is for encoder-decoder models only"},
-		{`{"cross_kv_cache_fraction":[]}`, messages.ErrBadRequest, "cross_kv_cache_fraction is a list, not a number"},
-		{`{"max_tokens":0}`, messages.ErrConfigInvalid, "max_tokens 0 is not 1 or more"},
-		{`{"expected_seq_len":0}`, messages.ErrConfigInvalid, "expected_seq_len 0 is not 1 or more"},
-		{`{"host_cache_size":9223372036854775808}`, messages.ErrConfigInvalid, "host_cache_size 9223372036854775808 is too large"},
-		{`{"free_gpu_memory_fraction":9223372036854775808}`, messages.ErrConfigInvalid, "free_gpu_memory_fraction 9223372036854775808 is too large"},
-		{`{"max_attention_window":4096}`, messages.ErrBadRequest, "max_attention_window is an integer, not a list of integers"},
-		{`{"max_attention_window":[1,"a",2.5,null]}`, messages.ErrBadRequest, "max_attention_window has a string in it, not an integer; " +
-			"max_attention_window has a number with a fraction in it, not an integer; max_attention_window has null in it, not an integer"},
-		{`{"max_attention_window":[9223372036854775808]}`, messages.ErrConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
-		{`{"pool_fractions":0.5}`, messages.ErrBadRequest, "pool_fractions is a number with a fraction, not an object"},
-		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest,
-			"pool_fractions of b is an object, not a number"},
-		{`{"salt_quotas":[0.5]}`, messages.ErrBadRequest, "salt_quotas is a list, not an object"},
-		{`{"salt_quotas":{"a":"half"}}`, messages.ErrBadRequest, "salt_quotas of a is a string, not a number"},
-		{`{"other_salts_quota":0}`, messages.ErrConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
-		{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.ErrBadRequest, "unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
-		{`[1]`, messages.ErrBadRequest, "the cache configuration is a list, not an object"},
-		{`3`, messages.ErrBadRequest, "the cache configuration is an integer, not an object"},
-	}
-	for _, tc := range cases {
+	for _, tc := range badTexts {
 		for name, read := range readers {
 			t.Run(name+" "+tc.in, func(t *testing.T) {
 				_, err := read(strings.NewReader(tc.in))
@@ -199,7 +224,8 @@ speculative_config: {decoding_type: MTP, max_draft_len: 3}
 `))
 	require.NoError(t, err)
 	want := windows.DefaultConfig()
-	want.EnableBlockReuse, want.FreeGPUMemoryFraction, want.DType, want.TokensPerBlock = false, 0.75, "fp8", 64
+	want.EnableBlockReuse, want.FreeGPUMemoryFraction, want.DType, want.TokensPerBlock = false, 0.75,
+		"fp8", 64
 	want.MambaSSMCacheDType, want.StateCheckpointInterval, want.ExpectedSeqLen = "float16", 8192, 2048
 	assert.Equal(t, want, got)
 }
@@ -211,26 +237,38 @@ func TestOptionsOfOthers(t *testing.T) {
 		{`{"avg_seq_len":0}`, "avg_seq_len 0 is not 1 or more"},
 		{`{"avg_seq_len":"x"}`, "avg_seq_len is a string, not an integer"},
 		{`{"avg_seq_len":8,"expected_seq_len":8}`, ""},
-		{`{"avg_seq_len":8,"expected_seq_len":9}`, "avg_seq_len 8 and expected_seq_len 9 are one option with two values"},
+		{`{"avg_seq_len":8,"expected_seq_len":9}`,
+			"avg_seq_len 8 and expected_seq_len 9 are one option with two values"},
 		{`{"mamba_state_cache_interval":256,"mamba_state_config":{"periodic_snapshot_interval":0}}`,
-			"mamba_state_cache_interval 256 and mamba_state_config.periodic_snapshot_interval 0 are one option with two values"},
+			"mamba_state_cache_interval 256 and mamba_state_config.periodic_snapshot_interval 0 are one " +
+				"option with two values"},
 		{`{"mamba_state_config":{"x":1}}`, "unknown name mamba_state_config.x"},
 		{`{"mamba_state_config":[]}`, "mamba_state_config is a list, not an object"},
-		{`{"mamba_state_config":{"enable_branch_snapshot":false}}`, "mamba_state_config.enable_branch_snapshot false is not supported: branches always get a checkpoint"},
-		{`{"mamba_state_config":{"additional_snapshot_offsets_from_start":[128]}}`, "mamba_state_config.additional_snapshot_offsets_from_start is not supported: " +
-			"checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval"},
+		{`{"mamba_state_config":{"enable_branch_snapshot":false}}`,
+			"mamba_state_config.enable_branch_snapshot false is not supported: branches always get a " +
+				"checkpoint"},
+		{`{"mamba_state_config":{"additional_snapshot_offsets_from_start":[128]}}`,
+			"mamba_state_config.additional_snapshot_offsets_from_start is not supported: " +
+				"checkpoints are made at branches, at the prompt's end and at multiples of " +
+				"state_checkpoint_interval"},
 		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: " + onDisk},
 		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: ` + onDisk},
 		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: " +
 			"a publisher is attached to the engine: --events, events/publish"},
-		{`{"max_gpu_total_bytes":5}`, "max_gpu_total_bytes 5 is not supported: limit the cache by free_gpu_memory_fraction or max_tokens"},
-		{`{"pool_ratio":[0.5,0.5]}`, "pool_ratio is not supported: set pool_fractions, which names the pools"},
+		{`{"max_gpu_total_bytes":5}`,
+			"max_gpu_total_bytes 5 is not supported: limit the cache by free_gpu_memory_fraction or " +
+				"max_tokens"},
+		{`{"pool_ratio":[0.5,0.5]}`,
+			"pool_ratio is not supported: set pool_fractions, which names the pools"},
 		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: " +
 			"pass WithAutoRebalance to the engine"},
-		{`{"block_reuse_config":{"policy":"per_conversation"}}`, "block_reuse_config is not supported: reuse follows enable_block_reuse, without a policy per conversation"},
+		{`{"block_reuse_config":{"policy":"per_conversation"}}`,
+			"block_reuse_config is not supported: reuse follows enable_block_reuse, without a policy per " +
+				"conversation"},
 		{`{"iteration_stats_interval":"often"}`, "iteration_stats_interval is a string, not an integer"},
 		{`{"max_util_for_resume":[1]}`, "max_util_for_resume is a list, not a number"},
-		{`{"use_kv_cache_manager_v2":"auto","kv_cache_event_hash_algo":"auto","enable_swa_scratch_reuse":true,"fp8_context_mla_kv_len_cap":1}`, ""},
+		{`{"use_kv_cache_manager_v2":"auto","kv_cache_event_hash_algo":"auto","enable_swa_scratch_reuse":true,
+			"fp8_context_mla_kv_len_cap":1}`, ""},
 	}
 	for _, tc := range cases {
 		for name, read := range readers {

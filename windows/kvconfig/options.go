@@ -150,7 +150,8 @@ func offsets(r *reading, e entry) {
 	for _, v := range e.value.([]any) {
 		// 0.0 is refused as well: offsets are counts of tokens.
 		if v != int64(0) {
-			r.say("%s is not supported: checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval", e.name)
+			r.say("%s is not supported: checkpoints are made at branches, at the prompt's end and at "+
+				"multiples of state_checkpoint_interval", e.name)
 			return
 		}
 	}

@@ -43,7 +43,8 @@ func buildRetention(entries []entry, err error) (*messages.Retention, error) {
 }
 
 // debugging is why transfer_mode and directory are refused.
-const debugging = "an option for debugging, which TensorRT-LLM advises against; a store keeps pages in files"
+const debugging = "an option for debugging, which TensorRT-LLM advises against; " +
+	"a store keeps pages in files"
 
 // retention reads the fields of a KvCacheRetentionConfig. Blocks of generated tokens have a
 // retention of their own if one of its fields is there.

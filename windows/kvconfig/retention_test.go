@@ -26,7 +26,8 @@ func TestRetention(t *testing.T) {
 	}{
 		{`{}`, messages.Retention{}},
 		{
-			`{"token_range_retention_configs": null, "decode_retention_priority": null, "decode_duration_ms": null,
+			`{"token_range_retention_configs": null, "decode_retention_priority": null,
+		"decode_duration_ms": null,
 				"transfer_mode": "DRAM", "directory": ""}`,
 			messages.Retention{},
 		},
@@ -78,33 +79,42 @@ func TestRetentionYAML(t *testing.T) {
 // said at once.
 func TestRetentionRefusals(t *testing.T) {
 	ranges := func(r string) string { return `{"token_range_retention_configs": [` + r + `]}` }
-	for text, want := range map[string]string{
-		`[]`:                                    "the retention is a list, not an object",
-		`{"ranges": []}`:                        "unknown name ranges",
-		`{"token_range_retention_configs": {}}`: "token_range_retention_configs is an object, not a list",
-		`{"decode_retention_priority": 101}`:    "decode_retention_priority 101 is not between 0 and 100",
-		`{"decode_retention_priority": "high"}`: "decode_retention_priority is a string, not an integer",
-		`{"decode_retention_priority": [], "decode_retention_policy": []}`: "decode_retention_priority is a list, not an integer; decode_retention_policy is a list, not an integer",
-		`{"decode_retention_priority": 1, "decode_retention_policy": 2}`:   "decode_retention_priority 1 and decode_retention_policy 2 are one option with two values",
-		`{"decode_retention_priority": 1, "decode_retention_priority":1}`:  "",
-		`{"decode_duration_ms": 0}`:                                        "decode_duration_ms 0 is not between 1 and 3153600000000",
-		`{"decode_duration_ms": 3153600000001}`:                            "decode_duration_ms 3153600000001 is not between",
-		`{"transfer_mode": "GDS"}`:                                         `transfer_mode "GDS" is not supported: an option for debugging`,
-		`{"directory": "/tmp"}`:                                            `directory "/tmp" is not supported: an option for debugging`,
-		`{"transfer_mode": 1}`:                                             "transfer_mode is an integer, not a string",
-		ranges(`5`):                                                        "token_range_retention_configs[0] is an integer, not an object",
-		ranges(`{"token_start": 0}, {"priority": 3}`):                      "token_range_retention_configs[1].token_start is missing",
-		ranges(`{"token_start": -1}`):                                      "token_range_retention_configs[0].token_start -1 is not",
-		ranges(`{"token_start": 0, "token_end": -1}`):                      "token_range_retention_configs[0].token_end -1 is not",
-		ranges(`{"token_start": 4, "token_end": 4}`):                       "token_range_retention_configs[0] is empty: [4, 4)",
-		ranges(`{"token_start": 0, "end": 4}`):                             "unknown name token_range_retention_configs[0].end",
-		ranges(`{"token_start": 0, "priority": -1}`):                       "token_range_retention_configs[0].priority -1 is not between 0 and 100",
-		ranges(`{"token_start": 0, "duration_ms": 0.5}`):                   "token_range_retention_configs[0].duration_ms is a number with a fraction, not an integer",
+	for _, c := range []struct{ text, want string }{
+		{`[]`, "the retention is a list, not an object"},
+		{`{"ranges": []}`, "unknown name ranges"},
+		{`{"token_range_retention_configs": {}}`,
+			"token_range_retention_configs is an object, not a list"},
+		{`{"decode_retention_priority": 101}`, "decode_retention_priority 101 is not between 0 and 100"},
+		{`{"decode_retention_priority": "high"}`,
+			"decode_retention_priority is a string, not an integer"},
+		{`{"decode_retention_priority": [], "decode_retention_policy": []}`,
+			"decode_retention_priority is a list, not an integer; decode_retention_policy is a list, not an integer"},
+		{`{"decode_retention_priority": 1, "decode_retention_policy": 2}`,
+			"decode_retention_priority 1 and decode_retention_policy 2 are one option with two values"},
+		{`{"decode_retention_priority": 1, "decode_retention_priority":1}`, ""},
+		{`{"decode_duration_ms": 0}`, "decode_duration_ms 0 is not between 1 and 3153600000000"},
+		{`{"decode_duration_ms": 3153600000001}`, "decode_duration_ms 3153600000001 is not between"},
+		{`{"transfer_mode": "GDS"}`, `transfer_mode "GDS" is not supported: an option for debugging`},
+		{`{"directory": "/tmp"}`, `directory "/tmp" is not supported: an option for debugging`},
+		{`{"transfer_mode": 1}`, "transfer_mode is an integer, not a string"},
+		{ranges(`5`), "token_range_retention_configs[0] is an integer, not an object"},
+		{ranges(`{"token_start": 0}, {"priority": 3}`),
+			"token_range_retention_configs[1].token_start is missing"},
+		{ranges(`{"token_start": -1}`), "token_range_retention_configs[0].token_start -1 is not"},
+		{ranges(`{"token_start": 0, "token_end": -1}`),
+			"token_range_retention_configs[0].token_end -1 is not"},
+		{ranges(`{"token_start": 4, "token_end": 4}`),
+			"token_range_retention_configs[0] is empty: [4, 4)"},
+		{ranges(`{"token_start": 0, "end": 4}`), "unknown name token_range_retention_configs[0].end"},
+		{ranges(`{"token_start": 0, "priority": -1}`),
+			"token_range_retention_configs[0].priority -1 is not between 0 and 100"},
+		{ranges(`{"token_start": 0, "duration_ms": 0.5}`),
+			"token_range_retention_configs[0].duration_ms is a number with a fraction, not an integer"},
 	} {
 		for name, read := range retentionReaders {
-			got, err := read(strings.NewReader(text))
-			require.ErrorIs(t, err, messages.ErrBadRequest, "%s: %s", name, text)
-			assert.ErrorContains(t, err, want, name)
+			got, err := read(strings.NewReader(c.text))
+			require.ErrorIs(t, err, messages.ErrBadRequest, "%s: %s", name, c.text)
+			assert.ErrorContains(t, err, c.want, name)
 			assert.Nil(t, got)
 		}
 	}

@@ -59,7 +59,8 @@ func (d *decider) references(entries []entry) {
 	s, v := d.ssm.resource.(SSM), d.conv.resource.(CausalConv)
 	if rest := v.ConvDim - s.HeadDim*s.NumHeads; rest < 0 || rest%(2*s.DState) != 0 {
 		d.convReason = fmt.Sprintf(
-			"conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
+			"conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s "+
+				"for any integer n_groups ≥ 0",
 			v.ConvDim, d.conv.name, s.HeadDim*s.NumHeads, 2*s.DState, d.ssm.name)
 	}
 }

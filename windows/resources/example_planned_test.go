@@ -17,29 +17,39 @@ type (
 )
 
 func (l attentionLayer) Keeps() []resources.Kept {
-	return []resources.Kept{{Kind: "kv", Resource: resources.PagedKV{NumKVHeads: l.heads, HeadDim: l.dim, DType: kvactor.Float16}}}
+	return []resources.Kept{
+		{Kind: "kv",
+			Resource: resources.PagedKV{NumKVHeads: l.heads, HeadDim: l.dim, DType: kvactor.Float16}},
+	}
 }
 
 func (l mambaLayer) Keeps() []resources.Kept {
 	return []resources.Kept{
-		{Kind: "ssm", Resource: resources.SSM{NumHeads: l.heads, HeadDim: l.dim, DState: l.state, DType: kvactor.Float32}},
-		{Kind: "conv", Resource: resources.CausalConv{ConvDim: l.heads * l.dim, DConv: 4, DType: kvactor.Float16}},
+		{Kind: "ssm",
+			Resource: resources.SSM{NumHeads: l.heads, HeadDim: l.dim, DState: l.state,
+				DType: kvactor.Float32}},
+		{Kind: "conv",
+			Resource: resources.CausalConv{ConvDim: l.heads * l.dim, DConv: 4, DType: kvactor.Float16}},
 	}
 }
 
-// Keeps declares a cursor, which is of no use to another sequence: it is not in pages, and nothing is
-// reused.
+// Keeps declares a cursor, which is of no use to another sequence: it is not in pages, and nothing
+// is reused.
 func (l cursorLayer) Keeps() []resources.Kept {
-	return []resources.Kept{{Kind: "cursor", Resource: resources.State{Shape: []int{l.numbers}, DType: kvactor.Float32}}}
+	return []resources.Kept{
+		{Kind: "cursor", Resource: resources.State{Shape: []int{l.numbers}, DType: kvactor.Float32}},
+	}
 }
 
-// A hybrid model declares what its layers keep. The engine has pages for keys, values and states, and
-// each sequence a slot for the cursor.
+// A hybrid model declares what its layers keep. The engine has pages for keys, values and states,
+// and each sequence a slot for the cursor.
 func ExampleOpen() {
 	ctx := context.Background()
 	declared, err := resources.Declare(attentionLayer{2, 16}, mambaLayer{2, 8, 4}, cursorLayer{64})
 	must(err)
-	plan, err := declared.Plan(resources.Options{Cache: kvactor.DefaultCache(), MaxSeqLen: 256, MaxSequences: 2})
+	plan, err := declared.Plan(resources.Options{
+		Cache: kvactor.DefaultCache(), MaxSeqLen: 256, MaxSequences: 2,
+	})
 	must(err)
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	must(err)

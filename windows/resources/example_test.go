@@ -12,14 +12,18 @@ func ExampleCollection() {
 	var c resources.Collection
 	for _, err := range []error{
 		c.Add("kv_cache", 0, resources.PagedKV{NumKVHeads: 8, HeadDim: 128, DType: windows.BFloat16}),
-		c.Add("ssm_state", 1, resources.SSM{NumHeads: 4, HeadDim: 64, DState: 16, DType: windows.Float32}),
+		c.Add("ssm_state", 1, resources.SSM{
+			NumHeads: 4, HeadDim: 64, DState: 16, DType: windows.Float32,
+		}),
 		c.Add("conv_state", 1, resources.CausalConv{ConvDim: 288, DConv: 4, DType: windows.BFloat16}),
 	} {
 		if err != nil {
 			fmt.Println(err)
 		}
 	}
-	plan, err := c.Plan(resources.Options{Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64})
+	plan, err := c.Plan(resources.Options{
+		Cache: windows.DefaultConfig(), MaxSeqLen: 8192, MaxSequences: 64,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

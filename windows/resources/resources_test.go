@@ -42,61 +42,6 @@ func options(strict bool) Options {
 	return Options{Strict: strict, Cache: windows.DefaultConfig(), MaxSeqLen: 4096, MaxSequences: 4}
 }
 
-// TestRules has one rule of the document each: what is managed with and without
-// them, and the reason.
-func TestRules(t *testing.T) {
-	with := func(change func(*PagedKV)) PagedKV { r := kv; change(&r); return r }
-	cases := []struct {
-		name            string
-		list            []added
-		strict, relaxed bool // whether the last resource is managed
-		reason          string
-	}{
-		{"the first keys and values", []added{{"kv_cache", 0, kv}}, true, true, "the first keys and values, the reference of the others"},
-		{"equal ones", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, kv}}, true, true, "agrees with kv_cache_0 in head_dim, dtype, kv_factor and kv_layout"},
-		{"other head counts", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.NumKVHeads = 2 })}}, true, true, "agrees with kv_cache_0"},
-		{"the defaults, written out", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.KVFactor, r.Layout = 2, windows.HND })}}, true, true, "agrees with kv_cache_0"},
-		{"another head_dim", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.HeadDim = 64 })}}, false, true, "head_dim 64 differs from 128 of kv_cache_0"},
-		{"another dtype", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.DType = windows.FP8 })}}, false, true, "dtype fp8 differs from bfloat16 of kv_cache_0"},
-		{"another kv_factor", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.KVFactor = 1 })}}, false, true, "kv_factor 1 differs from 2 of kv_cache_0"},
-		{"another layout", []added{{"kv_cache", 0, kv}, {"kv_cache", 1, with(func(r *PagedKV) { r.Layout = windows.NHD })}}, false, true, "kv_layout NHD differs from HND of kv_cache_0"},
-		{"an SSM", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}}, true, true, "the first of its kind, the reference of the others"},
-		{"an equal SSM", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"ssm_state", 2, ssm}}, true, true, "agrees with ssm_state_1 in shape and dtype"},
-		{"an SSM of another shape", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"ssm_state", 2, SSM{128, 64, 64, windows.Float32}}}, false, true,
-			"SSM state 128 x 64 x 64 float32 differs from SSM state 128 x 64 x 128 float32 of ssm_state_1"},
-		{"an SSM of another dtype", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"ssm_state", 2, SSM{128, 64, 128, windows.BFloat16}}}, false, true, "differs from"},
-		{"a convolution of one group", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"conv_state", 1, conv}}, true, true, "the first of its kind"},
-		{"a convolution of no group", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"conv_state", 1, CausalConv{64 * 128, 4, windows.BFloat16}}}, true, true, "the first of its kind"},
-		{"a convolution of half a group", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"conv_state", 1, CausalConv{64*128 + 128, 4, windows.BFloat16}}}, false, true,
-			"conv_dim 8320 of conv_state_1 is not head_dim·num_heads + 2·n_groups·d_state = 8192 + 256·n_groups of ssm_state_1 for any integer n_groups ≥ 0"},
-		{"a convolution that is too small", []added{{"kv_cache", 0, kv}, {"ssm_state", 1, ssm}, {"conv_state", 1, CausalConv{64, 4, windows.BFloat16}}}, false, true, "n_groups"},
-		{"a convolution before its SSM", []added{{"kv_cache", 0, kv}, {"conv_state", 1, CausalConv{64, 4, windows.BFloat16}}, {"ssm_state", 1, ssm}}, true, true, "the first of its kind"},
-		{"a convolution alone", []added{{"kv_cache", 0, kv}, {"conv_state", 1, CausalConv{64, 4, windows.BFloat16}}}, true, true, "the first of its kind"},
-		{"a convolution of another shape", []added{{"kv_cache", 0, kv}, {"conv_state", 1, conv}, {"conv_state", 2, CausalConv{conv.ConvDim, 3, windows.BFloat16}}}, false, true, "differs from"},
-		{"another state", []added{{"kv_cache", 0, kv}, {"delta", 1, State{Shape: []int{4, 4}, DType: windows.Float32}}}, false, false, "local"},
-		{"a checkpointable state", []added{{"kv_cache", 0, kv}, {"delta", 1, State{Shape: []int{4, 4}, DType: windows.Float32, Checkpointable: true}}}, false, true, ""},
-		{"rows", []added{{"kv_cache", 0, kv}, {"rows", 1, Unpaged{TokenShape: []int{4}, DType: windows.Float32}}}, false, false, "rows of a sequence are not in pages"},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			for strict, managed := range map[bool]bool{true: tc.strict, false: tc.relaxed} {
-				plan, err := collect(t, tc.list...).Plan(options(strict))
-				require.NoError(t, err)
-				d := plan.Decisions[len(tc.list)-1]
-				assert.Equal(t, managed, d.Managed, "strict %v: %s", strict, d.Reason)
-				assert.Contains(t, d.Reason, tc.reason, "strict %v", strict)
-				assert.Equal(t, managed, d.Pool != "")
-			}
-		})
-	}
-	t.Run("all convolutions are local if the first does not fit", func(t *testing.T) {
-		off := CausalConv{64, 4, windows.BFloat16}
-		plan, err := collect(t, added{"kv_cache", 0, kv}, added{"ssm_state", 1, ssm}, added{"conv_state", 1, off}, added{"conv_state", 2, off}).Plan(options(true))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"conv_state_1", "conv_state_2"}, blockers(plan.Decisions))
-	})
-}
-
 // A plan draws itself with the reason of each decision.
 func TestString(t *testing.T) {
 	c := collect(t,
@@ -118,9 +63,12 @@ reuse is on
 
 	plan, err = c.Plan(options(true))
 	require.NoError(t, err)
-	assert.Contains(t, plan.String(), "kv_cache_2: 2 KV heads x 64 bfloat16, kv_factor 2, HND, window 512: local (head_dim 64 differs from 128 of kv_cache_0)\n")
+	assert.Contains(t, plan.String(),
+		"kv_cache_2: 2 KV heads x 64 bfloat16, kv_factor 2, HND, window 512: local (head_dim 64 "+
+			"differs from 128 of kv_cache_0)\n")
 	assert.Contains(t, plan.String(), "local: 2097152 B for each of 4 sequences\n")
-	assert.Contains(t, plan.String(), "reuse is off: kv_cache_2 is local: its contents cannot be reused\n")
+	assert.Contains(t, plan.String(),
+		"reuse is off: kv_cache_2 is local: its contents cannot be reused\n")
 }
 
 // Reuse is refused for the sake of local resources only, by name.
@@ -131,7 +79,8 @@ func TestReuse(t *testing.T) {
 	assert.True(t, plan.Cache.EnableBlockReuse, "states have checkpoints")
 	assert.Empty(t, plan.ReuseRefused)
 
-	plan, err = collect(t, added{"kv_cache", 0, kv}, added{"a", 1, state}, added{"b", 1, state}).Plan(options(false))
+	plan, err = collect(t, added{"kv_cache", 0, kv}, added{"a", 1, state}, added{"b", 1, state}).
+		Plan(options(false))
 	require.NoError(t, err)
 	assert.False(t, plan.Cache.EnableBlockReuse)
 	assert.Equal(t, "a_1, b_1 are local: their contents cannot be reused", plan.ReuseRefused)
@@ -157,16 +106,23 @@ func TestAddRefuses(t *testing.T) {
 		{"kv_cache", 1, nil, "resource kv_cache_1: it is nil"},
 		{"kv_cache", 0, kv, "resource kv_cache_0: there is one of this name already"},
 		{"more", 0, kv, "resource more_0: layer 0 has keys and values already, kv_cache_0"},
-		{"kv_cache", 1, PagedKV{HeadDim: 1, DType: windows.FP8}, "resource kv_cache_1: num_kv_heads 0 is not between 1 and 1048576"},
-		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: "x"}, `resource kv_cache_1: dtype "x" is not known`},
-		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, KVFactor: 3}, "resource kv_cache_1: kv_factor 3 is not 1 or 2"},
-		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, Layout: "x"}, `resource kv_cache_1: kv_layout "x" is not one of HND, NHD`},
-		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, Window: 1}, "resource kv_cache_1: window 1 is neither 0 nor 2 or more"},
+		{"kv_cache", 1, PagedKV{HeadDim: 1, DType: windows.FP8},
+			"resource kv_cache_1: num_kv_heads 0 is not between 1 and 1048576"},
+		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: "x"},
+			`resource kv_cache_1: dtype "x" is not known`},
+		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, KVFactor: 3},
+			"resource kv_cache_1: kv_factor 3 is not 1 or 2"},
+		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, Layout: "x"},
+			`resource kv_cache_1: kv_layout "x" is not one of HND, NHD`},
+		{"kv_cache", 1, PagedKV{NumKVHeads: 1, HeadDim: 1, DType: windows.FP8, Window: 1},
+			"resource kv_cache_1: window 1 is neither 0 nor 2 or more"},
 		{"s", 1, SSM{1, 1, 0, windows.FP8}, "resource s_1: d_state 0 is not between 1 and 1048576"},
 		{"s", 1, CausalConv{1, 1, windows.FP8}, "resource s_1: d_conv 1 is not between 2 and 1048576"},
 		{"s", 1, State{DType: windows.FP8}, "resource s_1: shape is empty"},
-		{"s", 1, State{Shape: []int{1 << 20, 1 << 20}, DType: windows.FP8}, "resource s_1: shape has more than 17179869184 elements"},
-		{"s", 1, Unpaged{TokenShape: []int{1}, DType: windows.NVFP4}, `resource s_1: dtype "nvfp4" is not known`},
+		{"s", 1, State{Shape: []int{1 << 20, 1 << 20}, DType: windows.FP8},
+			"resource s_1: shape has more than 17179869184 elements"},
+		{"s", 1, Unpaged{TokenShape: []int{1}, DType: windows.NVFP4},
+			`resource s_1: dtype "nvfp4" is not known`},
 	}
 	for _, tc := range cases {
 		err := c.Add(tc.kind, tc.layer, tc.resource)
@@ -207,8 +163,11 @@ func TestViewsDoNotOverlap(t *testing.T) {
 		}
 		o := options(rapid.Bool().Draw(t, "strict"))
 		o.MaxSeqLen, o.Cache.TokensPerBlock = 16, 4
-		o.Cache.DType = rapid.SampledFrom([]string{windows.AutoDType, "fp8", "nvfp4", "float16", "float32"}).Draw(t, "cache dtype")
-		o.Cache.MambaSSMCacheDType = rapid.SampledFrom([]string{"", windows.AutoDType, "float16"}).Draw(t, "state dtype")
+		o.Cache.DType =
+			rapid.SampledFrom([]string{windows.AutoDType, "fp8", "nvfp4", "float16", "float32"}).
+				Draw(t, "cache dtype")
+		o.Cache.MambaSSMCacheDType = rapid.SampledFrom([]string{"", windows.AutoDType, "float16"}).
+			Draw(t, "state dtype")
 		plan, err := c.Plan(o)
 		require.NoError(t, err)
 		agree(t, plan)
@@ -248,7 +207,9 @@ func agree(t *rapid.T, plan *Plan) {
 			continue
 		}
 		v, _ := plan.View(d.Name)
-		pool := plan.Pools[slices.IndexFunc(plan.Pools, func(p windows.Pool) bool { return p.Name == d.Pool })]
+		pool := plan.Pools[slices.IndexFunc(plan.Pools, func(p windows.Pool) bool {
+			return p.Name == d.Pool
+		})]
 		require.Equal(t, pool.DType, kv.DType, "%s: %s", d.Name, d.Reason)
 		head, token, value := 1, 2, 0
 		if kv.layout() == windows.NHD {
@@ -264,7 +225,8 @@ func agree(t *rapid.T, plan *Plan) {
 			for part, of := range map[windows.Part]View{windows.Keys: v, windows.Values: values} {
 				want, _ := pool.View(v.Layer, part)
 				require.Equal(t, want, windows.View{
-					Offset: of.Offset, HeadStride: of.Strides[head], TokenStride: of.Strides[token], RowBytes: int64(of.Shape[2]) * of.Strides[2],
+					Offset: of.Offset, HeadStride: of.Strides[head], TokenStride: of.Strides[token],
+					RowBytes: int64(of.Shape[2]) * of.Strides[2],
 				}, d.Name)
 			}
 			continue
@@ -272,7 +234,8 @@ func agree(t *rapid.T, plan *Plan) {
 		for part, at := range []int64{v.Offset, v.Offset + v.Strides[value]} {
 			if want, ok := pool.View(v.Layer, []windows.Part{windows.Keys, windows.Values}[part]); ok {
 				got := windows.View{
-					Offset: at, HeadStride: v.Strides[head], TokenStride: v.Strides[token], RowBytes: int64(v.Shape[3]) * v.Strides[3],
+					Offset: at, HeadStride: v.Strides[head], TokenStride: v.Strides[token],
+					RowBytes: int64(v.Shape[3]) * v.Strides[3],
 				}
 				require.Equal(t, want, got, d.Name)
 			}
@@ -287,7 +250,8 @@ func drawn(t *rapid.T, layer int) []Resource {
 	switch {
 	case layer == 0 || rapid.Bool().Draw(t, "kv"):
 		kv := PagedKV{
-			NumKVHeads: small.Draw(t, "heads"), HeadDim: 16 * small.Draw(t, "dim"), KVFactor: rapid.IntRange(1, 2).Draw(t, "factor"),
+			NumKVHeads: small.Draw(t, "heads"), HeadDim: 16 * small.Draw(t, "dim"),
+			KVFactor:  rapid.IntRange(1, 2).Draw(t, "factor"),
 			DType:     rapid.SampledFrom([]windows.DType{windows.FP8, windows.BFloat16}).Draw(t, "dtype"),
 			Layout:    rapid.SampledFrom([]windows.Layout{"", windows.NHD}).Draw(t, "layout"),
 			SideBytes: rapid.SampledFrom([]int{0, 0, 12}).Draw(t, "side"),
@@ -306,13 +270,20 @@ func drawn(t *rapid.T, layer int) []Resource {
 		out = append(out, SharedKV{Layer: 0})
 	}
 	if rapid.Bool().Draw(t, "ssm") {
-		out = append(out, SSM{small.Draw(t, "heads"), small.Draw(t, "dim"), small.Draw(t, "state"), windows.Float32})
+		out = append(out, SSM{
+			small.Draw(t, "heads"), small.Draw(t, "dim"), small.Draw(t, "state"), windows.Float32,
+		})
 	}
 	if rapid.Bool().Draw(t, "conv") {
-		out = append(out, CausalConv{small.Draw(t, "channels"), 1 + small.Draw(t, "kernel"), windows.BFloat16})
+		out = append(out, CausalConv{
+			small.Draw(t, "channels"), 1 + small.Draw(t, "kernel"), windows.BFloat16,
+		})
 	}
 	if rapid.Bool().Draw(t, "state") {
-		out = append(out, State{Shape: []int{small.Draw(t, "a"), 3}, DType: windows.FP8, Checkpointable: rapid.Bool().Draw(t, "checkpointable")})
+		out = append(out, State{
+			Shape: []int{small.Draw(t, "a"), 3}, DType: windows.FP8, Checkpointable: rapid.Bool().
+				Draw(t, "checkpointable"),
+		})
 	}
 	if rapid.Bool().Draw(t, "rows") {
 		out = append(out, Unpaged{TokenShape: []int{small.Draw(t, "a"), 2}, DType: windows.BFloat16})
@@ -336,7 +307,8 @@ func TestViews(t *testing.T) {
 	c := collect(t,
 		added{"kv_cache", 0, PagedKV{NumKVHeads: 2, HeadDim: 8, DType: windows.Float16}},
 		added{"kv_cache", 1, PagedKV{NumKVHeads: 2, HeadDim: 8, DType: windows.Float16}},
-		added{"ssm_state", 2, SSM{2, 3, 4, windows.Float32}}, added{"conv_state", 2, CausalConv{14, 4, windows.Float16}},
+		added{"ssm_state", 2, SSM{2, 3, 4, windows.Float32}},
+		added{"conv_state", 2, CausalConv{14, 4, windows.Float16}},
 		added{"rows", 2, Unpaged{TokenShape: []int{5}, DType: windows.Float32}},
 	)
 	o := options(false)
@@ -345,11 +317,14 @@ func TestViews(t *testing.T) {
 	require.NoError(t, err)
 	view := func(name string) View { v, _ := plan.View(name); return v }
 	// A layer has 2 × 2 heads × 4 tokens × 16 bytes.
-	assert.Equal(t, View{Name: "kv_cache_1", Managed: true, Pool: "wfullh2", Layer: 1, PageBytes: 512, Offset: 256,
-		Shape: []int{2, 2, 4, 8}, Strides: []int64{128, 64, 16, 2}}, view("kv_cache_1"))
-	assert.Equal(t, View{Name: "conv_state_2", Managed: true, Pool: "state", PageBytes: 192, Offset: 96, // 84 bytes behind 96
+	assert.Equal(t,
+		View{Name: "kv_cache_1", Managed: true, Pool: "wfullh2", Layer: 1, PageBytes: 512, Offset: 256,
+			Shape: []int{2, 2, 4, 8}, Strides: []int64{128, 64, 16, 2}}, view("kv_cache_1"))
+	// Of the 192 bytes, 84 are the state, behind 96.
+	assert.Equal(t, View{Name: "conv_state_2", Managed: true, Pool: "state", PageBytes: 192, Offset: 96,
 		Shape: []int{14, 3}, Strides: []int64{6, 2}}, view("conv_state_2"))
-	assert.Equal(t, View{Name: "rows_2", PageBytes: 256, Shape: []int{8, 5}, Strides: []int64{20, 4}}, view("rows_2"))
+	assert.Equal(t, View{Name: "rows_2", PageBytes: 256, Shape: []int{8, 5}, Strides: []int64{20, 4}},
+		view("rows_2"))
 }
 
 // Rows of NVFP4 have their scales beside them, in pages and in slots alike.
@@ -363,8 +338,9 @@ func TestViewsOfScales(t *testing.T) {
 	require.NoError(t, err)
 	view := func(name string) View { v, _ := plan.View(name); return v }
 	// Keys and values of 2 heads × 4 tokens × 16 bytes each, then a byte for 16 elements.
-	assert.Equal(t, View{Name: "kv_0.key_scales", Managed: true, Pool: "wfullh2", PageBytes: 288, Offset: 256,
-		Shape: []int{2, 4, 2}, Strides: []int64{8, 2, 1}}, view("kv_0.key_scales"))
+	assert.Equal(t,
+		View{Name: "kv_0.key_scales", Managed: true, Pool: "wfullh2", PageBytes: 288, Offset: 256,
+			Shape: []int{2, 4, 2}, Strides: []int64{8, 2, 1}}, view("kv_0.key_scales"))
 	assert.EqualValues(t, 256+16, view("kv_0.value_scales").Offset)
 	// In the slot 8 tokens of 2 × 2 heads × 32 bytes.
 	assert.Equal(t, View{Name: "kv_1.key_scales", PageBytes: 1280, Offset: 1024,
@@ -378,7 +354,8 @@ func TestViewsOfScales(t *testing.T) {
 func TestLocal(t *testing.T) {
 	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
-	plan, err := collect(t, added{"kv_cache", 0, kv}, added{"delta", 1, State{Shape: []int{100}, DType: windows.Float32}}).Plan(options(false))
+	plan, err := collect(t, added{"kv_cache", 0, kv},
+		added{"delta", 1, State{Shape: []int{100}, DType: windows.Float32}}).Plan(options(false))
 	require.NoError(t, err)
 	local, err := plan.Allocate(d)
 	require.NoError(t, err)
@@ -392,7 +369,8 @@ func TestLocal(t *testing.T) {
 
 	o := options(false)
 	o.MaxSequences = 1 << 20
-	plan, err = collect(t, added{"kv_cache", 0, kv}, added{"delta", 1, State{Shape: []int{100}, DType: windows.Float32}}).Plan(o)
+	plan, err = collect(t, added{"kv_cache", 0, kv},
+		added{"delta", 1, State{Shape: []int{100}, DType: windows.Float32}}).Plan(o)
 	require.NoError(t, err)
 	_, err = plan.Allocate(d)
 	assert.ErrorContains(t, err, "1048576 slots of 512 bytes")
@@ -414,7 +392,8 @@ func TestMeasured(t *testing.T) {
 	bytes, err = Measured{Free: 1000, Fraction: 0.5}.PageBytes(400, 0.9)
 	require.NoError(t, err)
 	assert.EqualValues(t, 700, bytes)
-	for _, m := range []Measured{{Free: -1}, {NonPaged: -1}, {Forward: -1}, {Fraction: 1.5}, {Fraction: math.NaN()}, {Free: 5, Forward: 500}, {Free: math.MaxInt64}} {
+	for _, m := range []Measured{{Free: -1}, {NonPaged: -1}, {Forward: -1}, {Fraction: 1.5},
+		{Fraction: math.NaN()}, {Free: 5, Forward: 500}, {Free: math.MaxInt64}} {
 		_, err := m.PageBytes(400, 0.9)
 		assert.ErrorIs(t, err, messages.ErrBadRequest, "%+v", m)
 		assert.NotContains(t, err.Error(), "%!")
@@ -425,7 +404,9 @@ func TestMeasured(t *testing.T) {
 func TestACacheOfSomeFields(t *testing.T) {
 	var c Collection
 	require.NoError(t, c.Add("kv", 0, PagedKV{NumKVHeads: 1, HeadDim: 8, DType: windows.Float16}))
-	plan, err := c.Plan(Options{Cache: windows.Config{TokensPerBlock: 4}, MaxSeqLen: 64, MaxSequences: 1})
+	plan, err := c.Plan(Options{
+		Cache: windows.Config{TokensPerBlock: 4}, MaxSeqLen: 64, MaxSequences: 1,
+	})
 	require.NoError(t, err)
 	assert.Equal(t, 4, plan.Cache.TokensPerBlock)
 	assert.True(t, plan.Cache.EnableBlockReuse)

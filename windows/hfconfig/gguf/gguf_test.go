@@ -187,13 +187,15 @@ func TestRefused(t *testing.T) {
 		written(t, "wonder", with(2, 1024, 8, 8, 128, map[string]any{"attention.sliding_window": 512})),
 		hfconfig.Options{})
 	assert.ErrorContains(t, err,
-		`architecture "wonder" is not known, nor what these keys mean for its cache: attention.sliding_window`)
+		`architecture "wonder" is not known, nor what these keys mean for its cache: `+
+			`attention.sliding_window`)
 	_, err = Open(
 		written(t, "wonder",
 			with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512, "ssm.time_step_rank": 8})),
 		hfconfig.Options{})
 	assert.EqualError(t, err,
-		`architecture "wonder" is not known, nor what these keys mean for its cache: ssm.inner_size, ssm.time_step_rank`)
+		`architecture "wonder" is not known, nor what these keys mean for its cache: ssm.inner_size, `+
+			`ssm.time_step_rank`)
 	_, err = Open(
 		written(t, "falcon-h1", with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512})),
 		hfconfig.Options{})
