@@ -98,7 +98,8 @@ func TestOverlapsStateTheFact(t *testing.T) {
 		{Src: s, Dst: gpu.Slot{Page: 1}, SrcOffset: 5, Bytes: 10},
 	})
 	assert.EqualError(t, err,
-		"gpu: copies 0 and 1 of the batch overlap: pool 2 primary page 7 bytes [0, 10) as destination and [5, 15) as source")
+		"gpu: copies 0 and 1 of the batch overlap: pool 2 primary page 7 bytes [0, 10) as destination "+
+			"and [5, 15) as source")
 }
 
 // opened is what the test's backend was asked for. It is registered once, however

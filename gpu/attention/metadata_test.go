@@ -23,7 +23,8 @@ func TestMetadataIsValidated(t *testing.T) {
 		{one(1, attention.Sequence{Prompt: 4, New: 0}),
 			"sequence 0: 0 new, 0 cached tokens, a prompt of 4, 0 beams, 0 encoder tokens"},
 		{one(2, attention.Sequence{Prompt: 4, Cached: 4, New: 1}, attention.Sequence{Prompt: 4, New: 4}),
-			"sequence 0: a context of tokens 4 to 5 leaves the prompt of 4: generations come behind the contexts"},
+			"sequence 0: a context of tokens 4 to 5 leaves the prompt of 4: " +
+				"generations come behind the contexts"},
 		{one(0, attention.Sequence{Prompt: 4, New: 4}),
 			"sequence 0: a generation with 0 tokens cached of a prompt of 4: contexts come first"},
 		{one(1, attention.Sequence{Prompt: 9, New: 6}),

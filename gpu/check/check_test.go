@@ -136,8 +136,8 @@ func TestReportNamesBothSidesAndTheEdge(t *testing.T) {
 	x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})
 	x.copy(x.b, gpu.Copy{Src: x.dev(0), Dst: x.host(1)})
 	x.one(`pool kv primary page 0: copy "move" (stream offload, operation 1) reads what ` +
-		`copy "move" (stream onboard, operation 1) wrote; nothing orders offload after operation 1 of onboard: ` +
-		`offload has waited for nothing of onboard`)
+		`copy "move" (stream onboard, operation 1) wrote; ` +
+		`nothing orders offload after operation 1 of onboard: offload has waited for nothing of onboard`)
 }
 
 // hazards are programs with at most one missing edge.
@@ -329,7 +329,8 @@ func TestKernels(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, x.Problems())
 	x.copy(x.a, gpu.Copy{Src: x.host(1), Dst: x.dev(0)})
-	x.one(`copy "move" (stream onboard, operation 2) writes what kernel "attention" (stream offload, operation 1) read`)
+	x.one(`copy "move" (stream onboard, operation 2) writes ` +
+		`what kernel "attention" (stream offload, operation 1) read`)
 	x.copy(x.a, gpu.Copy{Src: x.dev(1), Dst: x.host(1)}, k)
 	assert.Equal(t, 1, x.Count())
 }

@@ -16,14 +16,18 @@ func Example() {
 		panic(err)
 	}
 	dev := check.Wrap(inner, check.Options{})
-	pool, _ := dev.CreatePool(gpu.PoolSpec{Name: "wfullh8", PageBytes: 4096, DevicePages: 4, HostPages: 4})
+	pool, _ := dev.CreatePool(gpu.PoolSpec{
+		Name: "wfullh8", PageBytes: 4096, DevicePages: 4, HostPages: 4,
+	})
 	onboard, _ := dev.NewStream("onboard")
 	compute, _ := dev.NewStream("compute")
 	host := gpu.Slot{Pool: pool, Tier: messages.Secondary, Page: 1}
 	page := gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 3}
 	dev.HostWrite(host)()
 
-	_, _ = dev.Submit(onboard, &gpu.Batch{Label: "onboard", Copies: []gpu.Copy{{Src: host, Dst: page, Bytes: 4096}}})
+	_, _ = dev.Submit(onboard, &gpu.Batch{
+		Label: "onboard", Copies: []gpu.Copy{{Src: host, Dst: page, Bytes: 4096}},
+	})
 	_, _ = dev.Launch(compute, gpu.Kernel{Label: "attention", Reads: []gpu.Access{{Slot: page}}})
 	fmt.Println(dev.Problems()[0])
 	// Output:

@@ -18,17 +18,20 @@ import (
 // engineOverMemory: an engine keeps its pages in a tensor of the host's for each layer
 // and offloads to memory of the host's; what comes back is what was computed.
 func engineOverMemory(t *testing.T, h *host) {
-	const pages, piece, page = 4, 128, 256 // four tokens, keys and values of 8 elements of 2 bytes, two layers
+	const pages, piece, page = 4, 128, 256 // 4 tokens, keys and values, 8 × 2 bytes, 2 layers
 	layers := []uint64{h.alloc(pages * piece), h.alloc(pages * piece)}
 	memory, err := mapMemory(4096)
 	require.NoError(t, err)
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Cache: cache, Device: h.d, Pages: []kvactor.PageCounts{{Primary: pages, Secondary: 4}},
 		Memory: []kvactor.PoolMemory{{Host: memory, Tensors: []gpu.Tensor{
-			{Address: layers[0], PageBytes: piece, Stride: piece}, {Address: layers[1], PageBytes: piece, Stride: piece},
+			{Address: layers[0], PageBytes: piece, Stride: piece},
+			{Address: layers[1], PageBytes: piece, Stride: piece},
 		}}},
 	})
 	require.NoError(t, err)
@@ -47,7 +50,8 @@ func engineOverMemory(t *testing.T, h *host) {
 		require.NoError(t, h.d.Sync(context.Background(), ticket))
 	}
 	value := func(from, block int) []byte {
-		return append(bytes.Repeat([]byte{byte(from)}, piece), bytes.Repeat([]byte{byte(block + 1)}, piece)...)
+		return append(bytes.Repeat([]byte{byte(from)}, piece),
+			bytes.Repeat([]byte{byte(block + 1)}, piece)...)
 	}
 	ctx := context.Background()
 	run := func(from, tokens, reused int) {
@@ -66,7 +70,7 @@ func engineOverMemory(t *testing.T, h *host) {
 			}
 			clear(h.d.HostBytes(own, 0))
 			move(q, block, true)
-			assert.Equal(t, value(from, block), h.d.HostBytes(own, 0), "block %d of the prompt from %d", block, from)
+			assert.Equal(t, value(from, block), h.d.HostBytes(own, 0), "block %d from %d", block, from)
 		}
 		require.NoError(t, q.Commit(ctx, tokens, kvactor.Ticket{}))
 		require.NoError(t, q.Release(ctx, kvactor.Ticket{}))

@@ -95,7 +95,8 @@ func (p *pool) mapHost(bytes int64) error {
 		if int64(len(given)) < int64(p.spec.HostPages)*p.spec.PageBytes ||
 			uintptr(unsafe.Pointer(&given[0]))%uintptr(p.d.systemPage) != 0 {
 			return fmt.Errorf(
-				"cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a multiple of %d on",
+				"cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a "+
+					"multiple of %d on",
 				p.spec.Name, len(given), &given[0], p.spec.HostPages, p.spec.PageBytes, p.d.systemPage)
 		}
 		// The end need not be a multiple of the system's pages: the driver registers the pages

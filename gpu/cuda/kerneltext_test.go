@@ -3,22 +3,15 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
 
-	"github.com/ebitengine/purego"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kvactor/kvactor/gpu"
 )
 
 // Only a device can run the kernel. So that its text is tested everywhere, this file interprets
@@ -109,7 +102,8 @@ func parseKernels(t testing.TB, module string) (entries []*ptxEntry) {
 		require.NotNil(t, head, "%s", body)
 		e := &ptxEntry{t: t, name: head[1], start: []uint64{slotTrue: 1, slotList: paramBase},
 			labels: map[string]int{}, slots: map[string]*ptxSlot{
-				"%ntid.x": {slotThreads, 'w', true}, "%ctaid.x": {slotBlock, 'w', true}, "%tid.x": {slotThread, 'w', true},
+				"%ntid.x": {slotThreads, 'w', true}, "%ctaid.x": {slotBlock, 'w', true},
+				"%tid.x":    {slotThread, 'w', true},
 				"%nctaid.x": {slotBlocks, 'w', true}, "list": {slotList, 'd', true}}}
 		e.paramBytes, _ = strconv.Atoi(head[2])
 		_, body, _ = strings.Cut(body, "{")
@@ -160,7 +154,8 @@ func (e *ptxEntry) declare(registers string) {
 			if several {
 				name = fmt.Sprint(stem, i)
 			}
-			e.expect(known && e.slots[name] == nil && strings.HasPrefix(name, "%"), "%s is declared twice, or of no known type", name)
+			e.expect(known && e.slots[name] == nil && strings.HasPrefix(name, "%"),
+				"%s is declared twice, or of no known type", name)
 			e.slots[name] = &ptxSlot{e.slot(notSet), class, false}
 		}
 	}
@@ -175,7 +170,8 @@ func (e *ptxEntry) slot(value uint64) int {
 // written is the slot of a register that the line sets.
 func (e *ptxEntry) written(name string, class byte) int {
 	s := e.slots[name]
-	e.expect(s != nil && s.class == class && s.index > slotList, "%s is no register of class %c", name, class)
+	e.expect(s != nil && s.class == class && s.index > slotList, "%s is no register of class %c", name,
+		class)
 	s.set = true
 	return s.index
 }
@@ -226,15 +222,19 @@ func (e *ptxEntry) compute(name string, operands []string) func(*ptxGrid) {
 	f, known := ptxFunctions[name]
 	if !known && len(name) > 2 {
 		f = ptxFunctions[name[:len(name)-2]]
-		f.form = strings.ReplaceAll(f.form, "t", map[string]string{"32": "w", "64": "d"}[name[len(name)-2:]])
+		f.form = strings.ReplaceAll(f.form, "t",
+			map[string]string{"32": "w", "64": "d"}[name[len(name)-2:]])
 	}
 	e.expect(f.form != "" && len(operands) == len(f.form), "unknown instruction, or not its operands")
 	var from [3]int
 	for i, operand := range operands[1:] {
 		from[i] = e.read(operand, f.form[i+1])
 	}
-	to, mask := e.written(operands[0], f.form[0]), map[byte]uint64{'p': 1, 'w': math.MaxUint32, 'd': math.MaxUint64}[f.form[0]]
-	return func(g *ptxGrid) { g.slots[to] = f.f(g.slots[from[0]], g.slots[from[1]], g.slots[from[2]]) & mask }
+	to, mask := e.written(operands[0], f.form[0]),
+		map[byte]uint64{'p': 1, 'w': math.MaxUint32, 'd': math.MaxUint64}[f.form[0]]
+	return func(g *ptxGrid) {
+		g.slots[to] = f.f(g.slots[from[0]], g.slots[from[1]], g.slots[from[2]]) & mask
+	}
 }
 
 // ptxTypes are those of loads and stores, with the class of the registers.
@@ -298,7 +298,8 @@ func (m *ptxMemory) at(g *ptxGrid, address, n uint64, mark ptxMark) ([]byte, []p
 	}
 	if !ok {
 		g.fail("%d bytes at %#x are not aligned, or not all %s", n, address,
-			map[ptxMark]string{ptxSource: "in a source", ptxDestination: "in a destination and not yet written"}[mark])
+			map[ptxMark]string{ptxSource: "in a source",
+				ptxDestination: "in a destination and not yet written"}[mark])
 	}
 	return m.bytes[at : at+n], m.marks[at : at+n]
 }
@@ -317,8 +318,10 @@ type ptxGrid struct {
 
 func (g *ptxGrid) fail(format string, args ...any) {
 	s := g.slots
-	g.t.Fatalf("%s: %q: block %d of %d, thread %d of %d, shift %d: %s", g.entry.name, g.entry.code[g.line].text,
-		s[slotBlock], s[slotBlocks], s[slotThread], s[slotThreads], g.memory[0].bytes[4], fmt.Sprintf(format, args...))
+	g.t.Fatalf("%s: %q: block %d of %d, thread %d of %d, shift %d: %s", g.entry.name,
+		g.entry.code[g.line].text,
+		s[slotBlock], s[slotBlocks], s[slotThread], s[slotThreads], g.memory[0].bytes[4],
+		fmt.Sprintf(format, args...))
 }
 
 // run runs all threads.
@@ -348,153 +351,4 @@ type ptxTask struct {
 	memory ptxMemory
 	want   []byte // the memory afterwards
 	stores int
-}
-
-// skews are how many bytes destinations and sources lie behind an aligned address.
-var skews = [][2]uint64{{0, 0}, {8, 0}, {0, 8}, {3, 3}, {5, 14}}
-
-// newTask places pieces, adjoining or with space between. Each has one of the skews.
-func newTask(rng *rand.Rand, name string, sizes []uint64, skews ...[2]uint64) *ptxTask {
-	task := &ptxTask{name: name, memory: ptxMemory{base: globalBase}}
-	m, l := &task.memory, &task.pieces
-	place := func(size, skew uint64, mark ptxMark) (address uint64) {
-		gap := -len(m.marks)&15 + 16*rng.IntN(2) + int(skew)
-		m.marks = append(m.marks, make([]ptxMark, gap)...)
-		m.marks = append(m.marks, slices.Repeat([]ptxMark{mark}, int(size))...)
-		return globalBase + uint64(len(m.marks)) - size
-	}
-	for _, size := range sizes {
-		skew := skews[rng.IntN(len(skews))]
-		l.dst, l.src = append(l.dst, place(size, skew[0], ptxDestination)), append(l.src, place(size, skew[1], ptxSource))
-		l.size, l.way = append(l.size, size), append(l.way, gpu.Local)
-	}
-	m.bytes = make([]byte, len(m.marks))
-	rand.NewChaCha8([32]byte{}).Read(m.bytes)
-	task.want = slices.Clone(m.bytes)
-	for i, size := range sizes {
-		copy(task.want[l.dst[i]-globalBase:][:size], m.bytes[l.src[i]-globalBase:])
-		if (l.dst[i]|l.src[i]|size)%16 == 0 {
-			size /= 16
-		}
-		task.stores += int(size)
-	}
-	return task
-}
-
-// kernelTasks are what the kernel must be able to do.
-func kernelTasks(rng *rand.Rand) (tasks []*ptxTask) {
-	add := func(name string, sizes []uint64, skews ...[2]uint64) {
-		tasks = append(tasks, newTask(rng, name, sizes, skews...))
-	}
-	random := func(n int, most uint64) (sizes []uint64) {
-		for range n {
-			sizes = append(sizes, (1+rng.Uint64N(most/16))*16-rng.Uint64N(2)*rng.Uint64N(16))
-		}
-		return sizes
-	}
-	rounds, alone := 6, skews
-	if testing.Short() {
-		rounds, alone = 2, skews[:2]
-	} else {
-		add("a long list", random(longPieces, 512), skews...)
-	}
-	sizes := []uint64{1, 15, 16, 17, 512, 4080, 4096, 4097, 4112, 8192, 12288 + 16, 40000}
-	for _, size := range sizes {
-		for _, skew := range alone {
-			add(fmt.Sprintf("%d bytes from %d to %d", size, skew[1], skew[0]), []uint64{size}, skew)
-		}
-	}
-	add("all sizes", slices.Repeat(sizes, rounds/2), skews...)
-	var vectors []uint64
-	for n := range uint64(257) {
-		vectors = append(vectors, 16*(n+1))
-	}
-	add("each number of vectors", vectors, skews[0])
-	add("a short list", random(shortPieces, 300), skews...)
-	add("more than a short list", random(shortPieces+1, 300), skews...)
-	for i := range rounds {
-		add(fmt.Sprint("random pieces ", i), random(1+rng.IntN(30), 9000), skews...)
-	}
-	return tasks
-}
-
-// ptxLaunch is a launch to be made.
-type ptxLaunch struct {
-	entry           *ptxEntry
-	blocks, threads uint64
-	list            []byte // the parameter
-}
-
-// with is a launch of the same list that kernel.launch would not make.
-func (l ptxLaunch) with(shift uint32, blocks, threads uint64) ptxLaunch {
-	l.list, l.blocks, l.threads = slices.Clone(l.list), blocks, threads
-	binary.LittleEndian.PutUint32(l.list, uint32((len(l.list)-kernelListHead)/pieceSize)<<shift)
-	binary.LittleEndian.PutUint32(l.list[4:], shift)
-	return l
-}
-
-// check makes a launch: it moves all bytes of the pieces, none twice, and no others.
-func (task *ptxTask) check(t *testing.T, l ptxLaunch) {
-	require.LessOrEqual(t, len(l.list), l.entry.paramBytes)
-	g := &ptxGrid{t: t, entry: l.entry, slots: slices.Clone(l.entry.start),
-		memory: [2]ptxMemory{{paramBase, l.list, slices.Repeat([]ptxMark{ptxSource}, len(l.list))},
-			{globalBase, slices.Clone(task.memory.bytes), slices.Clone(task.memory.marks)}}}
-	g.run(l.blocks, l.threads)
-	for i, want := range task.want {
-		if have := g.memory[1].bytes[i]; have != want {
-			t.Fatalf("%s: %d blocks of %d threads, shift %d: the byte at %#x is %#x and should be %#x",
-				l.entry.name, l.blocks, l.threads, l.list[4], globalBase+i, have, want)
-		}
-	}
-	require.Equal(t, task.stores, g.accesses[ptxDestination], "stores, as vectors where possible")
-	units, shift := binary.LittleEndian.Uint32(l.list), l.list[4]
-	if segments := slices.Max(task.pieces.size) / segmentBytes; uint64(units) <= l.blocks*l.threads/32 {
-		require.LessOrEqual(t, g.most, int(segments>>shift+1)*segmentBytes/32, "stores of a thread that has one part")
-	}
-}
-
-func TestKernelText(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	device, _ := openFake(t)
-	k, entries := &device.copies.kernel, parseKernels(t, kernelText())
-	var l ptxLaunch
-	device.driver[fnLaunchKernel] = purego.NewCallback(func(f, gx, gy, gz, bx, by, bz, shared, s, params, extra uintptr) uintptr {
-		list := *(*uintptr)(pointer(params))
-		units, shift := *(*uint32)(pointer(list)), *(*uint32)(pointer(list + 4))
-		b := unsafe.Slice((*byte)(pointer(list)), kernelListHead+units>>shift*pieceSize)
-		l = ptxLaunch{map[uintptr]*ptxEntry{k.short: entries[0], k.long: entries[1]}[f], uint64(gx), uint64(bx), slices.Clone(b)}
-		return 0
-	})
-	for _, task := range kernelTasks(rng) {
-		t.Run(task.name, func(t *testing.T) {
-			for _, k.processors = range []int{1, 132} {
-				for i := range task.pieces.dst {
-					k.add(&task.pieces, i)
-				}
-				require.Equal(t, success, k.launch(&session{d: device}, &stream{}))
-				task.check(t, l)
-			}
-			few := testing.Short() || len(task.pieces.dst) == longPieces
-			for i := range 10 {
-				blocks, threads := uint64(1+i%2*rng.IntN(9)), uint64(32)<<rng.IntN(4)
-				if !few || rng.IntN(7) == 0 {
-					task.check(t, l.with(uint32(i/2), blocks, threads))
-				}
-			}
-		})
-	}
-}
-
-// The driver's compiler takes no characters but those of ASCII, and parameters up to a limit.
-func TestKernelTextIsPlain(t *testing.T) {
-	text := kernelText()
-	assert.True(t, strings.HasPrefix(text, ".version 8.1\n"))
-	assert.Regexp(t, `^[\t\n -~]*$`, text)
-	short, long := kernelListHead+shortPieces*pieceSize, kernelListHead+longPieces*pieceSize
-	e := parseKernels(t, text)
-	require.Len(t, e, 2)
-	assert.Equal(t, []any{shortEntry, short, longEntry, long}, []any{e[0].name, e[0].paramBytes, e[1].name, e[1].paramBytes})
-	assert.LessOrEqual(t, short, 4096)
-	assert.LessOrEqual(t, long, 32764)
-	assert.EqualValues(t, unsafe.Sizeof(kernelList{}), long)
 }

@@ -16,7 +16,9 @@ func Example() {
 		panic(err)
 	}
 	defer dev.Close()
-	pool, _ := dev.CreatePool(gpu.PoolSpec{Name: "wfullh8", PageBytes: 64 << 10, DevicePages: 4, HostPages: 4})
+	pool, _ := dev.CreatePool(gpu.PoolSpec{
+		Name: "wfullh8", PageBytes: 64 << 10, DevicePages: 4, HostPages: 4,
+	})
 	client, _ := dev.NewStream("client")
 	offload, _ := dev.NewStream("offload")
 	page := gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 2}

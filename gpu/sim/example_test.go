@@ -16,17 +16,22 @@ func Example() {
 		panic(err)
 	}
 	defer dev.Close()
-	pool, _ := dev.CreatePool(gpu.PoolSpec{Name: "wfullh8", PageBytes: 2 << 20, DevicePages: 4, HostPages: 4})
+	pool, _ := dev.CreatePool(gpu.PoolSpec{
+		Name: "wfullh8", PageBytes: 2 << 20, DevicePages: 4, HostPages: 4,
+	})
 	onboard, _ := dev.NewStream("onboard")
 	compute, _ := dev.NewStream("compute")
 	host := gpu.Slot{Pool: pool, Tier: messages.Secondary, Page: 1}
 	page := gpu.Slot{Pool: pool, Tier: messages.Primary, Page: 3}
 	copy(dev.HostBytes(pool, 1), "keys and values")
 
-	arrived, _ := dev.Submit(onboard, &gpu.Batch{Copies: []gpu.Copy{{Src: host, Dst: page, Bytes: 2 << 20}}})
+	arrived, _ := dev.Submit(onboard, &gpu.Batch{
+		Copies: []gpu.Copy{{Src: host, Dst: page, Bytes: 2 << 20}},
+	})
 	done, _ := dev.Launch(compute, gpu.Kernel{
-		Label: "attention", Waits: []gpu.Ticket{arrived}, Reads: []gpu.Access{{Slot: page}}, Nanos: 10_000,
-		Run: func(bytes gpu.PageBytes) { fmt.Printf("%s\n", bytes(page)[:15]) },
+		Label: "attention", Waits: []gpu.Ticket{arrived}, Reads: []gpu.Access{{Slot: page}},
+		Nanos: 10_000,
+		Run:   func(bytes gpu.PageBytes) { fmt.Printf("%s\n", bytes(page)[:15]) },
 	})
 	fmt.Println("queued at", dev.Now())
 	_ = dev.Sync(context.Background(), done)
