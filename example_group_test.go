@@ -17,7 +17,9 @@ func ExampleOpen_group() {
 		must(err)
 		ranks = append(ranks, device)
 	}
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096,
+	}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	device, err := group.New(ranks...)

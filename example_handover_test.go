@@ -61,7 +61,8 @@ func ExampleEngine_Export() {
 	must(held.Release(ctx))
 	fmt.Println(in.Sequence.Computed(), "tokens have come")
 
-	_, err = receiver.Import(ctx, bytes.NewReader([]byte("kvho and something else, which is no stream of an engine")))
+	_, err = receiver.Import(ctx,
+		bytes.NewReader([]byte("kvho and something else, which is no stream of an engine")))
 	fmt.Println(err)
 	must(in.Sequence.Release(ctx, kvactor.Ticket{}))
 	must(s.Release(ctx, kvactor.Ticket{}))

@@ -16,7 +16,9 @@ func ExampleEngine_View() {
 	defer device.Close()
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 2
-	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Int8, MaxSeqLen: 64}
+	model := kvactor.Model{
+		Layers: 1, KVHeads: []int{1}, HeadDim: 4, DType: kvactor.Int8, MaxSeqLen: 64,
+	}
 	engine, err := kvactor.Open(kvactor.Config{
 		Model: model, Cache: cache, Device: device, Pages: []kvactor.PageCounts{{Primary: 8}},
 	})
@@ -26,15 +28,17 @@ func ExampleEngine_View() {
 	s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 8, 9}})
 	must(err)
 
-	prefill, err := device.Launch(compute, gpu.Kernel{Waits: s.Ready(), Run: func(pages gpu.PageBytes) {
-		for position, token := range s.Tokens(0) {
-			copy(row(engine, s, pages, 0, kvactor.Keys, 0, position), fmt.Sprintf("key%d", token))
-		}
-	}})
+	prefill, err := device.Launch(compute,
+		gpu.Kernel{Waits: s.Ready(), Run: func(pages gpu.PageBytes) {
+			for position, token := range s.Tokens(0) {
+				copy(row(engine, s, pages, 0, kvactor.Keys, 0, position), fmt.Sprintf("key%d", token))
+			}
+		}})
 	must(err)
 	show, err := device.Launch(compute, gpu.Kernel{Run: func(pages gpu.PageBytes) {
 		for position := range s.Len() {
-			fmt.Printf("%s in page %d\n", row(engine, s, pages, 0, kvactor.Keys, 0, position), s.Tables()[0][0][position/2])
+			fmt.Printf("%s in page %d\n", row(engine, s, pages, 0, kvactor.Keys, 0, position),
+				s.Tables()[0][0][position/2])
 		}
 	}})
 	must(err)

@@ -28,7 +28,9 @@ func hosted() *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.OffloadAhead = 4, false
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 2, Secondary: 4}}, Device: device,
 	})
 	must(err)
@@ -43,7 +45,8 @@ func ExampleEngine_Lookup() {
 	store(e, 50, 51, 52, 53) // evicts the second block to host memory
 	found, err := e.Lookup(ctx, question)
 	must(err)
-	fmt.Println(found.MatchedTokens, "tokens,", found.PrimaryTokens, "on the device,", found.SecondaryTokens, "in host memory")
+	fmt.Println(found.MatchedTokens, "tokens,", found.PrimaryTokens,
+		"on the device,", found.SecondaryTokens, "in host memory")
 	// Output:
 	// 8 tokens, 4 on the device, 4 in host memory
 }
@@ -102,7 +105,9 @@ func ExampleEngine_Invalidate() {
 	e := small()
 	defer closeEngine(e)
 	store(e, system.Tokens...)
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Session: "chat 7", Tokens: append(system.Tokens[:8:8], 20, 21, 22, 23, 24)})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{
+		Session: "chat 7", Tokens: append(system.Tokens[:8:8], 20, 21, 22, 23, 24),
+	})
 	must(err)
 	must(s.Commit(ctx, 13, kvactor.Ticket{}))
 	must(s.Release(ctx, kvactor.Ticket{}))
@@ -184,7 +189,9 @@ func limited() *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, []int{8, 64}
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 10}, {Primary: 10}}, Device: device,
 	})
 	must(err)

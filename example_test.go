@@ -23,7 +23,9 @@ func small(options ...kvactor.Option) *kvactor.Engine {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.EventBufferMaxSize = 4, 100
 	e, err := kvactor.Open(kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 8}}, Device: device,
 	}, options...)
 	must(err)
@@ -41,7 +43,9 @@ func ExampleOpen() {
 	must(err)
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096,
+	}
 	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
 	must(err)
 
@@ -189,8 +193,10 @@ func ExampleInputs_Fill() {
 		{Sequence: prompt}, // all that is not computed
 		{Sequence: decoding},
 	})
-	fmt.Println("lengths", in.SequenceLengths, "query starts", in.QueryStarts, "positions", in.Positions)
-	fmt.Println("tables", in.Pools[0].BlockTables, "stride", in.Pools[0].Stride, "slots", in.Pools[0].Slots)
+	fmt.Println("lengths", in.SequenceLengths, "query starts", in.QueryStarts,
+		"positions", in.Positions)
+	fmt.Println("tables", in.Pools[0].BlockTables, "stride", in.Pools[0].Stride,
+		"slots", in.Pools[0].Slots)
 	// Output:
 	// lengths [7 6] query starts [0 3 4] positions [4 5 6 5]
 	// tables [0 2 0 1] stride 2 slots [8 9 10 5]
@@ -288,13 +294,17 @@ func ExampleEngine_Admit() {
 	defer closeEngine(e)
 	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 20)})
 	must(err)
-	_, err = e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7}})
+	_, err = e.Admit(ctx, kvactor.AdmitRequest{
+		Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7},
+	})
 	var refusal *kvactor.Refusal
 	if errors.As(err, &refusal) && errors.Is(err, kvactor.ErrOutOfPages) && !refusal.Never {
 		fmt.Println(err, "- so release something")
 		must(s.Release(ctx, kvactor.Ticket{}))
 	}
-	_, err = e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7}})
+	_, err = e.Admit(ctx, kvactor.AdmitRequest{
+		Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7},
+	})
 	fmt.Println(err)
 	// Output:
 	// pool wfullh1 needs 4 pages, 3 available - so release something
@@ -313,7 +323,9 @@ func ExampleEngine_Admit_retention() {
 		},
 		Decode: &kvactor.DecodeRetention{Priority: 10},
 	}
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 16), Retention: retention})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{
+		Tokens: make([]kvactor.Token, 16), Retention: retention,
+	})
 	must(err)
 	must(s.Commit(ctx, 16, kvactor.Ticket{}))
 	must(s.Release(ctx, kvactor.Ticket{}))
@@ -331,8 +343,8 @@ func ExampleEngine_Admit_retention() {
 	// 4 tokens of priority 10
 }
 
-// A prompt of six pages begins in the four that are free: its first chunk is admitted, and each Append
-// takes the pages of the next. The third finds none until another sequence has ended.
+// A prompt of six pages begins in the four that are free: its first chunk is admitted, and each
+// Append takes the pages of the next. The third finds none until another sequence has ended.
 func ExampleSequence_Append_chunks() {
 	e := small()
 	defer closeEngine(e)
@@ -371,7 +383,9 @@ func ExampleSequence_Append_chunks() {
 func ExampleEngine_Append_beams() {
 	e := small()
 	defer closeEngine(e)
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6}, BeamWidth: 2})
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{
+		Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6}, BeamWidth: 2,
+	})
 	must(err)
 	must(s.Commit(ctx, 6, kvactor.Ticket{})) // the kernel computes the prompt once
 	fmt.Println("prompt:", s.Tables()[0])

@@ -15,7 +15,9 @@ func ExampleSequence_Ready() {
 	must(err)
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
-	model := kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64}
+	model := kvactor.Model{
+		Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+	}
 	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
 	must(err)
 	prompt := []kvactor.Token{1, 2, 3, 4, 5, 6}
@@ -25,14 +27,18 @@ func ExampleSequence_Ready() {
 	s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
 	must(err)
 	// Nothing may touch the pages before Ready. The stream waits, the program does not.
-	prefill, err := device.Launch(compute, gpu.Kernel{Label: "prefill", Waits: s.Ready(), Writes: accesses(engine, s)})
+	prefill, err := device.Launch(compute, gpu.Kernel{
+		Label: "prefill", Waits: s.Ready(), Writes: accesses(engine, s),
+	})
 	must(err)
 	// The tokens count as computed now; whoever reads them waits for the kernel on its stream.
 	must(s.Commit(ctx, len(prompt), prefill))
 
 	// A decode step: a page for the sampled token, a kernel, then what it computes.
 	must(s.Append(ctx, 7))
-	decode, err := device.Launch(compute, gpu.Kernel{Label: "decode", Waits: s.Ready(), Writes: accesses(engine, s)})
+	decode, err := device.Launch(compute, gpu.Kernel{
+		Label: "decode", Waits: s.Ready(), Writes: accesses(engine, s),
+	})
 	must(err)
 	must(s.Commit(ctx, 7, decode))
 
@@ -50,7 +56,9 @@ func accesses(engine *kvactor.Engine, s *kvactor.Sequence) []gpu.Access {
 	for pool, beams := range s.Tables() {
 		for _, page := range beams[0] {
 			if page != kvactor.NoPage {
-				list = append(list, gpu.Access{Slot: gpu.Slot{Pool: engine.DevicePools()[pool], Tier: kvactor.Primary, Page: page}})
+				list = append(list, gpu.Access{
+					Slot: gpu.Slot{Pool: engine.DevicePools()[pool], Tier: kvactor.Primary, Page: page},
+				})
 			}
 		}
 	}

@@ -63,7 +63,9 @@ func TestTheDefaultSplitOfHybridModels(t *testing.T) {
 			const short = 1000
 			byNeed := fitting(t, name, model.MaxSeqLen, short)
 			most, mixed := fitting(t, name, 1024, short), fitting(t, name, 0, short)
-			t.Logf("sequences of %d tokens: %d split for the longest, %d by default, %d split for this length", short, byNeed, mixed, most)
+			t.Logf(
+				"sequences of %d tokens: %d split for the longest, %d by default, %d split for this length",
+				short, byNeed, mixed, most)
 			assert.Greater(t, mixed, 2*byNeed)
 			assert.GreaterOrEqual(t, mixed, most/2)
 

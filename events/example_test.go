@@ -17,11 +17,15 @@ func Example() {
 	// A tree tells of three prompts of two tokens each.
 	everything := &protocol.Changes{}
 	for b := range protocol.BlockID(3) {
-		everything.Blocks, everything.Tokens = append(everything.Blocks, b), append(everything.Tokens, 7, messages.Token(b))
+		everything.Blocks, everything.Tokens = append(everything.Blocks, b),
+			append(everything.Tokens, 7, messages.Token(b))
 		everything.Namespaces = append(everything.Namespaces, messages.Namespace{})
 		everything.List = append(everything.List,
-			protocol.Change{Kind: protocol.BlocksEntered, Last: b, Count: 1, Parent: protocol.NoBlock, Tokens: 2},
-			protocol.Change{Kind: protocol.BlocksStored, Last: b, Count: 1, Priority: messages.DefaultPriority})
+			protocol.Change{
+				Kind: protocol.BlocksEntered, Last: b, Count: 1, Parent: protocol.NoBlock, Tokens: 2,
+			},
+			protocol.Change{Kind: protocol.BlocksStored, Last: b, Count: 1,
+				Priority: messages.DefaultPriority})
 	}
 	log.Append(everything)
 	fmt.Println(mirror.Follow(read(log.Take(events.FirstReader))))
@@ -39,7 +43,9 @@ func Example() {
 // How much of a prompt has an engine whose events a mirror follows? Here it has
 // the first two blocks; a tenant's prompt of the same tokens has other names.
 func ExampleMirror_Match() {
-	model := windows.Model{Layers: 2, KVHeads: []int{2}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 64}
+	model := windows.Model{
+		Layers: 2, KVHeads: []int{2}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 64,
+	}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 2
 	pools, err := windows.Pools(model, cache)

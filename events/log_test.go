@@ -307,12 +307,14 @@ func TestNamesOfNamespaces(t *testing.T) {
 
 func TestLogCheckSeesDamage(t *testing.T) {
 	for want, harm := range map[string]func(*Log){
-		"2 events are kept, the limit is 1":           func(l *Log) { l.limit = 1 },
-		"2 events are kept of 1":                      func(l *Log) { l.next = 1 },
-		"event 5 is kept as 0":                        func(l *Log) { l.events[0].ID = 5 },
-		"reader 0 is at event 3 of 2":                 func(l *Log) { l.readers[0].next = 3 },
-		"event 0 is kept, every reader is at 1":       func(l *Log) { l.readers[0].next = 1 },
-		"block 0 is known as another one":             func(l *Log) { l.blocks.All()[0] = l.blocks.Of(1) },
+		"2 events are kept, the limit is 1":     func(l *Log) { l.limit = 1 },
+		"2 events are kept of 1":                func(l *Log) { l.next = 1 },
+		"event 5 is kept as 0":                  func(l *Log) { l.events[0].ID = 5 },
+		"reader 0 is at event 3 of 2":           func(l *Log) { l.readers[0].next = 3 },
+		"event 0 is kept, every reader is at 1": func(l *Log) { l.readers[0].next = 1 },
+		"block 0 is known as another one": func(l *Log) {
+			l.blocks.All()[0] = l.blocks.Of(1)
+		},
 		"block 1 follows one that is not in the tree": func(l *Log) { l.blocks.All()[0] = nil },
 	} {
 		l, f := newLog(3), &forest{}

@@ -18,7 +18,8 @@ import (
 // other package of the module.
 func TestHostsImportOnePackage(t *testing.T) {
 	for _, name := range []string{"minimal", "batching"} {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(name, "main.go"), nil, parser.ImportsOnly)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(name, "main.go"), nil,
+			parser.ImportsOnly)
 		require.NoError(t, err)
 		for _, i := range file.Imports {
 			path, err := strconv.Unquote(i.Path.Value)

@@ -31,7 +31,9 @@ func (s *server) Receive(ctx actor.Context) {
 	case *actor.Started:
 		s.open(ctx)
 		prompt := messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3, 4, 5}}
-		ctx.Request(s.engine.Actors().PID(), &messages.Admit{Tag: "chat 7", Requests: []messages.AdmitRequest{prompt}})
+		ctx.Request(s.engine.Actors().PID(), &messages.Admit{
+			Tag: "chat 7", Requests: []messages.AdmitRequest{prompt},
+		})
 	case *actor.Restarting, *actor.Stopping:
 		_, err := s.engine.Close(context.Background()) // serves what was accepted
 		check(err)
@@ -43,7 +45,9 @@ func (s *server) Receive(ctx actor.Context) {
 			s.fails = false
 			panic("a bug of the host")
 		}
-		ctx.Request(s.engine.Actors().PID(), &messages.Release{Tag: m.Tag, Steps: []messages.ReleaseStep{{Sequence: in.Sequence}}})
+		ctx.Request(s.engine.Actors().PID(), &messages.Release{
+			Tag: m.Tag, Steps: []messages.ReleaseStep{{Sequence: in.Sequence}},
+		})
 	case *messages.Release:
 		fmt.Println(m.Tag, "released", m.Results[0].Err)
 		close(s.done)
@@ -54,7 +58,9 @@ func (s *server) Receive(ctx actor.Context) {
 
 // open starts an engine as a child of the actor.
 func (s *server) open(ctx actor.Context) {
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096,
+	}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	config := kvactor.Config{Model: model, Cache: cache, Device: s.device, Parent: ctx}

@@ -53,7 +53,8 @@ func main() {
 	}
 	stats, err := b.engine.Stats(ctx)
 	must(err)
-	fmt.Println(stats.ReusedTokens, "of", stats.PromptTokens, "prompt tokens reused,", b.preempted, "preempted")
+	fmt.Println(stats.ReusedTokens, "of", stats.PromptTokens, "prompt tokens reused,", b.preempted,
+		"preempted")
 	leaked, err := b.engine.Close(ctx)
 	fmt.Println("pages leaked:", leaked, err, "unordered accesses:", b.device.Count())
 }
@@ -63,10 +64,15 @@ func newBatcher(pages int) *batcher {
 	simulated, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	must(err)
 	device := check.Wrap(simulated, check.Options{})
-	model := kvactor.Model{Layers: 2, KVHeads: []int{2}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{2}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+	}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.MaxAttentionWindow = blockTokens, []int{8, 64}
-	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Pages: []kvactor.PageCounts{{Primary: 16}, {Primary: pages}}, Device: device})
+	engine, err := kvactor.Open(kvactor.Config{
+		Model: model, Cache: cache, Pages: []kvactor.PageCounts{{Primary: 16}, {Primary: pages}},
+		Device: device,
+	})
 	must(err)
 	compute, err := device.NewStream("compute")
 	must(err)
@@ -116,7 +122,8 @@ func (b *batcher) decode(ctx context.Context) {
 	var batch []*chat
 	for _, c := range b.running {
 		if c.seq.Computed() >= c.seq.Prompt() {
-			batch, steps = append(batch, c), append(steps, kvactor.Step{Sequence: c.seq, Tokens: sampleAndDraft(c)})
+			batch = append(batch, c)
+			steps = append(steps, kvactor.Step{Sequence: c.seq, Tokens: sampleAndDraft(c)})
 		}
 	}
 	if err := b.engine.Append(ctx, steps); err != nil && !errors.Is(err, kvactor.ErrOutOfPages) {
@@ -130,7 +137,8 @@ func (b *batcher) decode(ctx context.Context) {
 			continue
 		}
 		c.tokens = append(c.tokens, steps[i].Tokens...)
-		grown, computed = append(grown, c), append(computed, kvactor.Step{Sequence: c.seq, Computed: c.seq.Len()})
+		grown = append(grown, c)
+		computed = append(computed, kvactor.Step{Sequence: c.seq, Computed: c.seq.Len()})
 	}
 	if len(grown) > 0 {
 		b.verify(ctx, grown, b.launch("decode", grown, computed))
@@ -144,7 +152,9 @@ func (b *batcher) verify(ctx context.Context, batch []*chat, after kvactor.Ticke
 	var accepted, dropped, complete []kvactor.Step
 	for _, c := range batch {
 		n := rejected(c)
-		accepted = append(accepted, kvactor.Step{Sequence: c.seq, Computed: c.seq.Len() - n, After: after})
+		accepted = append(accepted, kvactor.Step{
+			Sequence: c.seq, Computed: c.seq.Len() - n, After: after,
+		})
 		if n > 0 {
 			dropped = append(dropped, kvactor.Step{Sequence: c.seq, Rewind: n})
 		}

@@ -88,7 +88,9 @@ func route(backends []*backend, prompt kvactor.Prefix) (*backend, int, error) {
 func newBackend(ctx context.Context, name string) *backend {
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	check(err)
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096,
+	}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = blockTokens
 	cache.EventBufferMaxSize = 2 // really some thousands; 0, the default, is no events
@@ -101,7 +103,9 @@ func newBackend(ctx context.Context, name string) *backend {
 
 // serve computes a prompt and releases it.
 func serve(ctx context.Context, b *backend, prompt kvactor.Prefix) {
-	s, err := b.engine.Admit(ctx, kvactor.AdmitRequest{Namespace: prompt.Namespace, Tokens: prompt.Tokens})
+	s, err := b.engine.Admit(ctx, kvactor.AdmitRequest{
+		Namespace: prompt.Namespace, Tokens: prompt.Tokens,
+	})
 	check(err)
 	check(s.Commit(ctx, len(prompt.Tokens), kvactor.Ticket{}))
 	check(s.Release(ctx, kvactor.Ticket{}))

@@ -15,7 +15,9 @@ func main() {
 	ctx := context.Background()
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	check(err)
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	model := kvactor.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096,
+	}
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
 	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})

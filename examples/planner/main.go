@@ -62,7 +62,9 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 	defer device.Close()
 	var now time.Duration // durations of priorities run by the trace's time
 	clock := actors.WithClock(func() time.Duration { return now })
-	engine, err := kvactor.Open(kvactor.Config{Model: model.Small(), Cache: cache, Pages: counts, Device: device}, clock)
+	engine, err := kvactor.Open(kvactor.Config{
+		Model: model.Small(), Cache: cache, Pages: counts, Device: device,
+	}, clock)
 	if err != nil {
 		return kvactor.Stats{}, nil, err
 	}
@@ -70,7 +72,9 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 	for _, r := range trace {
 		device.Advance(r.at - now) // copies take their time in it, and end
 		now = r.at
-		s, err := engine.Admit(ctx, kvactor.AdmitRequest{Namespace: kvactor.Namespace{Salt: r.salt}, Tokens: r.prompt, Retention: p.retention})
+		s, err := engine.Admit(ctx, kvactor.AdmitRequest{
+			Namespace: kvactor.Namespace{Salt: r.salt}, Tokens: r.prompt, Retention: p.retention,
+		})
 		if errors.Is(err, kvactor.ErrOutOfPages) {
 			continue // longer than the whole pool
 		}
@@ -88,7 +92,9 @@ func replay(ctx context.Context, p plan, trace []asked) (kvactor.Stats, map[stri
 
 func main() {
 	const giB = 1 << 30
-	first := &kvactor.Retention{Ranges: []kvactor.RetentionRange{{End: 256, Priority: 90, Duration: time.Minute}}}
+	first := &kvactor.Retention{
+		Ranges: []kvactor.RetentionRange{{End: 256, Priority: 90, Duration: time.Minute}},
+	}
 	trace := conversations(400)
 	fmt.Println("setting         gold  others  device pages  evicted  onboarded")
 	for _, p := range []plan{
@@ -102,7 +108,8 @@ func main() {
 		stats, rates, err := replay(context.Background(), p, trace)
 		check(err)
 		pool := stats.Pools[0]
-		fmt.Printf("%-14s%6v%8v%14d%9d%11d\n", p.name, rates["gold"], rates[""], pool.Primary.Total, pool.Evicted, pool.Onboarded)
+		fmt.Printf("%-14s%6v%8v%14d%9d%11d\n", p.name, rates["gold"], rates[""], pool.Primary.Total,
+			pool.Evicted, pool.Onboarded)
 	}
 }
 
@@ -134,7 +141,9 @@ func conversations(turns int) []asked {
 		if c%4 == 0 {
 			salt = "gold"
 		}
-		trace = append(trace, asked{time.Duration(i) * time.Second, salt, append([]kvactor.Token(nil), history[c]...)})
+		trace = append(trace, asked{
+			time.Duration(i) * time.Second, salt, append([]kvactor.Token(nil), history[c]...),
+		})
 	}
 	return trace
 }

@@ -8,8 +8,9 @@ import (
 
 // Check verifies the invariants and joins everything that is wrong:
 //
-//  1. The indices of watched blocks, of session ends and of the guard's blocks have each of them once.
-//  2. The guard's blocks weigh what it says, and no more than the cache holds, but for the half of one.
+//  1. The indices of watched blocks, of session ends and of the guard's blocks have each of them
+//     once.
+//  2. The guard's blocks weigh what it says, and at most half a block more than the cache holds.
 //  3. Weights are finite. Variances are positive and not above those at the start.
 //  4. The clock is not behind the engine's time, and nothing was watched in the future.
 func (p *Policy) Check() error {

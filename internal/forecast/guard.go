@@ -21,7 +21,7 @@ import (
 // as it stands for, and the list holds entries of the cache's weight:
 //
 //	prompt:   a b c d e f g h i j     c was hit, f and i are sampled and new
-//	              c     f     i       i weighs h i j, the half of the gap in front of it and what is behind it
+//	              c     f     i       i weighs h i j: half of the gap before it, all behind it
 //
 // Where the new blocks begin between c and f is unknown, so f stands for g, and for m blocks
 // that end with f: on average as many lie between two samples, if one block in m is sampled.

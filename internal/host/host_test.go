@@ -343,7 +343,9 @@ func TestVerifierSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"a byte of a host page", func(b *board, _ *Claims) {
 			b.pages[gpu.Slot{Pool: 20, Tier: messages.Secondary, Page: 7}][0] ^= 1
-		}, []string{"pool w8h1, secondary page 7 (block 0 of tree): layer 0, K, head 0, token 0 of the block: wrong bytes"}},
+		},
+			[]string{"pool w8h1, secondary page 7 (block 0 of tree): layer 0, K, head 0, token 0 of the " +
+				"block: wrong bytes"}},
 		{"a page that does not exist", func(_ *board, c *Claims) {
 			c.Sequences[0].Tables[1][0][1] = 9
 		}, []string{"pool w8h1, primary page 9 (block 1 of A): no such page"}},
@@ -360,8 +362,10 @@ func TestVerifierSaysWhatIsWrong(t *testing.T) {
 			c.Blocks = c.Blocks[:1]
 			c.Blocks[0].Namespace.Salt = "t"
 		}, []string{
-			"pool wfullh2, primary page 0 (block 0 of tree): layer 1, K, head 0, token 0 of the block: wrong bytes",
-			"pool w8h1, secondary page 7 (block 0 of tree): layer 0, K, head 0, token 0 of the block: wrong bytes",
+			"pool wfullh2, primary page 0 (block 0 of tree): layer 1, K, head 0, token 0 of the block: " +
+				"wrong bytes",
+			"pool w8h1, secondary page 7 (block 0 of tree): layer 0, K, head 0, token 0 of the block: " +
+				"wrong bytes",
 		}},
 		{"a child before its parent", func(_ *board, c *Claims) {
 			c.Blocks[1].Parent = 1

@@ -95,7 +95,9 @@ func (r *renaming) differ(want, got any, path string, pages *renaming) string {
 		if (a == "-1") != (b == "-1") || !pages.same(path+a, path+b) {
 			return fmt.Sprintf("%s: page %s is not page %s", path, a, b)
 		}
-	case want != nil && (strings.HasSuffix(path, "hash") || strings.HasSuffix(path, "hashes") || strings.HasSuffix(path, "parent")):
+	case want != nil &&
+		(strings.HasSuffix(path, "hash") || strings.HasSuffix(path, "hashes") ||
+			strings.HasSuffix(path, "parent")):
 		if !r.same(a, b) {
 			return fmt.Sprintf("%s: hash %s is not hash %s", path, a, b)
 		}

@@ -28,7 +28,9 @@ func observed() kvactor.Config {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.EventBufferMaxSize = 4, 100
 	return kvactor.Config{
-		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Model: kvactor.Model{
+			Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64,
+		},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 8}}, Device: device,
 	}
 }
@@ -50,12 +52,17 @@ func Example_observability() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := wire.Start(ctx, wire.Options{Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: events})
+	p, err := wire.Start(ctx, wire.Options{
+		Source: engine, View: publish.Config{Pools: engine.Pools()}, Config: events,
+	})
 	if err != nil {
 		panic(err)
 	}
 
-	h := page.New(page.Options{Title: "llama", Source: engine.Actors(), Pools: engine.Pools(), Metrics: promhttp.Handler(), Events: p})
+	h := page.New(page.Options{
+		Title: "llama", Source: engine.Actors(), Pools: engine.Pools(), Metrics: promhttp.Handler(),
+		Events: p,
+	})
 	at, stop, err := page.Serve("127.0.0.1:0", h)
 	if err != nil {
 		panic(err)
@@ -84,7 +91,8 @@ func Example_observability() {
 
 // Spans of the calls of an engine.
 func Example_traces() {
-	engine, err := kvactor.Open(observed(), actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
+	engine, err := kvactor.Open(observed(),
+		actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
 	fmt.Println(err)
 	_, err = engine.Close(context.Background())
 	fmt.Println(err)

@@ -31,17 +31,23 @@ func check(err error) {
 func openEngine(system *actor.ActorSystem, list ...actors.Option) (*actors.Engine, *sim.Device) {
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	check(err)
-	model := windows.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 4096}
+	model := windows.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 4096,
+	}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
-	config := actors.Config{Model: model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}}, Device: device}
+	config := actors.Config{
+		Model: model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}}, Device: device,
+	}
 	engine, err := actors.Spawn(system.Root, config, list...)
 	check(err)
 	return engine, device
 }
 
 func quietSystem() *actor.ActorSystem {
-	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
+	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.DiscardHandler)
+	})
 	return actor.NewActorSystem(quiet)
 }
 
@@ -58,18 +64,28 @@ func Example_tickets() {
 	in, err := engine.Admit(ctx, messages.AdmitRequest{Tokens: prompt})
 	check(err)
 	// Ready: nothing may touch the pages before. The stream waits, the program does not.
-	prefill, err := device.Launch(compute, gpu.Kernel{Label: "prefill", Waits: in.Ready, Writes: accesses(engine, in.Tables)})
+	prefill, err := device.Launch(compute, gpu.Kernel{
+		Label: "prefill", Waits: in.Ready, Writes: accesses(engine, in.Tables),
+	})
 	check(err)
 	// After: the tokens count as computed now; whoever reads them waits for the kernel on its stream.
-	_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: len(prompt), After: prefill}})
+	_, err = engine.Commit(ctx, []messages.CommitStep{
+		{Sequence: in.Sequence, Computed: len(prompt), After: prefill},
+	})
 	check(err)
 
 	// A decode step: pages for the sampled token, its kernel, then what is computed.
-	step, err := engine.Append(ctx, []messages.AppendStep{{Sequence: in.Sequence, Tokens: []messages.Token{7}}})
+	step, err := engine.Append(ctx, []messages.AppendStep{
+		{Sequence: in.Sequence, Tokens: []messages.Token{7}},
+	})
 	check(err)
-	decode, err := device.Launch(compute, gpu.Kernel{Label: "decode", Waits: step[0].Ready, Reads: accesses(engine, in.Tables)})
+	decode, err := device.Launch(compute, gpu.Kernel{
+		Label: "decode", Waits: step[0].Ready, Reads: accesses(engine, in.Tables),
+	})
 	check(err)
-	_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: 7, After: decode}})
+	_, err = engine.Commit(ctx, []messages.CommitStep{
+		{Sequence: in.Sequence, Computed: 7, After: decode},
+	})
 	check(err)
 
 	// The kernels may still run: the release says until when they use the pages.
@@ -88,7 +104,9 @@ func accesses(engine *actors.Engine, tables messages.Tables) []gpu.Access {
 	for pool, beams := range tables {
 		for _, page := range beams[0] {
 			if page != messages.NoPage {
-				list = append(list, gpu.Access{Slot: gpu.Slot{Pool: handles[pool], Tier: messages.Primary, Page: page}})
+				list = append(list, gpu.Access{
+					Slot: gpu.Slot{Pool: handles[pool], Tier: messages.Primary, Page: page},
+				})
 			}
 		}
 	}
@@ -107,7 +125,8 @@ func Example_refusals() {
 	var refused *messages.Refusal
 	switch {
 	case errors.Is(err, messages.ErrOutOfPages) && errors.As(err, &refused):
-		fmt.Println(refused.Pool, "lacks", refused.Need-refused.Available, "pages: wait, or release a sequence")
+		fmt.Println(refused.Pool, "lacks", refused.Need-refused.Available,
+			"pages: wait, or release a sequence")
 	case errors.Is(err, messages.ErrSequenceLost):
 		fmt.Println("release it, then admit it again")
 	case err != nil:
@@ -171,7 +190,9 @@ func (s *server) Receive(ctx actor.Context) {
 	case *messages.Admit: // the same record, answered
 		in := m.Results[0]
 		fmt.Println("admitted with page table", in.Tables[0][0], in.Err)
-		ctx.Request(s.engine.PID(), &messages.Release{Steps: []messages.ReleaseStep{{Sequence: in.Sequence}}})
+		ctx.Request(s.engine.PID(), &messages.Release{
+			Steps: []messages.ReleaseStep{{Sequence: in.Sequence}},
+		})
 	case *messages.Release:
 		fmt.Println("released", m.Results[0].Err)
 		close(s.done)

@@ -27,7 +27,9 @@ func TestTheRootNamesTheAPI(t *testing.T) {
 	_, named, ok := strings.Cut(string(text), "// # Packages\n")
 	require.True(t, ok)
 	named, _, _ = strings.Cut(named, "// # Hosts that are actors\n")
-	words := strings.FieldsFunc(named, func(r rune) bool { return strings.ContainsRune(" \n;:,[]", r) })
+	words := strings.FieldsFunc(named, func(r rune) bool {
+		return strings.ContainsRune(" \n;:,[]", r)
+	})
 	for i, word := range words {
 		words[i] = strings.TrimPrefix(word, "github.com/kvactor/kvactor/")
 	}
@@ -38,21 +40,28 @@ func TestTheRootNamesTheAPI(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (slices.Contains([]string{"cmd", "bench", "examples", "python", "docs"}, name) ||
-			slices.Contains([]string{"internal", "testdata"}, entry.Name()) || len(entry.Name()) > 2 && entry.Name()[0] == '.'):
+		case entry.IsDir() &&
+			(slices.Contains([]string{"cmd", "bench", "examples", "python", "docs"}, name) ||
+				slices.Contains([]string{"internal", "testdata"}, entry.Name()) ||
+				len(entry.Name()) > 2 && entry.Name()[0] == '.'):
 			return fs.SkipDir
-		case strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && strings.Contains(name, "/"):
+		case strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") &&
+			strings.Contains(name, "/"):
 			found[filepath.ToSlash(filepath.Dir(name))] = true
 		}
 		return nil
 	}))
 	for name := range found {
-		below := slices.ContainsFunc([]string{"events/publish/", "offloader/stores/", "windows/hfconfig/"}, func(dir string) bool {
-			return strings.HasPrefix(name, dir)
-		})
-		assert.True(t, below || slices.Contains(words, name) != slices.Contains(parts, name), "%s is either API or a part of the engine", name)
+		below := slices.ContainsFunc(
+			[]string{"events/publish/", "offloader/stores/", "windows/hfconfig/"}, func(dir string) bool {
+				return strings.HasPrefix(name, dir)
+			})
+		assert.True(t, below || slices.Contains(words, name) != slices.Contains(parts, name),
+			"%s is either API or a part of the engine", name)
 	}
-	for _, word := range append(slices.DeleteFunc(words, func(w string) bool { return !strings.Contains(w, "/") || w == "//" }), parts...) {
+	for _, word := range append(slices.DeleteFunc(words, func(w string) bool {
+		return !strings.Contains(w, "/") || w == "//"
+	}), parts...) {
 		assert.True(t, found[word], "%s is a package", word)
 	}
 }

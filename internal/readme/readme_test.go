@@ -114,7 +114,8 @@ func program(b block) (imports []string, body string) {
 
 func TestGoBlocksArePartsOfTheExamples(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"example*_test.go", root + "/example*_test.go", root + "/pool/evict/example_test.go", root + "/examples/*/main.go"} {
+	for _, pattern := range []string{"example*_test.go", root + "/example*_test.go",
+		root + "/pool/evict/example_test.go", root + "/examples/*/main.go"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, found...)
@@ -196,7 +197,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if target != "" {
 				to = filepath.Join(filepath.Dir(page), target)
 			}
-			if !assert.FileExists(t, filepath.Join(root, to), "%s links to %s", page, found[1]) || heading == "" {
+			if !assert.FileExists(t, filepath.Join(root, to), "%s links to %s", page, found[1]) ||
+				heading == "" {
 				continue
 			}
 			lines, _ := read(t, to)

@@ -26,7 +26,9 @@ func (f *fifo) NewQueue() evict.Queue                 { return &fifoQueue{policy
 func (f *fifo) Used([]kvactor.PageID, *evict.Request) {} // a use changes nothing
 func (f *fifo) Forget(p int32)                        { f.came[p] = 0 }
 func (f *fifo) Move(from, to int32)                   { f.came[to], f.came[from] = f.came[from], 0 }
-func (f *fifo) Resize(pages int)                      { f.came = slices.Grow(f.came, pages)[:pages] }
+func (f *fifo) Resize(pages int) {
+	f.came = slices.Grow(f.came, pages)[:pages]
+}
 
 // fifoQueue is the pages of one tenant and one priority that may be evicted.
 type fifoQueue struct {
