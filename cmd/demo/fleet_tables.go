@@ -106,7 +106,9 @@ func (t *fleetTables) failure() *report.Table {
 	table := newFleetTable(fmt.Sprintf("one of the %d is killed after %s requests", t.flags.engines,
 		report.Count(t.flags.requests/2)), t.killed)
 	table.without = t.runs
-	table.row("cached pages that it had", func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
+	table.row("cached pages that it had", func(r, _ fleetRun) string {
+		return report.Count(r.LostBlocks)
+	})
 	table.row("requests sent again", func(r, _ fleetRun) string { return report.Count(r.Retried) })
 	table.row("hit rate of these", func(r, _ fleetRun) string { return rate(r.Again.HitRate) })
 	table.row("hit rate before it", func(r, _ fleetRun) string { return rate(r.Before.HitRate) })

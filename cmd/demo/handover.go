@@ -75,7 +75,8 @@ func decodeCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&f.model, "model", tiny, modelHelp)
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0",
-		"`address` to listen on, without a host on this machine only; the first line of output is the address")
+		"`address` to listen on, without a host on this machine only; "+
+			"the first line of output is the address")
 	return c
 }
 
@@ -259,7 +260,8 @@ func (f *handoverFlags) send(
 		return nil, "", fmt.Errorf("the decode server: %w", err)
 	}
 	note := fmt.Sprintf(
-		"%d tokens of the prompt: %d pages, %d bytes handed over in %s; first token decoded %s after the last byte.",
+		"%d tokens of the prompt: %d pages, %d bytes handed over in %s; first token decoded %s after "+
+			"the last byte.",
 		s.Prompt, sent.Pages, sent.Bytes, took.Round(10*time.Microsecond),
 		(time.Duration(answer.FirstMicros) * time.Microsecond).Round(10*time.Microsecond))
 	return answer.Tokens, note, nil

@@ -23,7 +23,8 @@ type language struct {
 }
 
 // modelHelp is the text of --model.
-const modelHelp = "`model`: a GGUF file, or a folder with config.json, tokenizer.json and weights; tiny is the model that comes with the program"
+const modelHelp = "`model`: a GGUF file, or a folder with config.json, tokenizer.json and " +
+	"weights; tiny is the model that comes with the program"
 
 // tiny selects the built-in model.
 const tiny = "tiny"

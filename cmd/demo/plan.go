@@ -80,7 +80,8 @@ Nothing is allocated and no device is needed.`,
 		"host memory that is free for all devices (default: not checked)")
 	flags.String("dtype", "", "element `type` of the cache (default: the model's)")
 	flags.StringVar(&f.indexType, "index-dtype", "",
-		"element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, of a GGUF file float16)")
+		"element `type` of a sparse attention's index: fp8, float16, bfloat16, float32 (default: fp8, "+
+			"of a GGUF file float16)")
 	flags.IntVar(&f.tp, "tp", 1,
 		"`devices` that each layer is divided between; all sizes are of one of them")
 	flags.IntVar(&f.seqLen, "seq-len", 0,
@@ -94,7 +95,8 @@ Nothing is allocated and no device is needed.`,
 	flags.Float64Var(&f.parameters, "parameters", 0,
 		"`parameters` that a token uses, to estimate the time of computing a prefix")
 	flags.BoolVar(&f.strict, "strict", false,
-		"refuse a model type that is not known, instead of reading it as plain attention, and keys that nobody knows")
+		"refuse a model type that is not known, instead of reading it as plain attention, and keys "+
+			"that nobody knows")
 	flags.BoolVar(&f.resources, "resources", false,
 		"say what each layer keeps, in which pool, and why")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")

@@ -30,8 +30,9 @@ func written(t *testing.T, name, text string) string {
 	return path
 }
 
-const llamaConfig = `{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
-	"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`
+const llamaConfig = `{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,
+	"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":131072,
+	"torch_dtype":"bfloat16"}`
 
 // One pool: the numbers are a division.
 func TestPlanOfOnePool(t *testing.T) {
@@ -95,7 +96,8 @@ func TestPlanOfHybrids(t *testing.T) {
 	assert.Equal(t, int64(1024)*12288+39518208/2, p.Offload.Rows[0].Bytes)
 
 	whisper := written(t, "config.json",
-		`{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,"max_source_positions":1500,"max_target_positions":448,"dtype":"float16"}`)
+		`{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,
+		"max_source_positions":1500,"max_target_positions":448,"dtype":"float16"}`)
 	p = planned(t, whisper, "--memory", "10GiB")
 	assert.Equal(t, "cross_h20", p.Pools[1].Name)
 	assert.Contains(t, p.Notes[0], "half of the memory")
@@ -118,12 +120,14 @@ func TestPlanResources(t *testing.T) {
 	status, out, errs := command(t, "", "plan", "GPT-OSS-20B", "--resources", "--seq-len", "8192")
 	require.Zero(t, status, errs)
 	assert.Contains(t, out,
-		"layers 1 3 5 7 9 11 13 15 17 19 21 23: 8 KV heads x 64 bfloat16, kv_factor 2, HND\n    2.0 KiB a token in pages of pool wfullh8: agrees with kv_cache_0")
+		"layers 1 3 5 7 9 11 13 15 17 19 21 23: 8 KV heads x 64 bfloat16, kv_factor 2, HND\n"+
+			"    2.0 KiB a token in pages of pool wfullh8: agrees with kv_cache_0")
 	assert.Len(t, planned(t, "GPT-OSS-20B", "--resources", "--seq-len", "8192").Resources, 3)
 	assert.Empty(t, planned(t, "GPT-OSS-20B", "--seq-len", "8192").Resources)
 	// The cross pool is none of a layer's.
 	whisper := written(t, "config.json",
-		`{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,"max_source_positions":1500,"max_target_positions":448,"dtype":"float16"}`)
+		`{"model_type":"whisper","d_model":1280,"decoder_layers":32,"decoder_attention_heads":20,
+		"max_source_positions":1500,"max_target_positions":448,"dtype":"float16"}`)
 	assert.Len(t, planned(t, whisper, "--memory", "10GiB", "--resources").Resources, 2)
 }
 

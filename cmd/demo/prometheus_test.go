@@ -39,7 +39,8 @@ func startPrometheus(t *testing.T, target string) *server {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
-		"global: {scrape_interval: 500ms, scrape_timeout: 500ms}\nscrape_configs: [{job_name: kvactor, static_configs: [{targets: [%q]}]}]\n", target), 0o600))
+		"global: {scrape_interval: 500ms, scrape_timeout: 500ms}\nscrape_configs: [{job_name: kvactor, "+
+			"static_configs: [{targets: [%q]}]}]\n", target), 0o600))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	at := l.Addr().String()

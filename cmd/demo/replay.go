@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
@@ -79,25 +80,41 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 			return profiling.around(c, func() error { return replayTrace(c, args[0], &f) })
 		},
 	}
-	flags := c.Flags()
-	flags.StringVar(&f.pageList, "pages", strconv.Itoa(defaultPages), "device `pages` of each pool, or several; with --atomic the blocks that fit")
+	f.add(c.Flags())
+	return c
+}
+
+// add declares the flags.
+func (f *replayFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.pageList, "pages", strconv.Itoa(defaultPages),
+		"device `pages` of each pool, or several; with --atomic the blocks that fit")
 	flags.IntVar(&f.hostPages, "host-pages", 0, "host `pages` of each pool; 0: no offloading")
-	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0, "`tokens` of a block of the engine (default: the trace's own)")
+	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0,
+		"`tokens` of a block of the engine (default: the trace's own)")
 	flags.IntVar(&f.limit, "limit", 0, "stop after so many `requests`; 0: all")
 	flags.StringVar(&f.policyList, "policy", windows.PriorityLRU, "eviction `policy`, or several")
-	flags.IntVar(&f.prefillDoublesAt, "prefill-doubles-at", 0, "let forecast keep what saves most work, if a token at this depth in `tokens` takes twice as long as the first one; 0: most blocks")
-	flags.StringVar(&f.model, "model", "tiny", "`shape` of the pages: tiny, or hybrid with limited and full attention")
+	flags.IntVar(&f.prefillDoublesAt, "prefill-doubles-at", 0,
+		"let forecast keep what saves most work, if a token at this depth in `tokens` takes twice as "+
+			"long as the first one; 0: most blocks")
+	flags.StringVar(&f.model, "model", "tiny",
+		"`shape` of the pages: tiny, or hybrid with limited and full attention")
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
-	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
-	flags.BoolVar(&f.kernels, "kernels", true, "write and check the bytes of pages; false, with --atomic: measure calls of the engine alone")
-	flags.IntVar(&f.prefetch, "prefetch", 0, "prefetch so many of the waiting `requests` before each try to admit, with --timed; 0: none")
-	flags.IntVar(&f.jobs, "jobs", runtime.GOMAXPROCS(0), "`replays` at the same time; one with --serve")
-	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
-	flags.StringVar(&f.report, "report", "", "write a page with plots and their numbers to a `file`.html")
-	flags.StringVar(&f.png, "png", "", "write the plots as images: to one `path`.png, or one each into a folder")
+	flags.BoolVar(&f.timed, "timed", false,
+		"requests overlap, by their arrivals and the time of their answers (default without --atomic)")
+	flags.BoolVar(&f.kernels, "kernels", true,
+		"write and check the bytes of pages; false, with --atomic: measure calls of the engine alone")
+	flags.IntVar(&f.prefetch, "prefetch", 0,
+		"prefetch so many of the waiting `requests` before each try to admit, with --timed; 0: none")
+	flags.IntVar(&f.jobs, "jobs", runtime.GOMAXPROCS(0),
+		"`replays` at the same time; one with --serve")
+	flags.StringVar(&f.serve, "serve", "",
+		"serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
+	flags.StringVar(&f.report, "report", "",
+		"write a page with plots and their numbers to a `file`.html")
+	flags.StringVar(&f.png, "png", "",
+		"write the plots as images: to one `path`.png, or one each into a folder")
 	flags.BoolVar(&f.plot, "plot", false, "draw the plots on the terminal")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each replay instead of tables")
-	return c
 }
 
 // check refuses values that no replay can have.
@@ -143,7 +160,8 @@ func (f *replayFlags) lists() error {
 	for name := range strings.SplitSeq(f.policyList, ",") {
 		name = strings.TrimSpace(name)
 		if name == paper.Optimal && (!f.atomic || f.hostPages > 0 || f.tokensPerBlock > 0) {
-			return fmt.Errorf("--policy %s goes with --atomic, without --host-pages and --tokens-per-block", name)
+			return fmt.Errorf("--policy %s goes with --atomic, without --host-pages and --tokens-per-block",
+				name)
 		}
 		f.policies = append(f.policies, name)
 	}
@@ -159,7 +177,8 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 	preset.Model.MaxSeqLen = engine.Tiny().Model.MaxSeqLen
 	return replay.Config{
 		Trace: path, Model: preset.Model, Windows: preset.Windows, Costs: preset.Costs,
-		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy, Limit: f.limit,
+		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy,
+		Limit:    f.limit,
 		Prefetch: f.prefetch, PrefillDoublesAt: f.prefillDoublesAt,
 		Intervals: f.intervals(), NoKernels: !f.kernels,
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
@@ -78,30 +79,45 @@ host_cache_size counts unless --host-pages is given.`,
 			return s.run(c.Context(), c.ErrOrStderr())
 		},
 	}
-	flags := c.Flags()
+	f.add(c.Flags())
+	return c
+}
+
+// add declares the flags.
+func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.model, "model", "", modelHelp)
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` to listen on; without a host, such as :8080, on this machine only")
-	flags.IntVar(&f.config.Pages, "pages", 0, "device `pages` of each pool; 0: enough for two of the longest sequences")
-	flags.IntVar(&f.config.HostPages, "host-pages", 1024, "`pages` of each pool in host memory; 0: none")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080",
+		"`address` to listen on; without a host, such as :8080, on this machine only")
+	flags.IntVar(&f.config.Pages, "pages", 0,
+		"device `pages` of each pool; 0: enough for two of the longest sequences")
+	flags.IntVar(&f.config.HostPages, "host-pages", 1024,
+		"`pages` of each pool in host memory; 0: none")
 	flags.Int("tokens-per-block", serveBlock, "`tokens` of a block")
-	flags.IntVar(&f.config.Chunk, "chunk", 64, "`tokens` of a prompt that are computed in a step, a multiple of a block")
-	flags.IntVar(&f.config.MaxLen, "max-len", 0, "`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
+	flags.IntVar(&f.config.Chunk, "chunk", 64,
+		"`tokens` of a prompt that are computed in a step, a multiple of a block")
+	flags.IntVar(&f.config.MaxLen, "max-len", 0,
+		"`tokens` of the longest sequence; 0: what the model is made for, at most 8192")
 	flags.Bool("no-reuse", false, "store and reuse nothing")
 	flags.String("policy", windows.PriorityLRU, "eviction `policy`: priority_lru, "+
 		"or forecast where clients take turns with more than the cache holds")
 	flags.String("dtype", string(windows.Float32), dtypeHelp)
 	flags.IntVar(&f.limits.Running, "running", 16, "`sequences` that run at a time")
-	flags.IntVar(&f.limits.Waiting, "waiting", 256, "`requests` that wait; more are refused with status 429")
+	flags.IntVar(&f.limits.Waiting, "waiting", 256,
+		"`requests` that wait; more are refused with status 429")
 	flags.IntVar(&f.limits.StepTokens, "step-tokens", 256, "prompt `tokens` that a step computes")
-	flags.IntVar(&f.limits.Draft, "draft", 0, "`tokens` that are drafted by looking them up in the text so far; the answers are the same")
+	flags.IntVar(&f.limits.Draft, "draft", 0,
+		"`tokens` that are drafted by looking them up in the text so far; the answers are the same")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "`time` that a request may take")
-	flags.DurationVar(&f.grace, "grace", 20*time.Second, "`time` that requests have to end after an interrupt")
-	flags.StringSliceVar(&f.origins, "allowed-origins", nil, "`origins` whose pages browsers let read the answers; *: all")
-	flags.BoolVar(&f.reset, "allow-reset", false, "serve POST /reset_prefix_cache, /invalidate_prefix_cache and /set_weights, by which any client can empty the cache")
+	flags.DurationVar(&f.grace, "grace", 20*time.Second,
+		"`time` that requests have to end after an interrupt")
+	flags.StringSliceVar(&f.origins, "allowed-origins", nil,
+		"`origins` whose pages browsers let read the answers; *: all")
+	flags.BoolVar(&f.reset, "allow-reset", false,
+		"serve POST /reset_prefix_cache, /invalidate_prefix_cache and /set_weights, by which any "+
+			"client can empty the cache")
 	f.cache.add(flags)
 	f.store.add(flags)
 	f.watch.add(flags)
-	return c
 }
 
 // service is a server that listens.
@@ -121,7 +137,8 @@ type service struct {
 func (f *serveFlags) check() error {
 	c, l := &f.config, &f.limits
 	if err := cmp.Or(
-		atLeast("pages", c.Pages, 0), atLeast("host-pages", c.HostPages, 0), atLeast("max-len", c.MaxLen, 0),
+		atLeast("pages", c.Pages, 0), atLeast("host-pages", c.HostPages, 0),
+		atLeast("max-len", c.MaxLen, 0),
 		atLeast("chunk", c.Chunk, 1),
 		atLeast("running", l.Running, 1), atLeast("waiting", l.Waiting, 1),
 		atLeast("step-tokens", l.StepTokens, 1), atLeast("draft", l.Draft, 0),
@@ -208,7 +225,8 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	select {
 	case <-ctx.Done():
 		n := s.scheduler.Counters()
-		fmt.Fprintf(notes, "stopping: %d running and %d waiting requests have %s to end; interrupt again to end at once\n",
+		fmt.Fprintf(notes,
+			"stopping: %d running and %d waiting requests have %s to end; interrupt again to end at once\n",
 			n.Running, n.Waiting, s.flags.grace)
 	case failed = <-engine:
 		engine <- nil
@@ -246,7 +264,9 @@ func (s *service) introduce(ctx context.Context, notes io.Writer) {
 		fmt.Fprintln(notes, "  blocks are published over ZeroMQ (--events)")
 	}
 	if s.flags.store.URL != "" {
-		fmt.Fprintln(notes, "  pages are kept in a store (--store); a line here says when it fails and when it answers again")
+		fmt.Fprintln(notes,
+			"  pages are kept in a store (--store); a line here says when it fails "+
+				"and when it answers again")
 	}
 	stats, err := s.runner.Engine.Stats(ctx)
 	if err != nil {
@@ -255,7 +275,8 @@ func (s *service) introduce(ctx context.Context, notes io.Writer) {
 	for i, p := range s.runner.Engine.Pools() {
 		pages := &stats.Pools[i]
 		fmt.Fprintf(notes, "  pool %s: %s pages of %s on the device, %s in host memory\n", pages.Name,
-			report.Count(pages.Primary.Total), report.Bytes(p.PageBytes()), report.Count(pages.Secondary.Total))
+			report.Count(pages.Primary.Total), report.Bytes(p.PageBytes()),
+			report.Count(pages.Secondary.Total))
 	}
 }
 

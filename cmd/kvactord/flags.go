@@ -56,7 +56,8 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.Var(&f.staging, "staging",
 		"`size` of the part of the memory that contents of the store come to; default: an eighth")
 	set.StringVar(&f.Metrics, "metrics", "",
-		"`address` of a page, and of metrics at /metrics; without a host, such as :9400, on this machine only")
+		"`address` of a page, and of metrics at /metrics; without a host, such as :9400, on this "+
+			"machine only")
 	f.observer.Add(set)
 	set.IntVar(&f.Sessions, "sessions", f.Sessions, "`number` of connections at a time")
 	set.IntVar(&f.Handles, "handles", f.Handles,

@@ -64,7 +64,8 @@ func TestFlagsAndFile(t *testing.T) {
 func TestKeysOfSessions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trtllm.yaml")
-	text := "max_batch_size: 8\nkv_cache_config: {tokens_per_block: 64, dtype: fp8, host_cache_size: 2097152, " +
+	text := "max_batch_size: 8\nkv_cache_config: {tokens_per_block: 64, dtype: fp8, " +
+		"host_cache_size: 2097152, " +
 		"max_attention_window: [512, 4096], sink_token_length: 4, free_gpu_memory_fraction: 0.8}\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	var errs bytes.Buffer

@@ -19,7 +19,8 @@ type Flags struct {
 // Add adds the flags.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Events, "events", "",
-		"publish the cached blocks over ZeroMQ at an `endpoint`, such as tcp://127.0.0.1:5557, or as vLLM's kv_events_config says in JSON; they have tokens and salts")
+		"publish the cached blocks over ZeroMQ at an `endpoint`, such as tcp://127.0.0.1:5557, or as "+
+			"vLLM's kv_events_config says in JSON; they have tokens and salts")
 	flags.StringSliceVar(&f.Aliases, "aliases", nil,
 		"export metrics under the `names` of other engines, too: vllm, trtllm")
 }

@@ -26,7 +26,9 @@ func main() {
 		tokens[i] = int32(1000 + i)
 	}
 	// What is stored: its pages may be read until the release.
-	step, err := c.Step(&wire.Step{Matches: []*wire.Match{{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens)}}}})
+	step, err := c.Step(&wire.Step{
+		Matches: []*wire.Match{{Prompt: &wire.Prompt{Tokens: wire.PackTokens(tokens)}}},
+	})
 	check(err)
 	found := step.Matches[0]
 	fmt.Println(found.Tokens, "of", len(tokens), "tokens are stored")

@@ -27,13 +27,14 @@ type Plan struct {
 // The words of the facts. All of them are in the chats that the built-in model was
 // trained on.
 var (
-	names = strings.Fields(`Anna Ben Clara David Emma Felix Grace Hugo Iris Jonas Karin Leo Maria Nils Olga Paul
-		Rosa Simon Tara Victor Wanda Yusuf Zoe Alice Bruno Dora Erik Fatima Gina Henry Ida Jack`)
+	names = strings.Fields(`Anna Ben Clara David Emma Felix Grace Hugo Iris Jonas Karin Leo Maria Nils
+		Olga Paul Rosa Simon Tara Victor Wanda Yusuf Zoe Alice Bruno Dora Erik Fatima Gina Henry Ida Jack`)
 	pets     = strings.Fields("cat dog horse parrot rabbit hamster turtle goat")
 	petNames = strings.Fields(
 		"Rex Bella Max Luna Oscar Daisy Rocky Molly Toby Ruby Buddy Coco Jasper Pepper Sunny Tiger")
 	cities = strings.Fields(
-		"Oslo Rome Paris Berlin Madrid London Vienna Lisbon Dublin Athens Warsaw Prague Tokyo Cairo Lima Delhi")
+		"Oslo Rome Paris Berlin Madrid London Vienna Lisbon Dublin Athens Warsaw Prague Tokyo " +
+			"Cairo Lima Delhi")
 	jobs = strings.Fields(
 		"teacher doctor baker farmer pilot singer nurse painter cook driver lawyer writer")
 )

@@ -89,8 +89,8 @@ func Open(o Options) (*Rig, error) {
 		block += p.PageBytes()
 	}
 	o.Cache.HostCacheSize = int64(o.Pages.Secondary) * block
-	if bytes := float64(block) * (float64(o.Pages.Primary) + float64(o.Pages.Secondary)); o.Limit > 0 &&
-		bytes > float64(o.Limit) {
+	bytes := float64(block) * (float64(o.Pages.Primary) + float64(o.Pages.Secondary))
+	if o.Limit > 0 && bytes > float64(o.Limit) {
 		return nil, fmt.Errorf("%d + %d pages of each pool are %.0f GiB, which is over the limit of %d",
 			o.Pages.Primary, o.Pages.Secondary, bytes/(1<<30), o.Limit>>30)
 	}
@@ -100,7 +100,9 @@ func Open(o Options) (*Rig, error) {
 	}
 	// Memory is twice what the pages need, so that it is never what an engine that was given page
 	// counts runs out of.
-	config := sim.Config{MemoryBytes: 1<<20 + 2*int64(o.Pages.Primary)*block, Profile: link, Poison: poison}
+	config := sim.Config{
+		MemoryBytes: 1<<20 + 2*int64(o.Pages.Primary)*block, Profile: link, Poison: poison,
+	}
 	if o.Observer != nil {
 		o.Observer.Adjust(&o.Cache)
 		config.Trace = func(op sim.Operation) { transferred(o.Observer, op) }

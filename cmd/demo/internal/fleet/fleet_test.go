@@ -52,7 +52,8 @@ func fleetOf(t *testing.T, path string, store stores.Store) Config {
 	require.NoError(t, err)
 	require.Equal(t, testTokens, reader.TokensPerBlock())
 	t.Cleanup(func() { require.NoError(t, reader.Close()) })
-	return Config{Engines: 3, Settings: settings(), Store: store, Source: &replay.Arrivals{Reader: reader},
+	return Config{Engines: 3, Settings: settings(), Store: store,
+		Source:    &replay.Arrivals{Reader: reader},
 		Seed:      7,
 		KillAfter: testRequests / 2}
 }

@@ -79,7 +79,8 @@ var equalCases = []struct {
 	{
 		"removals merged",
 		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a","b"]}]}`,
-		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, anyOrder, "",
+		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},` +
+			`{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, anyOrder, "",
 	},
 	{
 		"removals in another order",
@@ -98,27 +99,32 @@ var equalCases = []struct {
 	{
 		"a snapshot in other runs",
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
-		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "",
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},` +
+			`{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "",
 	},
 	{
 		"a snapshot whose events have the id of the last one",
 		`{"snapshot":true,"events":[{"id":4,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
-		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "",
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},` +
+			`{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "",
 	},
 	{
 		"a snapshot with another parent",
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
-		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"y"}]}]}`, protocol, "parent",
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},` +
+			`{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"y"}]}]}`, protocol, "parent",
 	},
 	{
 		"runs of stored events are no snapshot",
 		`{"events":[{"id":0,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
-		`{"events":[{"id":0,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"id":1,"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "1 items, want 2",
+		`{"events":[{"id":0,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},` +
+			`{"id":1,"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, protocol, "1 items, want 2",
 	},
 	{
 		"removals with something between them",
 		`{"events":[{"type":"removed","pool":"p","hashes":["a","b"]},{"type":"updated","pool":"p"}]}`,
-		`{"events":[{"type":"removed","pool":"p","hashes":["a"]},{"type":"updated","pool":"p"},{"type":"removed","pool":"p","hashes":["b"]}]}`, anyOrder, "2 items, want 3",
+		`{"events":[{"type":"removed","pool":"p","hashes":["a"]},{"type":"updated","pool":"p"},` +
+			`{"type":"removed","pool":"p","hashes":["b"]}]}`, anyOrder, "2 items, want 3",
 	},
 }
 

@@ -81,7 +81,8 @@ func TestParametersOfVLLM(t *testing.T) {
 		return slices.Concat(a.Choices[0].Tokens, a.Choices[1].Tokens, a.Choices[2].Tokens)
 	}
 	assert.Equal(t, drawn(""),
-		drawn(`,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0,"min_p":0,"logit_bias":{}`))
+		drawn(
+			`,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0,"min_p":0,"logit_bias":{}`))
 	for _, more := range []string{`"repetition_penalty":1.8`, `"presence_penalty":2`,
 		`"frequency_penalty":2`, `"top_k":2`, `"min_p":0.5`} {
 		assert.NotEqual(t, drawn(""), drawn(","+more), more)

@@ -27,7 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"), goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"),
+		goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
 }
 
 // site is a server over HTTP with the built-in model.
@@ -127,7 +129,9 @@ const chats, completions = "/v1/chat/completions", "/v1/completions"
 func chatBody(more string, said ...string) string {
 	var list []map[string]string
 	for i, text := range said {
-		list = append(list, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text})
+		list = append(list, map[string]string{
+			"role": []string{"user", "assistant"}[i%2], "content": text,
+		})
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -177,7 +181,9 @@ func TestChat(t *testing.T) {
 	assert.Equal(t, "Your name is Anna.", second.Choices[0].Message.Content)
 	assert.GreaterOrEqual(t, second.Usage.Details.Cached, first.Usage.Prompt)
 
-	stream, err := http.Post(s.url+chats, "", strings.NewReader(chatBody(`,"temperature":0,"stream":true,"stream_options":{"include_usage":true}`, said...)))
+	stream, err := http.Post(s.url+chats, "",
+		strings.NewReader(
+			chatBody(`,"temperature":0,"stream":true,"stream_options":{"include_usage":true}`, said...)))
 	require.NoError(t, err)
 	defer stream.Body.Close()
 	assert.Equal(t, "text/event-stream", stream.Header.Get("Content-Type"))
@@ -200,10 +206,13 @@ func TestChat(t *testing.T) {
 
 // Clients at once are answered as by a server without reuse.
 func TestSameAnswersAsWithoutReuse(t *testing.T) {
-	shared := "You answer questions about these people. Anna is a baker and lives in Rome. The cat of Anna is called Max. Ben is a pilot and lives in Oslo. The dog of Ben is called Rex."
+	shared := "You answer questions about these people. Anna is a baker and lives in Rome. The cat " +
+		"of Anna is called Max. Ben is a pilot and lives in Oslo. The dog of Ben is called Rex."
 	var bodies []string
-	for i, q := range []string{"Where does Anna live?", "Where does Ben live?", "What is a page?", "What is the dog of Ben called?", "What is 3 plus 4?", "Hi"} {
-		bodies = append(bodies, chatBody(fmt.Sprintf(`,"seed":%d,"n":%d,"max_tokens":24`, i, 1+i%3), shared, "Hello!", q))
+	for i, q := range []string{"Where does Anna live?", "Where does Ben live?", "What is a page?",
+		"What is the dog of Ben called?", "What is 3 plus 4?", "Hi"} {
+		bodies = append(bodies,
+			chatBody(fmt.Sprintf(`,"seed":%d,"n":%d,"max_tokens":24`, i, 1+i%3), shared, "Hello!", q))
 	}
 	serve := func(c runner.Config, limits scheduler.Config) []string {
 		s := open(t, c, limits, nil)
@@ -222,14 +231,16 @@ func TestSameAnswersAsWithoutReuse(t *testing.T) {
 	}
 	alone := serve(runner.Config{NoReuse: true}, scheduler.Config{Running: 3})
 	for range 2 {
-		assert.Equal(t, alone, serve(runner.Config{Pages: 70, HostPages: 100}, scheduler.Config{Draft: 4}))
+		assert.Equal(t, alone,
+			serve(runner.Config{Pages: 70, HostPages: 100}, scheduler.Config{Draft: 4}))
 	}
 	assert.NotEmpty(t, alone[0])
 }
 
 func TestCompletions(t *testing.T) {
 	s := open(t, runner.Config{}, scheduler.Config{}, nil)
-	a := s.ask(completions, `{"model":"m","prompt":["My name is","What"],"n":2,"seed":4,"max_tokens":6,"logprobs":2}`)
+	a := s.ask(completions,
+		`{"model":"m","prompt":["My name is","What"],"n":2,"seed":4,"max_tokens":6,"logprobs":2}`)
 	assert.Equal(t, "text_completion", a.Object)
 	require.Len(t, a.Choices, 4)
 	assert.Equal(t, 24, a.Usage.Completion)
@@ -239,12 +250,14 @@ func TestCompletions(t *testing.T) {
 		assert.Equal(t, c.Text, strings.Join(c.Logprobs.Tokens, ""))
 		assert.Len(t, c.Logprobs.TextOffset, 6)
 	}
-	again := s.ask(completions, `{"model":"m","prompt":["My name is","What"],"n":2,"seed":4,"max_tokens":6}`)
+	again := s.ask(completions,
+		`{"model":"m","prompt":["My name is","What"],"n":2,"seed":4,"max_tokens":6}`)
 	assert.Equal(t, a.Choices[1].Text, again.Choices[1].Text)
 	assert.NotEqual(t, a.Choices[0].Text, a.Choices[1].Text)
 	assert.Len(t, s.ask(completions, `{"model":"m","prompt":[5,6,7],"max_tokens":1}`).Choices, 1)
 	assert.Len(t, s.ask(completions, `{"model":"m","prompt":[[5,6,7],[8]],"max_tokens":1}`).Choices, 2)
-	assert.Equal(t, defaultTokens, s.ask(completions, `{"model":"m","prompt":"My name is","seed":1}`).Usage.Completion)
+	assert.Equal(t, defaultTokens,
+		s.ask(completions, `{"model":"m","prompt":"My name is","seed":1}`).Usage.Completion)
 }
 
 // An answer ends before a stop text.
@@ -254,7 +267,8 @@ func TestStop(t *testing.T) {
 	require.Greater(t, len(whole), 20)
 	stop := whole[12:15]
 	before, _, _ := strings.Cut(whole, stop)
-	a := s.ask(chats, chatBody(fmt.Sprintf(`,"temperature":0,"stop":["%s","zzz"]`, stop), "What is a page?"))
+	a := s.ask(chats,
+		chatBody(fmt.Sprintf(`,"temperature":0,"stop":["%s","zzz"]`, stop), "What is a page?"))
 	assert.Equal(t, before, a.Choices[0].Message.Content)
 	assert.Equal(t, "stop", *a.Choices[0].Finish)
 }
@@ -277,7 +291,8 @@ func TestLogprobs(t *testing.T) {
 func TestCacheSalt(t *testing.T) {
 	s := open(t, runner.Config{}, scheduler.Config{}, nil)
 	cached := func(more string) int {
-		return s.ask(chats, chatBody(`,"temperature":0,"max_tokens":1`+more, "What is a radix tree?")).Usage.Details.Cached
+		return s.ask(chats,
+			chatBody(`,"temperature":0,"max_tokens":1`+more, "What is a radix tree?")).Usage.Details.Cached
 	}
 	assert.Zero(t, cached(""))
 	assert.Positive(t, cached(""))
@@ -289,8 +304,9 @@ func TestCacheSalt(t *testing.T) {
 func TestModels(t *testing.T) {
 	s := open(t, runner.Config{}, scheduler.Config{}, nil)
 	for path, want := range map[string]string{
-		"/v1/models": `"data":[{"id":"m","object":"model"`, "/v1/models/m": `{"id":"m"`, "/healthz": "ok", "/v1/models/x": "model_not_found",
-		"/": "there is no GET /", "/v1/embeddings": "there is no GET", chats: "takes POST",
+		"/v1/models": `"data":[{"id":"m","object":"model"`, "/v1/models/m": `{"id":"m"`, "/healthz": "ok",
+		"/v1/models/x": "model_not_found",
+		"/":            "there is no GET /", "/v1/embeddings": "there is no GET", chats: "takes POST",
 	} {
 		answer, err := http.Get(s.url + path)
 		require.NoError(t, err)
@@ -300,101 +316,6 @@ func TestModels(t *testing.T) {
 		assert.Contains(t, string(text), want, path)
 		assert.Equal(t, "application/json", answer.Header.Get("Content-Type"))
 	}
-}
-
-// refused is a body that is answered with an error.
-type refused struct {
-	path, body  string
-	status      int
-	param, want string
-}
-
-// allRefused are all kinds of them.
-func allRefused() []refused {
-	long, _ := json.Marshal(strings.Repeat("word ", 600))
-	fits, _ := json.Marshal(strings.Repeat("a", 300))
-	return []refused{
-		{chats, `hello`, 400, "", "cannot be read"},
-		{chats, `{} {}`, 400, "", "more than one"},
-		{chats, strings.Repeat(" ", maxBody+1), 413, "", "bytes"},
-		{chats, `{"messages":[]}`, 404, "model", "does not exist"},
-		{chats, `{"model":"m"}`, 400, "messages", "none"},
-		{chats, chatBody(`,"temperature":"x"`, "a"), 400, "temperature", "string"},
-		{chats, chatBody(`,"temperature":3`, "a"), 400, "temperature", "within"},
-		{chats, chatBody(`,"top_p":0`, "a"), 400, "top_p", "above"},
-		{chats, chatBody(`,"n":0`, "a"), 400, "n", "less"},
-		{chats, chatBody(`,"n":5`, "a"), 400, "", "at most 4"},
-		{chats, chatBody(`,"max_tokens":0`, "a"), 400, "max_tokens", "less"},
-		{chats, chatBody(`,"stop":""`, "a"), 400, "stop", "bytes"},
-		{chats, chatBody(`,"stop":7`, "a"), 400, "stop", "number"},
-		{chats, chatBody(`,"cache_salt":""`, "a"), 400, "cache_salt", "bytes"},
-		{chats, chatBody(`,"stream_options":{}`, "a"), 400, "stream_options", "stream"},
-		{chats, `[]`, 400, "", "it is a list, not an object"},
-		{chats, `null`, 400, "", "it is null, not an object"},
-		{chats, ``, 400, "", "empty"},
-		{chats, chatBody(`,"frequency_penalty":3`, "a"), 400, "frequency_penalty", "within"},
-		{chats, chatBody(`,"presence_penalty":-3`, "a"), 400, "presence_penalty", "within"},
-		{chats, chatBody(`,"repetition_penalty":0`, "a"), 400, "repetition_penalty", "above"},
-		{chats, chatBody(`,"min_p":2`, "a"), 400, "min_p", "within"},
-		{chats, chatBody(`,"top_k":-2`, "a"), 400, "top_k", "less"},
-		{chats, chatBody(`,"top_k":1.5`, "a"), 400, "top_k", "1.5 is not an integer"},
-		{chats, chatBody(`,"min_tokens":-1`, "a"), 400, "min_tokens", "less"},
-		{chats, chatBody(`,"min_tokens":9,"max_tokens":8`, "a"), 400, "min_tokens", "more"},
-		{chats, chatBody(`,"logit_bias":{"a":1}`, "a"), 400, "logit_bias", "no token"},
-		{chats, chatBody(`,"logit_bias":{"99999":1}`, "a"), 400, "", "vocabulary"},
-		{chats, chatBody(`,"stop_token_ids":[99999]`, "a"), 400, "", "vocabulary"},
-		{chats, chatBody(`,"prompt_logprobs":1,"stream":true`, "a"), 400, "prompt_logprobs", "stream"},
-		{completions, `{"model":"m","prompt":"a","prompt_logprobs":-1}`, 400, "prompt_logprobs", "the whole vocabulary, is not supported: at most 20"},
-		{completions, `{"model":"m","prompt":"a","logprobs":-1}`, 400, "logprobs", "whole vocabulary"},
-		{chats, chatBody(`,"logprobs":true,"top_logprobs":-1`, "a"), 400, "top_logprobs", "whole vocabulary"},
-		{chats, chatBody(`,"temprature":1`, "a"), 400, "temprature", "no such"},
-		{chats, chatBody(`,"Temperature":1`, "a"), 400, "Temperature", "no such"},
-		{chats, chatBody(`,"temprature":null`, "a"), 400, "temprature", "no such"},
-		{chats, chatBody(`,"prompt":"b"`, "a"), 400, "prompt", "no such"},
-		{chats, chatBody(`,"stream":true,"stream_options":{"include_usages":true}`, "a"), 400, "stream_options.include_usages", "no such"},
-		{chats, chatBody(`,"length_penalty":2`, "a"), 400, "length_penalty", "not supported"},
-		{chats, `{"model":"m","messages":[{"role":"user","content":"x"},{"role":"user","contents":"x"}]}`, 400, "messages[1].contents", "no such"},
-		{chats, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x","txt":"y"}]}]}`, 400, "messages[0].content[0].txt", "no such"},
-		{chats, `{"model":"m","messages":{}}`, 400, "messages", "list"},
-		{completions, `{"model":"m","prompt":"a","max_tokens":0}`, 400, "max_tokens", "less"},
-		{completions, `{"model":"m","prompt":"a","messages":[]}`, 400, "messages", "no such"},
-		{chats, chatBody(`,"tools":[{}]`, "a"), 400, "tools", "not supported"},
-		{chats, chatBody(`,"functions":[{}]`, "a"), 400, "functions", "not supported"},
-		{chats, chatBody(`,"response_format":{"type":"json_object"}`, "a"), 400, "response_format", "not supported"},
-		{chats, chatBody(`,"top_logprobs":1`, "a"), 400, "top_logprobs", "logprobs"},
-		{chats, `{"model":"m","messages":[{"role":"tool","content":"x"}]}`, 400, "messages[0].role", "not supported"},
-		{chats, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0].content[0].type", "image_url"},
-		{chats, `{"model":"m","messages":[{"role":"user"}]}`, 400, "messages[0].content", "missing"},
-		{chats, `{"model":"m","messages":[{"role":"system","content":null}]}`, 400, "messages[0].content", "missing"},
-		{completions, `{"model":"m"}`, 400, "prompt", "missing"},
-		{completions, `{"model":"m","prompt":{}}`, 400, "prompt", "none of"},
-		{completions, `{"model":"m","prompt":[9999]}`, 400, "", "vocabulary"},
-		{completions, `{"model":"m","prompt":""}`, 400, "", "empty"},
-		{completions, `{"model":"m","prompt":"a","suffix":"b"}`, 400, "suffix", "not supported"},
-		{completions, `{"model":"m","prompt":"a","best_of":2}`, 400, "best_of", "n"},
-		{completions, `{"model":"m","prompt":"a","logprobs":99}`, 400, "logprobs", "within"},
-		{completions, `{"model":"m","prompt":` + string(long) + `}`, 400, "", "longest"},
-		{completions, `{"model":"m","prompt":` + string(fits) + `}`, 400, "", "cache"},
-		{completions, `{"model":"m","stream":true,"prompt":` + string(fits) + `}`, 400, "", "cache"},
-	}
-}
-
-func TestErrors(t *testing.T) {
-	s := open(t, runner.Config{Pages: 20}, scheduler.Config{Running: 4}, nil)
-	for _, c := range allRefused() {
-		status, text := s.post(c.path, c.body)
-		var a answer
-		require.NoError(t, json.Unmarshal(text, &a), string(text))
-		require.NotNil(t, a.Error, c.body)
-		assert.Equal(t, c.status, status, string(text))
-		assert.Equal(t, c.param, a.Error.Param, string(text))
-		assert.Contains(t, a.Error.Message, c.want)
-		assert.NotEmpty(t, a.Error.Type)
-	}
-	// Values that change nothing, an answer sent back, content as parts, and a null are fine.
-	assert.Len(t, s.ask(chats, `{"model":"m","max_tokens":1,"user":"u","tools":[],"tool_choice":"auto","response_format":{"type":"text"},"length_penalty":1.0,"metadata":{"a":"b"},
-		"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hi","refusal":null,"tool_calls":[],"audio":null}]}`).Choices, 1)
-	assert.Len(t, s.ask(chats, `{"model":"m","stop":null,"max_completion_tokens":1,"messages":[{"role":"developer","content":"a"},{"role":"user","content":[{"type":"text","text":"Hi"}]}]}`).Choices, 1)
 }
 
 // A client that goes takes its request with it.
@@ -423,7 +344,9 @@ func TestFullAndStopping(t *testing.T) {
 	var clients sync.WaitGroup
 	statuses := make([]int, 8)
 	for i := range statuses {
-		clients.Go(func() { statuses[i], _ = s.post(completions, `{"model":"m","prompt":"My name is","max_tokens":200}`) })
+		clients.Go(func() {
+			statuses[i], _ = s.post(completions, `{"model":"m","prompt":"My name is","max_tokens":200}`)
+		})
 	}
 	clients.Wait()
 	assert.Contains(t, statuses, 200)
@@ -462,12 +385,15 @@ func TestReady(t *testing.T) {
 		want   []string // sent after each token, then the rest
 	}{
 		{"plain", []string{"a", "b"}, nil, []string{"a", "b", ""}},
-		{"a character of three bytes", []string{"a\xe2", "\x82", "\xacb"}, nil, []string{"a", "", "€b", ""}},
+		{"a character of three bytes", []string{"a\xe2", "\x82", "\xacb"}, nil,
+			[]string{"a", "", "€b", ""}},
 		{"one that never ends", []string{"a\xe2"}, nil, []string{"a", "\uFFFD"}},
 		{"no character", []string{"a\xff", "b"}, nil, []string{"a\uFFFD", "b", ""}},
 		{"stop in a token", []string{"abXcd"}, []string{"X"}, []string{"", "ab"}},
-		{"stop over tokens", []string{"ab<", "sto", "p>cd"}, []string{"<stop>"}, []string{"ab", "", "", ""}},
-		{"no stop after all", []string{"ab<", "st", "x"}, []string{"<stop>"}, []string{"ab", "", "<stx", ""}},
+		{"stop over tokens", []string{"ab<", "sto", "p>cd"}, []string{"<stop>"},
+			[]string{"ab", "", "", ""}},
+		{"no stop after all", []string{"ab<", "st", "x"}, []string{"<stop>"},
+			[]string{"ab", "", "<stx", ""}},
 		{"the first of two", []string{"a one two"}, []string{"two", "one"}, []string{"", "a "}},
 		{"the beginning at the end", []string{"ab<s"}, []string{"<stop>"}, []string{"ab", "<s"}},
 	} {
@@ -485,7 +411,9 @@ func TestReady(t *testing.T) {
 // A handler beside the API can be added.
 func TestHandle(t *testing.T) {
 	v := New(nil, Config{})
-	v.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("42")) }))
+	v.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("42"))
+	}))
 	w := httptest.NewRecorder()
 	v.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", &bytes.Buffer{}))
 	assert.Equal(t, "42", w.Body.String())

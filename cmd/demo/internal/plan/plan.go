@@ -199,7 +199,8 @@ func (p *planner) turns() {
 	if kept >= 0 {
 		p.plan.Notes = append(p.plan.Notes,
 			fmt.Sprintf("clients that take turns with more than %s tokens in all reuse little under "+
-				"eviction_policy priority_lru: kvactor_thrash_tokens_total counts what they lose, and forecast or more memory helps", report.Count(kept)))
+				"eviction_policy priority_lru: kvactor_thrash_tokens_total counts what they lose, and "+
+				"forecast or more memory helps", report.Count(kept)))
 	}
 }
 
@@ -344,7 +345,8 @@ func (p *planner) explain() {
 	m := p.Model.Model
 	if len(m.States) > 0 {
 		p.plan.Notes = append(p.plan.Notes,
-			"the elements of states have the type of mamba_ssm_cache_dtype, else that of the file or of its model type; many servers keep float32")
+			"the elements of states have the type of mamba_ssm_cache_dtype, else that of the file or of "+
+				"its model type; many servers keep float32")
 		if p.Cache.EnableBlockReuse {
 			p.plan.Notes = append(p.plan.Notes,
 				"a running sequence takes two states: the one it works on and a checkpoint")

@@ -39,7 +39,8 @@ func TestDeclare(t *testing.T) {
 		{
 			Layers: []int{1}, Keeps: "2 KV heads x 64 float16, kv_factor 2, HND", Pool: "wfullh2",
 			TokenBytes: 512,
-			Reason:     "agrees with kv_cache_0 in head_dim, dtype, kv_factor and kv_layout; its pool has 2 layers",
+			Reason: "agrees with kv_cache_0 in head_dim, dtype, kv_factor and kv_layout; its pool has " +
+				"2 layers",
 		},
 		{
 			Layers: []int{2}, Keeps: "2 KV heads x 128 float16, kv_factor 2, HND", Pool: "wfullh2.2",

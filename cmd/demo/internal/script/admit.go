@@ -13,11 +13,12 @@ type admitRequest struct{ admitLine }
 
 // do handles one admission as a batch of one, but sends it by the engine's method for a single one.
 func (q *admitRequest) do(p *player) (any, error) {
-	a := p.admit([]admitLine{q.admitLine}, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
-		admitted, err := p.engine.Admit(p.ctx, rs[0])
-		admitted.Err = errors.Join(admitted.Err, err)
-		return []messages.Admitted{admitted}, nil
-	})
+	a := p.admit([]admitLine{q.admitLine},
+		func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+			admitted, err := p.engine.Admit(p.ctx, rs[0])
+			admitted.Err = errors.Join(admitted.Err, err)
+			return []messages.Admitted{admitted}, nil
+		})
 	return a[0].answer, a[0].err
 }
 
@@ -27,9 +28,10 @@ type admitBatchRequest struct {
 
 func (q *admitBatchRequest) do(p *player) (any, error) {
 	results := resultsAnswer{done("admit_batch"), []any{}}
-	for _, a := range p.admit(q.Requests, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
-		return p.engine.AdmitBatch(p.ctx, rs)
-	}) {
+	for _, a := range p.admit(q.Requests,
+		func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+			return p.engine.AdmitBatch(p.ctx, rs)
+		}) {
 		if a.err != nil {
 			results.Results = append(results.Results, failed("admit", a.err))
 		} else {

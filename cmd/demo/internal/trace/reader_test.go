@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,47 +83,94 @@ func TestReaderHashRuns(t *testing.T) {
 	assert.Equal(t, []int32{0, 1, 2, 5, 6}, all[2].Blocks)
 }
 
-func TestReaderRefusesInOneLine(t *testing.T) {
-	line := func(format string, args ...any) []byte { return fmt.Appendf(nil, format, args...) }
-	good := `{"timestamp":0,"input_length":2048,"output_length":1,"hash_ids":[0,1,2,3]}` + "\n"
-	cut := zipped(t, strings.Repeat(good, 1000))
+// bad is a file that is refused, and what the error says.
+type bad struct {
+	file []byte
+	want string
+}
+
+const goodLine = `{"timestamp":0,"input_length":2048,"output_length":1,"hash_ids":[0,1,2,3]}` + "\n"
+
+// badFiles are refused as a whole.
+func badFiles(t *testing.T) map[string]bad {
+	cut := zipped(t, strings.Repeat(goodLine, 1000))
 	cut = cut[:len(cut)-9]
-	damaged := zipped(t, good)
+	damaged := zipped(t, goodLine)
 	damaged[len(damaged)-6] ^= 1
-	cases := map[string]struct {
-		file []byte
-		want string
-	}{
-		"empty":          {nil, "holds no requests"},
-		"blank":          {[]byte("\n \n"), "holds no requests"},
-		"csv":            {[]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n"), "no block identities"},
-		"gzip cut off":   {cut, "f:1001: the gzip stream ends too early"},
-		"only a magic":   {[]byte{0x1f, 0x8b}, "gzip stream"},
-		"gzip checksum":  {damaged, "f:2: the gzip stream is damaged"},
-		"no JSON":        {line("%shello\n", good), "f:2: no JSON"},
-		"cut-off line":   {line("%s", good[:40]), "f:1: no JSON"},
-		"no object":      {line("[1]\n"), "f:1: the line is a JSON array"},
-		"wrong type":     {line(`{"timestamp":0,"input_length":"a"}`), "a string does not belong in input_length"},
-		"no length":      {line(`{"timestamp":0,"output_length":1,"hash_ids":[]}`), "input_length is missing"},
-		"negative":       {line(`{"timestamp":0,"input_length":-4,"output_length":1,"hash_ids":[]}`), "input_length -4 is below 0"},
-		"negative out":   {line(`{"timestamp":0,"input_length":4,"output_length":-1,"hash_ids":[]}`), "output_length -1 is below 0"},
-		"negative time":  {line(`{"timestamp":-1,"input_length":4,"output_length":1,"hash_ids":[]}`), "timestamp -1"},
-		"huge":           {line(`{"timestamp":0,"input_length":99999999999,"output_length":1,"hash_ids":[]}`), "is above"},
-		"no identities":  {line(`{"timestamp":0,"input_length":4,"output_length":1}`), "either hash_ids or hash_runs"},
-		"both":           {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[],"hash_runs":[]}`), "either hash_ids or hash_runs"},
-		"fraction":       {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[1.5]}`), "a number 1.5 does not belong in hash_ids"},
-		"text":           {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":["a"]}`), "a string does not belong in hash_ids"},
-		"no list":        {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":7}`), "a number does not belong in hash_ids"},
-		"negative id":    {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[-1]}`), "block -1 is negative"},
-		"odd run":        {line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[1,2],[3]]}`), "no list of pairs"},
-		"empty run":      {line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[1,0]]}`), "run [1,0]"},
-		"endless run":    {line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[0,9000000000000]]}`), "more than"},
-		"too many":       {line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[0,1,2,3,4,5,6,7,8]}`, strings.Repeat(good, 80000)), "f:80001: 9 blocks of 512 tokens"},
-		"more than fits": {line(`{"timestamp":0,"input_length":3,"output_length":1,"hash_ids":[0,1,2,3]}`), "more than a prompt of 3 tokens"},
-		"other parent":   {line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[0,2]}`, good), "f:2: block 2 comes behind block 0, but came behind block 1 before"},
-		"other start":    {line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[2]}`, good), "behind nothing, but came behind block 1"},
-		"twice":          {line(`{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[5,5]}`), "block 5 comes behind block 5"},
+	return map[string]bad{
+		"empty":         {nil, "holds no requests"},
+		"blank":         {[]byte("\n \n"), "holds no requests"},
+		"csv":           {[]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n"), "no block identities"},
+		"gzip cut off":  {cut, "f:1001: the gzip stream ends too early"},
+		"only a magic":  {[]byte{0x1f, 0x8b}, "gzip stream"},
+		"gzip checksum": {damaged, "f:2: the gzip stream is damaged"},
+		"no JSON":       {[]byte(goodLine + "hello\n"), "f:2: no JSON"},
+		"cut-off line":  {[]byte(goodLine[:40]), "f:1: no JSON"},
+		"no object":     {[]byte("[1]\n"), "f:1: the line is a JSON array"},
 	}
+}
+
+// badLines are refused for what a line says.
+func badLines() map[string]bad {
+	line := func(format string, args ...any) []byte { return fmt.Appendf(nil, format, args...) }
+	return map[string]bad{
+		"wrong type": {line(`{"timestamp":0,"input_length":"a"}`),
+			"a string does not belong in input_length"},
+		"no length": {line(`{"timestamp":0,"output_length":1,"hash_ids":[]}`), "input_length is missing"},
+		"negative": {line(`{"timestamp":0,"input_length":-4,"output_length":1,"hash_ids":[]}`),
+			"input_length -4 is below 0"},
+		"negative out": {
+			line(`{"timestamp":0,"input_length":4,"output_length":-1,"hash_ids":[]}`),
+			"output_length -1 is below 0",
+		},
+		"negative time": {
+			line(`{"timestamp":-1,"input_length":4,"output_length":1,"hash_ids":[]}`), "timestamp -1",
+		},
+		"huge": {line(`{"timestamp":0,"input_length":99999999999,"output_length":1,"hash_ids":[]}`),
+			"is above"},
+		"no identities": {
+			line(`{"timestamp":0,"input_length":4,"output_length":1}`), "either hash_ids or hash_runs",
+		},
+		"both": {
+			line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[],"hash_runs":[]}`),
+			"either hash_ids or hash_runs"},
+		"fraction": {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[1.5]}`),
+			"a number 1.5 does not belong in hash_ids"},
+		"text": {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":["a"]}`),
+			"a string does not belong in hash_ids"},
+		"no list": {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":7}`),
+			"a number does not belong in hash_ids"},
+		"negative id": {line(`{"timestamp":0,"input_length":4,"output_length":1,"hash_ids":[-1]}`),
+			"block -1 is negative"},
+		"odd run": {
+			line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[1,2],[3]]}`),
+			"no list of pairs"},
+		"empty run": {line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[1,0]]}`),
+			"run [1,0]"},
+		"endless run": {
+			line(`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[0,9000000000000]]}`),
+			"more than"},
+		"too many": {
+			line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[0,1,2,3,4,5,6,7,8]}`,
+				strings.Repeat(goodLine, 80000)), "f:80001: 9 blocks of 512 tokens"},
+		"more than fits": {
+			line(`{"timestamp":0,"input_length":3,"output_length":1,"hash_ids":[0,1,2,3]}`),
+			"more than a prompt of 3 tokens",
+		},
+		"other parent": {
+			line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[0,2]}`, goodLine),
+			"f:2: block 2 comes behind block 0, but came behind block 1 before"},
+		"other start": {
+			line(`%s{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[2]}`, goodLine),
+			"behind nothing, but came behind block 1"},
+		"twice": {line(`{"timestamp":0,"input_length":1024,"output_length":1,"hash_ids":[5,5]}`),
+			"block 5 comes behind block 5"},
+	}
+}
+
+func TestReaderRefusesInOneLine(t *testing.T) {
+	cases := badFiles(t)
+	maps.Copy(cases, badLines())
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r, err := NewReader("f", bytes.NewReader(c.file))
@@ -154,7 +202,8 @@ func TestReaderLongLine(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "[%d,1]", i)
 	}
-	text.WriteString("]}\n" + `{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[0,4]]}` + "\n")
+	text.WriteString("]}\n" +
+		`{"timestamp":0,"input_length":64,"output_length":1,"hash_runs":[[0,4]]}` + "\n")
 	require.Greater(t, text.Len(), lookahead)
 	r, err := NewReader("t", strings.NewReader(text.String()))
 	require.NoError(t, err)
@@ -248,7 +297,8 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("request %+v", next)
 			}
 			last = next.Arrival
-			if full := next.PromptTokens + r.TokensPerBlock() - 1; len(next.Blocks) > full/r.TokensPerBlock() {
+			full := next.PromptTokens + r.TokensPerBlock() - 1
+			if len(next.Blocks) > full/r.TokensPerBlock() {
 				t.Fatalf("%d blocks for %d tokens", len(next.Blocks), next.PromptTokens)
 			}
 			previous := int32(-1)

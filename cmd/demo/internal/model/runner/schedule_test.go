@@ -302,7 +302,8 @@ func (p *player) draft(m *member) {
 		p.drop(m)
 		return
 	}
-	if n := len(tokens) - accepted; n > 0 && p.refused(p.host.RewindOne(p.t.Context(), m.Sequence, n)) {
+	if n := len(tokens) - accepted; n > 0 &&
+		p.refused(p.host.RewindOne(p.t.Context(), m.Sequence, n)) {
 		p.drop(m)
 		return
 	}

@@ -150,10 +150,14 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"<s>", "he", "Ġhe", "1", "2"}, pieces(t, j, "he he12"))
 	for want, change := range map[string]map[string]any{
-		`model.type: "Unigram" is not supported`:             {"model": map[string]any{"type": "Unigram"}},
-		`normalizer.type: "Lowercase" is not supported`:      {"normalizer": map[string]any{"type": "Lowercase"}},
-		`pre_tokenizer.type: "Whitespace" is not supported`:  {"pre_tokenizer": map[string]any{"type": "Whitespace"}},
-		`pre_tokenizer.add_prefix_space: true is not suppor`: {"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": true}},
+		`model.type: "Unigram" is not supported`: {"model": map[string]any{"type": "Unigram"}},
+		`normalizer.type: "Lowercase" is not supported`: {
+			"normalizer": map[string]any{"type": "Lowercase"}},
+		`pre_tokenizer.type: "Whitespace" is not supported`: {
+			"pre_tokenizer": map[string]any{"type": "Whitespace"}},
+		`pre_tokenizer.add_prefix_space: true is not suppor`: {
+			"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": true},
+		},
 	} {
 		text, err := make(change)
 		require.NoError(t, err)

@@ -135,9 +135,11 @@ const curveRoom = 16
 func (d *Data) byCapacity() *charts.Chart {
 	c := &charts.Chart{
 		Name: "hit-rate-by-capacity", Title: "Hit rate against capacity",
-		Note: "The line is LRU at every capacity by stack distances: exact for one pool, one tier, blocks of the trace and one request at a time. Marks are replays, at their device and host pages together.",
-		X:    charts.Axis{Label: "blocks that fit", Log: true},
-		Y:    charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
+		Note: "The line is LRU at every capacity by stack distances: exact for one pool, one tier, " +
+			"blocks of the trace and one request at a time. Marks are replays, at their device and host " +
+			"pages together.",
+		X: charts.Axis{Label: "blocks that fit", Log: true},
+		Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
 	}
 	line := charts.Line{Label: "LRU, by distances", Color: charts.Blue}
 	least := d.Replays[0].Pages

@@ -17,8 +17,9 @@ const maxGroups = 4
 func (d *Data) byPolicy() *charts.Chart {
 	c := &charts.Chart{
 		Name: "policies", Title: "Policies compared with the optimum", Horizontal: true,
-		Note: "Optimal knows the future: it keeps the blocks whose next use is nearest, and no policy hits more while requests come one at a time.",
-		Y:    charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
+		Note: "Optimal knows the future: it keeps the blocks whose next use is nearest, and no policy " +
+			"hits more while requests come one at a time.",
+		Y: charts.Axis{Label: "of blocks looked up", Unit: charts.Percent},
 	}
 	type cell struct {
 		name  string
@@ -66,7 +67,8 @@ func (d *Data) reuse() *charts.Chart {
 	c := &charts.Chart{
 		Name: "reuse-distance", Title: "Reuse distance",
 		Note: fmt.Sprintf(
-			"Different blocks used between two uses of a block, the block itself included. %s lookups have none: the block is new.", report.Count(d.NewBlocks)),
+			"Different blocks used between two uses of a block, the block itself included. %s lookups "+
+				"have none: the block is new.", report.Count(d.NewBlocks)),
 		X: charts.Axis{Label: "blocks, at least"}, Y: charts.Axis{Label: "lookups"},
 		Bars: []charts.Bars{{Label: "lookups", Color: charts.Blue}},
 	}
@@ -128,7 +130,8 @@ func (d *Data) deviceTime() *charts.Chart {
 		Name: "device-time", Title: "Where the device's time goes", Horizontal: true,
 		Note: title(r) +
 			fmt.Sprintf(
-				"; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's pages: %s. Prefill saved is time that reuse has saved.",
+				"; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's "+
+					"pages: %s. Prefill saved is time that reuse has saved.",
 				number(r.DeviceSeconds), report.Bytes(r.PageBytes)),
 		Y: charts.Axis{Label: "simulated time", Unit: charts.Seconds},
 	}
@@ -157,7 +160,8 @@ func (d *Data) engineTime() *charts.Chart {
 		Name: "engine-time", Title: "Where the engine's time goes", Horizontal: true,
 		Note: title(r) +
 			fmt.Sprintf(
-				"; wall time inside calls, %s s of %s s. Replays at the same time slow each other down: --jobs 1 measures.", number(r.EngineSeconds), number(r.Seconds)),
+				"; wall time inside calls, %s s of %s s. Replays at the same time slow each other down: "+
+					"--jobs 1 measures.", number(r.EngineSeconds), number(r.Seconds)),
 		Y: charts.Axis{Label: "wall time", Unit: charts.Seconds},
 	}
 	bars := charts.Bars{Label: "wall time", Color: charts.Violet}
