@@ -277,7 +277,9 @@ func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1
 
 func (o chatOutcome) String() string {
 	return fmt.Sprintf(
-		"%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; %.2f pages a piece out, %.2f in; p99 ready after %v; %d refused",
+		"%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), "+
+			"%d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; %.2f pages a piece out, "+
+			"%.2f in; p99 ready after %v; %d refused",
 		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded,
 		100*o.reused, 100*o.link, o.perPiece[0], o.perPiece[1], o.p99, o.refused)
 }

@@ -47,7 +47,8 @@ func newCalls(constant prometheus.Labels) *calls {
 			"Calls that were refused as a whole, by the code of the refusal. Each try counts.",
 			constant, "code"),
 		admissions: counters("kvactor_admissions_total",
-			"Requests for admission, by the answer: admitted, or the code of the refusal. Each try and each readmission counts.",
+			"Requests for admission, by the answer: admitted, or the code of the refusal. Each try and "+
+				"each readmission counts.",
 			constant, "answer"),
 		byCall: map[string]prometheus.Observer{},
 	}

@@ -183,21 +183,26 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func (c *Collector) collectEngine(to scrape, s *inspect.Stats) {
 	to.counter("requests_total", s.Requests,
-		"Prompts that were admitted, noted at the admission. One that was preempted and is admitted again counts in readmissions_total.")
+		"Prompts that were admitted, noted at the admission. One that was preempted and is admitted "+
+			"again counts in readmissions_total.")
 	to.counter("readmissions_total", s.Readmissions,
-		"Admissions of requests that were admitted before: the host had preempted them, or a failure had lost them.")
+		"Admissions of requests that were admitted before: the host had preempted them, or a failure "+
+			"had lost them.")
 	to.counter("prompt_tokens_total", s.PromptTokens, "Tokens of the prompts of requests_total.")
 	to.counter("reused_tokens_total", s.ReusedTokens,
 		"Tokens of prompt_tokens_total whose keys and values were reused at the admission.")
 	to.counter("thrash_tokens_total", s.ThrashTokens,
-		"Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before two to three times what it holds had come in. Prompts with multimodal items and lost checkpoints of states do not count.")
+		"Tokens of prompt_tokens_total that the cache had, evicted, and was asked for again before two "+
+			"to three times what it holds had come in. Prompts with multimodal items and lost checkpoints "+
+			"of states do not count.")
 	collectForgets(to, s)
 	to.counter("rounds_total", s.Rounds,
 		"Requests that the coordinator has begun to serve, its own included.")
 	to.counter("actor_restarts_total", s.Restarts, "Actors that failed and were restarted.")
 	to.counter("copies_refused_total", s.Calls.RefusedCopies, "Copies that the device has refused.")
 	to.counter("appended_tokens_total", c.appended.most(s.AppendedTokens),
-		"Tokens appended to sequences less those rewound, of each beam. The last token of an answer is never appended.")
+		"Tokens appended to sequences less those rewound, of each beam. The last token of an answer is "+
+			"never appended.")
 	if c.o.Generated != nil {
 		to.counter("generated_tokens_total", c.o.Generated(),
 			"Tokens that the host has generated for its clients, those that ended an answer included.")
@@ -207,7 +212,8 @@ func (c *Collector) collectEngine(to scrape, s *inspect.Stats) {
 		"other": s.RefusedSteps.Other,
 	} {
 		to.counter("step_refusals_total", n,
-			"Steps of appends, commits and releases that were refused in a call that was served, by the code of the refusal. Each try counts.", "code", code)
+			"Steps of appends, commits and releases that were refused in a call that was served, by the "+
+				"code of the refusal. Each try counts.", "code", code)
 	}
 	collectMemory(to, &s.Memory)
 	to.gauge("sequences_running", float64(s.Sequences), "Sequences that are running.")
@@ -224,7 +230,8 @@ func (c *Collector) collectEngine(to scrape, s *inspect.Stats) {
 	host := s.Prompts.HostTokens
 	for tier, n := range map[string]int64{"device": s.ReusedTokens - host, "host": host} {
 		to.counter("hit_tokens_total", n,
-			"Tokens of reused_tokens_total by where they were: host if a pool copied their block from host memory, else device.", "tier", tier)
+			"Tokens of reused_tokens_total by where they were: host if a pool copied their block from "+
+				"host memory, else device.", "tier", tier)
 	}
 	for i, reason := range inspect.MissReasons() {
 		to.counter("missed_tokens_total", s.Prompts.Missed[i],
@@ -246,7 +253,9 @@ func collectMemory(to scrape, m *inspect.MemoryStats) {
 		{"host", "records"}: m.MetadataBytes,
 	} {
 		to.gauge("memory_bytes", float64(bytes),
-			"Memory of the engine on all ranks, by device and host, and by what it is for: on the device pages; on the host contents that were evicted, copies ahead of evictions, saves to a store, and about what the records of pages and blocks take.", "memory", part[0], "part", part[1])
+			"Memory of the engine on all ranks, by device and host, and by what it is for: on the device "+
+				"pages; on the host contents that were evicted, copies ahead of evictions, saves to a store, "+
+				"and about what the records of pages and blocks take.", "memory", part[0], "part", part[1])
 	}
 }
 
@@ -257,7 +266,8 @@ func collectForgets(to scrape, s *inspect.Stats) {
 		"scales": s.Forgets.Scales,
 	} {
 		to.counter("resets_total", n,
-			"Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor do a new epoch of the weights and other scales.", "forgot", what)
+			"Resets, by what they forgot: idle leaves what running sequences hold, running does not, nor "+
+				"do a new epoch of the weights and other scales.", "forgot", what)
 	}
 	to.counter("invalidations_total", s.Forgets.Invalidations,
 		"Invalidations by session, salt, adapter or tokens, also those that found nothing.")
@@ -321,7 +331,8 @@ func collectStore(to scrape, s *inspect.StoreStats) {
 		"Objects read from the store that were not what was asked for.")
 	to.counter("replaced_total", s.Replaced, "Objects that could not be used and were saved anew.")
 	to.counter("dropped_total", s.Dropped,
-		"Pages that were not saved: no room, the store failed, or with host_evict they left memory by another way than host memory's.")
+		"Pages that were not saved: no room, the store failed, or with host_evict they left memory by "+
+			"another way than host memory's.")
 	to.counter("errors_total", s.Errors, "Calls of the store that failed.")
 	to.counter("breaker_opened_total", s.BreakerOpened, "How often the breaker has opened.")
 	open := 0.0

@@ -29,7 +29,8 @@ func newCopies(constant prometheus.Labels, aliases Aliases) copies {
 			"Time for which a batch of copies was under way, by the device's clock.", constant,
 			copyBuckets, "stream"),
 		latencies: durations("kvactor_copy_latency_seconds",
-			"Time from the order of a batch of copies to its end: the longest that what needs it can have waited.",
+			"Time from the order of a batch of copies to its end: the longest that what needs it can "+
+				"have waited.",
 			constant, copyBuckets, "stream"),
 	}
 	if aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {

@@ -109,7 +109,8 @@ func trtllmBlocks(to scrape, s *inspect.Stats, pools []windows.Pool) {
 // trtllmPrompts exports what TensorRT-LLM counts of prompts. Its buckets are powers of two.
 func (c *Collector) trtllmPrompts(to scrape, s *inspect.Stats) {
 	to.counter("prompt_tokens_total", s.PromptTokens,
-		"Tokens of the prompts that were admitted, once for each request, however often it was preempted.")
+		"Tokens of the prompts that were admitted, once for each request, however often it was "+
+			"preempted.")
 	to.counter("prompt_cached_tokens_total", s.ReusedTokens,
 		"Tokens of prompt_tokens_total that were reused when the request was first admitted.")
 	if c.o.Generated != nil {

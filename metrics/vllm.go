@@ -81,7 +81,8 @@ func vllmPrompts(to scrape, s *inspect.Stats) {
 	host := s.Prompts.HostTokens
 	device, computed := s.ReusedTokens-host, s.PromptTokens-s.ReusedTokens
 	to.counter("prefix_cache_queries_total", s.PromptTokens,
-		"Tokens of the prompts that were admitted, once for each request, however often it was preempted.")
+		"Tokens of the prompts that were admitted, once for each request, however often it was "+
+			"preempted.")
 	to.counter("prefix_cache_hits_total", device, "Of these, tokens reused on the device.")
 	to.counter("external_prefix_cache_queries_total", s.PromptTokens-device,
 		"Prompt tokens that were looked up in host memory: those not reused on the device.")

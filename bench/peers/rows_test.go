@@ -83,7 +83,8 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	table(&out, rows[1], []candidate{{name: "kvactor"}, {name: "kvbm"}}, found)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "claude_code_agentic_dev.jsonl.gz, 64 tokens a block, 32768 blocks, 1500 requests"; lines[0] != want {
+	want := "claude_code_agentic_dev.jsonl.gz, 64 tokens a block, 32768 blocks, 1500 requests"
+	if lines[0] != want {
 		t.Errorf("the head is %q", lines[0])
 	}
 	for i, want := range map[int]string{2: "kvactor 1.0 200 1.00× 200 +0.0 %",

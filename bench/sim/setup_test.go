@@ -197,7 +197,9 @@ func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
 // String tells the setup in one line.
 func (s *setup) String() string {
 	text := fmt.Sprintf(
-		"tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, quotas %v and %.2f, events %d, in flight %d, calm %v;",
+		"tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v "+
+			"copy %v onboard %v ahead %v, min priority %d, quotas %v and %.2f, events %d, in flight %d, "+
+			"calm %v;",
 		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen,
 		s.hosts, s.perHost,
 		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse,

@@ -123,7 +123,8 @@ func asset(name, kind string) http.Handler {
 		head.Set("Content-Type", kind)
 		head.Set("X-Content-Type-Options", "nosniff")
 		head.Set("Content-Security-Policy",
-			"default-src 'none'; connect-src 'self'; img-src data:; style-src 'self'; script-src 'self'; frame-ancestors 'none'")
+			"default-src 'none'; connect-src 'self'; img-src data:; style-src 'self'; script-src 'self'; "+
+				"frame-ancestors 'none'")
 		_, _ = w.Write(text)
 	})
 }
