@@ -27,7 +27,8 @@ func TestPageThatCachesAnotherBlockIsNotOffered(t *testing.T) {
 	require.Equal(t, []messages.PageID{0, 1}, offer(3, 0, 1), "a block and a part of the next one")
 	require.Empty(t, offer(4, 0, 1), "page 1 caches the part")
 	require.Empty(t, offer(3, 0, 1), "the same once more")
-	require.Equal(t, []messages.PageID{2}, offer(6, 0, 1, 2), "page 2 is of the block behind the one that is not stored")
+	require.Equal(t, []messages.PageID{2}, offer(6, 0, 1, 2),
+		"page 2 is of the block behind the one that is not stored")
 
 	tr.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: 1, To: protocol.Nowhere}}})
 	require.Equal(t, []messages.PageID{1}, offer(4, 0, 1))

@@ -239,7 +239,10 @@ func (m *mirrors) sameWorth() {
 			if t.locations[p][b] == protocol.Nowhere {
 				ends[b] = false
 			}
-			for c := b; c != protocol.NoBlock && t.pools[p].full() && !t.pools[p].State; c = t.blocks[c].parent {
+			if !t.pools[p].full() || t.pools[p].State {
+				continue
+			}
+			for c := b; c != protocol.NoBlock; c = t.blocks[c].parent {
 				if t.locations[p][c] == protocol.Nowhere {
 					ends[b] = false
 				}
