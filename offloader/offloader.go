@@ -237,7 +237,8 @@ func (o *Offloader) adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		// Two owners of one page, or two pages of one block, contradict each other.
 		if h.pages[k.Page].state != free || h.find(k.Block) != messages.NoPage {
 			panic(fmt.Sprintf(
-				"offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
+				"offloader: pool %s: adoption of block %d on host page %d, which is %s; "+
+					"the block is on page %d",
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
 		h.pages[k.Page].pins = k.Pins

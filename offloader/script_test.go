@@ -26,7 +26,8 @@ type script struct {
 // TestScripts runs testdata/scripts. The commands:
 //
 //	new host=N [min=P] [slice=PAGES] [forecast]
-//	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes; ranks by scriptRanking
+//	move stamp=N [refuse=LANE,INDEX] [now=N]    refuses one copy, the first time it comes;
+//	                                            ranks by scriptRanking
 //	ahead [refuse=...]
 //	draw
 //
@@ -52,7 +53,8 @@ func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *script) open(d *datadriven.TestData) string {
-	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Regions: []windows.Region{{Runs: 8, TokenBytes: 4}},
+	c := PoolConfig{Name: "wfullh2", PageBytes: 128,
+		Regions:        []windows.Region{{Runs: 8, TokenBytes: 4}},
 		TokensPerBlock: 4}
 	c.Policy = policyOf(d.HasArg("forecast"))
 	priority, slice := 35, 100
