@@ -286,7 +286,9 @@ func (m *machine) resize(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		return
 	}
-	r := protocol.ResizePool{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
+	r := protocol.ResizePool{
+		Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages"),
+	}
 	m.pool.Resize(&r)
 	if m.forecast {
 		m.oracle.chosen = append([]protocol.Victim{}, r.Victims...)

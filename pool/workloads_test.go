@@ -27,8 +27,9 @@ type workload struct {
 	text     string // what was drawn
 }
 
-// drawing makes a workload: conversations behind system prompts, questions about documents, prompts that come once, and a scan that goes
-// round documents, with shares, lengths and times that the seed draws.
+// drawing makes a workload: conversations behind system prompts, questions about documents, prompts
+// that come once, and a scan that goes round documents, with shares, lengths and times that the
+// seed draws.
 type drawing struct {
 	*rand.Rand
 	workload
@@ -56,7 +57,8 @@ func (d *drawing) list(n int) (blocks []uint64) {
 	return blocks
 }
 
-// fresh is a list of new blocks of a drawn length: at least one, and about half a block more than the mean.
+// fresh is a list of new blocks of a drawn length: at least one, and about half a block more than
+// the mean.
 func (d *drawing) fresh(mean float64) []uint64 { return d.list(1 + int(d.ExpFloat64()*mean)) }
 
 // oneOf draws a parameter.
@@ -68,11 +70,8 @@ func (d *drawing) popular(n int, s, v float64) func() int {
 	return func() int { return int(z.Uint64()) }
 }
 
-// drawWorkload draws a workload of some thousand requests.
-func drawWorkload(seed uint64) workload {
-	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 77)), next: 1}
-	requests, block := 3000+d.IntN(6000), []int{16, 64, 512}[d.IntN(3)]
-	system, document := d.oneOf(0, 2, 8, 30), d.oneOf(2, 10, 40)
+// drawTexts draws system prompts and documents, whose mean lengths in blocks it is given.
+func (d *drawing) drawTexts(system, document float64) {
 	d.systems, d.documents = make([][]uint64, 1+d.IntN(20)), make([][]uint64, 20+d.IntN(1000))
 	for i := range d.systems {
 		if system > 0 {
@@ -82,16 +81,30 @@ func drawWorkload(seed uint64) workload {
 	for i := range d.documents {
 		d.documents[i] = d.fresh(document)
 	}
-	shares := []float64{d.Float64(), d.Float64() * d.oneOf(0, 1), d.Float64() * d.oneOf(0, 0.3, 1), d.Float64() * d.oneOf(0, 0, 0.5)}
+}
+
+// drawWorkload draws a workload of some thousand requests.
+func drawWorkload(seed uint64) workload {
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 77)), next: 1}
+	requests, block := 3000+d.IntN(6000), []int{16, 64, 512}[d.IntN(3)]
+	system, document := d.oneOf(0, 2, 8, 30), d.oneOf(2, 10, 40)
+	d.drawTexts(system, document)
+	shares := []float64{d.Float64(), d.Float64() * d.oneOf(0, 1), d.Float64() * d.oneOf(0, 0.3, 1),
+		d.Float64() * d.oneOf(0, 0, 0.5)}
 	turns, growth := d.oneOf(1, 3, 10, 40), d.oneOf(1, 3, 12)
 	pause, spread, gap := d.oneOf(5e3, 60e3, 600e3), d.oneOf(0, 1.5), d.oneOf(50, 300, 2000)
 	refill, shift, loop := d.IntN(2) == 0, d.IntN(4) == 0, 10+d.IntN(len(d.documents)-9)
 	anySystem := d.popular(len(d.systems), d.oneOf(1.05, 1.3, 2), 1)
 	anyDocument := d.popular(len(d.documents), d.oneOf(1.05, 1.3), d.oneOf(1, 10))
-	d.text = fmt.Sprintf("%d requests, blocks of %d, %d system prompts of %.0f, %d documents of %.0f, shares %.2f, %.0f turns of %.0f, pause %.0f ± %.1f, gap %.0f, refill %t, shift %t, loop %d",
-		requests, block, len(d.systems), system, len(d.documents), document, shares, turns, growth, pause, spread, gap, refill, shift, loop)
+	d.text = fmt.Sprintf("%d requests, blocks of %d, %d system prompts of %.0f, "+
+		"%d documents of %.0f, shares %.2f, %.0f turns of %.0f, pause %.0f ± %.1f, gap %.0f, "+
+		"refill %t, shift %t, loop %d",
+		requests, block, len(d.systems), system, len(d.documents), document, shares, turns, growth, pause,
+		spread, gap, refill, shift, loop)
 	emit := func(blocks []uint64) {
-		d.requests = append(d.requests, traceRequest{Timestamp: d.now, IDs: slices.Clone(blocks), Answer: 20 + int(d.ExpFloat64()*200), Block: block})
+		d.requests = append(d.requests, traceRequest{
+			Timestamp: d.now, IDs: slices.Clone(blocks), Answer: 20 + int(d.ExpFloat64()*200), Block: block,
+		})
 	}
 	serve := func(c conversation) {
 		emit(c.blocks)
@@ -100,7 +113,9 @@ func drawWorkload(seed uint64) workload {
 			if spread > 0 {
 				c.at = d.now + pause*math.Exp(spread*d.NormFloat64()-1)
 			}
-			i, _ := slices.BinarySearchFunc(d.waiting, c.at, func(w conversation, at float64) int { return int(w.at - at) })
+			i, _ := slices.BinarySearchFunc(d.waiting, c.at, func(w conversation, at float64) int {
+				return int(w.at - at)
+			})
 			d.waiting = slices.Insert(d.waiting, i, c)
 		}
 	}
@@ -112,12 +127,17 @@ func drawWorkload(seed uint64) workload {
 			if refill { // the last block was partial
 				c.blocks = c.blocks[:len(c.blocks)-1]
 			}
-			serve(conversation{blocks: append(slices.Clone(c.blocks), d.fresh(growth)...), turns: c.turns - 1})
+			serve(conversation{
+				blocks: append(slices.Clone(c.blocks), d.fresh(growth)...), turns: c.turns - 1,
+			})
 			continue
 		}
 		switch d.byShare(shares) {
 		case 0:
-			serve(conversation{blocks: append(slices.Clone(d.systems[anySystem()]), d.fresh(growth)...), turns: int(d.ExpFloat64() * turns)})
+			serve(conversation{
+				blocks: append(slices.Clone(d.systems[anySystem()]), d.fresh(growth)...),
+				turns:  int(d.ExpFloat64() * turns),
+			})
 		case 1:
 			i := anyDocument()
 			if shift { // other documents become popular
@@ -182,12 +202,14 @@ func workloadGains(t *testing.T, seeds []uint64) (all []gain) {
 	}
 	close(queue)
 	group.Wait()
-	slices.SortFunc(all, func(a, b gain) int { return cmp.Compare(a.forecast-a.lru, b.forecast-b.lru) })
+	slices.SortFunc(all, func(a, b gain) int {
+		return cmp.Compare(a.forecast-a.lru, b.forecast-b.lru)
+	})
 	return all
 }
 
-// gain replays a workload with either policy, without lengths of answers if NOANSWER is set, and with STANDING under a clock that stands
-// still.
+// gain replays a workload with either policy, without lengths of answers if NOANSWER is set, and
+// under a clock that stands still if STANDING is set.
 func (w *workload) gain(t *testing.T, pages int) gain {
 	block := w.requests[0].Block
 	run := func(p *Pool) float64 {
@@ -203,13 +225,16 @@ func (w *workload) gain(t *testing.T, pages int) gain {
 	}
 	return gain{
 		pages: pages, block: block, text: w.text, lru: run(New("lru", pages)),
-		forecast: run(NewWith("forecast", pages, evict.Options{Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(block), BlockTokens: block})),
+		forecast: run(NewWith("forecast", pages, evict.Options{
+			Name: evict.Forecast, Seed: 1, Span: protocol.SpanOf(block), BlockTokens: block,
+		})),
 	}
 }
 
 // String tells both hit rates and the workload.
 func (g gain) String() string {
-	return fmt.Sprintf("%+.4f: LRU %.4f, forecast %.4f, seed %d, %d pages: %s", g.forecast-g.lru, g.lru, g.forecast, g.seed, g.pages, g.text)
+	return fmt.Sprintf("%+.4f: LRU %.4f, forecast %.4f, seed %d, %d pages: %s", g.forecast-g.lru,
+		g.lru, g.forecast, g.seed, g.pages, g.text)
 }
 
 // summary tells what the policy gains and loses.
@@ -230,12 +255,14 @@ func summary(all []gain) (mean float64, text string) {
 		if block == 0 {
 			name, mean = "all", sum/float64(n)
 		}
-		fmt.Fprintf(&b, "%s: %d points, mean gain %.4f, more than half a percentage point lost at %d\n", name, n, sum/float64(n), worse)
+		fmt.Fprintf(&b, "%s: %d points, mean gain %.4f, more than half a percentage point lost at %d\n",
+			name, n, sum/float64(n), worse)
 	}
 	return mean, b.String()
 }
 
-// TestForecastOnDrawnWorkloads: the policy gains on workloads that it was not made for, and loses little where it does.
+// TestForecastOnDrawnWorkloads: the policy gains on workloads that it was not made for, and loses
+// little where it loses.
 func TestForecastOnDrawnWorkloads(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
@@ -249,16 +276,17 @@ func TestForecastOnDrawnWorkloads(t *testing.T) {
 	t.Logf("%sworst %v", text, all[0])
 	assert.Greater(t, mean, 0.01)
 	assert.Greater(t, all[0].forecast, all[0].lru-0.03)
-	// Prompts of 16 tokens a block, which end anywhere before the next signature: the guard took LRU's cache for twice as large as it is, and
-	// LRU ruled nearly always.
+	// Prompts of 16 tokens a block that end anywhere before the next signature: the guard took LRU's
+	// cache for twice as large as it is, and LRU ruled nearly always.
 	w := drawWorkload(378)
 	g := w.gain(t, 227)
 	t.Log(g)
 	assert.Greater(t, g.forecast, g.lru+0.1)
 }
 
-// TestGuardBesideSystemPrompts: where LRU is the right policy, the guard returns to it, although three of four prompts are a system prompt
-// with a few blocks behind it, which come once and have no signature.
+// TestGuardBesideSystemPrompts: where LRU is the right policy, the guard returns to it, although
+// three of four prompts are a system prompt with a few blocks behind it, which come once and have
+// no signature.
 func TestGuardBesideSystemPrompts(t *testing.T) {
 	if invariants.Enabled || testing.Short() {
 		t.Skip("thousands of requests")
@@ -269,7 +297,9 @@ func TestGuardBesideSystemPrompts(t *testing.T) {
 	}
 	emit := func(blocks []uint64) {
 		d.now += 200 * d.ExpFloat64()
-		d.requests = append(d.requests, traceRequest{Timestamp: d.now, IDs: slices.Clone(blocks), Answer: 50, Block: 16})
+		d.requests = append(d.requests, traceRequest{
+			Timestamp: d.now, IDs: slices.Clone(blocks), Answer: 50, Block: 16,
+		})
 	}
 	var recent [][]uint64 // documents at exponential stack distances
 	for range 3000 {
