@@ -66,6 +66,21 @@ func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 	assert.Equal(t, []messages.PageID{0, 2}, sent)
 }
 
+// A step whose pages are all its own has asked no pool about them, and then reads no page table. The
+// step has no sequence here, so it panics if it looks for one.
+func TestAStepOfOwnPagesReadsNoTable(t *testing.T) {
+	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}},
+		Counts: []windows.PageCounts{{Primary: 4}}, TokensPerBlock: 4}, nil)
+	e := served[*messages.Append, *extension](c)
+	e.batch.reset()
+	it := &step{pools: make([]stepPages, 1)}
+	assert.Zero(t, e.followParents(it, 0))
+	assert.Zero(t, e.findRewrites(it, 0))
+
+	e.batch.shares[0][1] = protocol.Share{References: 2}
+	assert.Panics(t, func() { e.followParents(it, 0) }, "pages were asked about")
+}
+
 // TestSignaturesNamePrefixes: equal prefixes have equal signatures, and prefixes that
 // differ in a token, in their namespace or in what comes before have not.
 func TestSignaturesNamePrefixes(t *testing.T) {
