@@ -458,7 +458,8 @@ func warnOfThrash(log *slog.Logger, engine string, forecast bool, t coordinator.
 		help = "eviction_policy forecast, or " + help
 	}
 	log.Warn(
-		"kvactor: the cache is too small for what is asked for again: it evicted a short while ago what it computes now; try "+help,
+		"kvactor: the cache is too small for what is asked for again: it evicted a short while ago "+
+			"what it computes now; try "+help,
 		"engine", engine, "requests", t.Requests, "prompt_tokens", t.PromptTokens, "thrash_tokens",
 		t.ThrashTokens)
 }

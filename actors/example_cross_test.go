@@ -33,10 +33,12 @@ func Example_encoderDecoder() {
 	}
 
 	prompt := []messages.Token{1, 2, 3, 4, 5}
-	for _, source := range [][]messages.Token{{70, 71, 72, 73, 74, 75}, {70, 71, 72, 73, 74, 75}, {70, 71, 72, 73, 74, 76}} {
+	for _, source := range [][]messages.Token{{70, 71, 72, 73, 74, 75}, {70, 71, 72, 73, 74, 75},
+		{70, 71, 72, 73, 74, 76}} {
 		a, err := engine.Admit(ctx, messages.AdmitRequest{Encoder: source, Tokens: prompt})
 		must(err)
-		fmt.Println("encoder", a.Cross.ReusedTokens, "of", len(source), "tokens, pages", a.Cross.Table, "decoder", a.ReusedTokens, "of", len(prompt))
+		fmt.Println("encoder", a.Cross.ReusedTokens, "of", len(source), "tokens, pages", a.Cross.Table,
+			"decoder", a.ReusedTokens, "of", len(prompt))
 		// The host runs the encoder if it must, writes the cross KV, and runs
 		// the decoder. Its first commit stands for both.
 		_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: len(prompt)}})
@@ -62,8 +64,12 @@ func ExampleEngine_SetScales() {
 	defer system.Shutdown()
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	must(err)
-	model := windows.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: windows.FP8, MaxSeqLen: 4096}
-	engine, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: windows.DefaultConfig(), Device: device})
+	model := windows.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: windows.FP8, MaxSeqLen: 4096,
+	}
+	engine, err := actors.Spawn(system.Root, actors.Config{
+		Model: model, Cache: windows.DefaultConfig(), Device: device,
+	})
 	must(err)
 	must(engine.SetScales(ctx, []messages.LayerScale{{Layer: 1, K: 0.5, V: 0.25}}))
 	fmt.Println(engine.SetScales(ctx, []messages.LayerScale{{Layer: 2, K: 1, V: 1}}))

@@ -41,8 +41,10 @@ func ExampleEngine_Stats() {
 	stats, err := e.Stats(context.Background())
 	must(err)
 	p := stats.Pools[0]
-	fmt.Println(stats.Requests, "requests,", stats.ReusedTokens, "of", stats.PromptTokens, "tokens reused")
-	fmt.Printf("%s: %+v, %d pages allocated, %d reused\n", p.Name, p.Primary, p.AllocatedPages, p.ReusedFull)
+	fmt.Println(stats.Requests, "requests,", stats.ReusedTokens, "of", stats.PromptTokens,
+		"tokens reused")
+	fmt.Printf("%s: %+v, %d pages allocated, %d reused\n", p.Name, p.Primary, p.AllocatedPages,
+		p.ReusedFull)
 	// Output:
 	// 2 requests, 8 of 17 tokens reused
 	// wfullh1: {Total:4 Used:3 Cached:0 Free:1}, 3 pages allocated, 2 reused
@@ -114,10 +116,12 @@ func ExampleEngine_Check() {
 }
 
 func ExampleEngine_Pools() {
-	e := openPools([]int{4096, 1024, 4096}, windows.PageCounts{Primary: 4}, windows.PageCounts{Primary: 8, Secondary: 2})
+	e := openPools([]int{4096, 1024, 4096}, windows.PageCounts{Primary: 4},
+		windows.PageCounts{Primary: 8, Secondary: 2})
 	defer e.done()
 	for _, p := range e.Pools() {
-		fmt.Printf("%s: layers %v, %d bytes a page, %d + %d pages\n", p.Name, p.Layers, p.PageBytes, p.PrimaryPages, p.SecondaryPages)
+		fmt.Printf("%s: layers %v, %d bytes a page, %d + %d pages\n", p.Name, p.Layers, p.PageBytes,
+			p.PrimaryPages, p.SecondaryPages)
 	}
 	// Output:
 	// w1024h1: layers [1], 128 bytes a page, 4 + 0 pages
@@ -228,7 +232,9 @@ func Example_host() {
 	for computed < len(prompt) { // chunked prefill
 		computed = min((computed+8)/tpb*tpb, len(prompt))
 		after := kernel("prefill", ready)
-		r, err := engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after}})
+		r, err := engine.Commit(ctx, []messages.CommitStep{
+			{Sequence: a.Sequence, Computed: computed, After: after},
+		})
 		must(err)
 		must(r[0].Err)
 		ready = r[0].Ready
@@ -236,12 +242,16 @@ func Example_host() {
 	}
 	var after gpu.Ticket
 	for _, token := range answer { // decode: the token sampled before is computed now
-		r, err := engine.Append(ctx, []messages.AppendStep{{Sequence: a.Sequence, Tokens: []messages.Token{token}}})
+		r, err := engine.Append(ctx, []messages.AppendStep{
+			{Sequence: a.Sequence, Tokens: []messages.Token{token}},
+		})
 		must(err)
 		must(r[0].Err)
 		after = kernel("decode", slices.Concat(ready, r[0].Ready))
 		ready = nil
-		_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after}})
+		_, err = engine.Commit(ctx, []messages.CommitStep{
+			{Sequence: a.Sequence, Computed: computed, After: after},
+		})
 		must(err)
 		computed++
 	}
@@ -284,13 +294,19 @@ func (c *chat) Receive(ctx actor.Context) {
 	case *messages.Admit:
 		a := &m.Results[0]
 		fmt.Println("admitted:", a.Tables, a.Err)
-		ctx.Request(c.engine.PID(), &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 6}}})
+		ctx.Request(c.engine.PID(), &messages.Commit{
+			Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 6}},
+		})
 	case *messages.Commit:
 		s := m.Steps[0].Sequence
-		ctx.Request(c.engine.PID(), &messages.Append{Steps: []messages.AppendStep{{Sequence: s, Tokens: []messages.Token{7}}}})
+		ctx.Request(c.engine.PID(), &messages.Append{
+			Steps: []messages.AppendStep{{Sequence: s, Tokens: []messages.Token{7}}},
+		})
 	case *messages.Append:
 		fmt.Println("appended:", m.Results[0].NewPages, m.Results[0].Err)
-		ctx.Request(c.engine.PID(), &messages.Release{Steps: []messages.ReleaseStep{{Sequence: m.Steps[0].Sequence}}})
+		ctx.Request(c.engine.PID(), &messages.Release{
+			Steps: []messages.ReleaseStep{{Sequence: m.Steps[0].Sequence}},
+		})
 	case *messages.Release:
 		fmt.Println("released:", m.Results[0].Err)
 		close(c.done)

@@ -25,7 +25,9 @@ func ExampleSpawn() {
 	must(err)
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
-	model := windows.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: windows.BFloat16, MaxSeqLen: 4096}
+	model := windows.Model{
+		Layers: 2, KVHeads: []int{8}, HeadDim: 64, DType: windows.BFloat16, MaxSeqLen: 4096,
+	}
 	engine, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Device: device})
 	must(err)
 
@@ -70,10 +72,15 @@ func openPools(attention []int, counts ...windows.PageCounts) example {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	must(err)
 	cache := windows.DefaultConfig()
-	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize, cache.OffloadAhead = 4, attention, 100, false
-	model := windows.Model{Layers: len(attention), KVHeads: []int{1}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 4096}
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize, cache.OffloadAhead = 4,
+		attention, 100, false
+	model := windows.Model{
+		Layers: len(attention), KVHeads: []int{1}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 4096,
+	}
 	points := &enginetest.Failpoints{}
-	engine, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: device}, enginetest.WithFailpoints(points))
+	engine, err := actors.Spawn(system.Root,
+		actors.Config{Model: model, Cache: cache, Pages: counts, Device: device},
+		enginetest.WithFailpoints(points))
 	must(err)
 	return example{engine, points, system}
 }
@@ -130,7 +137,9 @@ func ExampleEngine_Admit() {
 func ExampleEngine_AdmitBatch() {
 	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
-	results, err := e.AdmitBatch(context.Background(), []messages.AdmitRequest{{Tokens: run(0, 9)}, {Tokens: run(100, 9)}, {Tokens: run(200, 3)}})
+	results, err := e.AdmitBatch(context.Background(), []messages.AdmitRequest{
+		{Tokens: run(0, 9)}, {Tokens: run(100, 9)}, {Tokens: run(200, 3)},
+	})
 	must(err)
 	for _, a := range results {
 		fmt.Println(a.Tables, a.Err)
@@ -187,7 +196,9 @@ func ExampleEngine_Rewind() {
 	defer e.done()
 	ctx := context.Background()
 	s := e.computed(run(0, 4))
-	_, err := e.Append(ctx, []messages.AppendStep{{Sequence: s, Tokens: []messages.Token{5, 6, 7, 8, 9}}})
+	_, err := e.Append(ctx, []messages.AppendStep{
+		{Sequence: s, Tokens: []messages.Token{5, 6, 7, 8, 9}},
+	})
 	must(err)
 	fmt.Println(e.RewindOne(ctx, s, 3))
 	fmt.Println(e.RewindOne(ctx, s, 3))

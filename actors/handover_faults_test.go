@@ -147,8 +147,8 @@ func TestRefusalsOverAPipe(t *testing.T) {
 			[2]string{"the receiver refused", "needs"}},
 		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 },
 			[2]string{"closed pipe", "checksum"}},
-		{"a damaged length", func(*setup) {}, func([]byte) int { return lengthAt }, [2]string{"closed pipe",
-			"check of the header"}},
+		{"a damaged length", func(*setup) {}, func([]byte) int { return lengthAt },
+			[2]string{"closed pipe", "check of the header"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -122,7 +122,8 @@ func (c *StoreConfig) resolve(
 	for i := range engine.Memory {
 		if engine.Memory[i].Host != nil && engine.pagesBeyond(i, &pools[i]) < 1 {
 			return c.refuse(
-				"the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
+				"the host memory of pool %s is the application's, and beyond %d secondary pages it has no "+
+					"room for one on its way to the store",
 				pools[i].Name, engine.Pages[i].Secondary)
 		}
 	}

@@ -47,7 +47,8 @@ var setups = []setup{
 		change: func(c *windows.Config) { c.EvictionPolicy = windows.Forecast }},
 	{states: true, pages: []windows.PageCounts{{Primary: 9}, {Primary: 5}}},
 	{states: true, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 9, Secondary: 3},
-		{Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}}, change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
+		{Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}},
+		change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
 	{states: true, pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 4, Secondary: 2}},
 		change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
 }

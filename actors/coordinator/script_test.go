@@ -25,11 +25,13 @@ import (
 // its answer, and the answer of the request. After each request all cores are
 // checked against each other, and the bytes of every page.
 //
-//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder] [states] [every=n]
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse]
+//	    [onlyabove=35] [ahead] [encoder] [states] [every=n]
 //	    [save=reuse|commit [least=n]]   see script_gate_test.go
 //	gate 1                        there is room for what is to be saved in the first pools
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
-//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907] [items] [priority=n [ms=n]]
+//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907]
+//	    [items] [priority=n [ms=n]]
 //	write a=12                    the host computes tokens, and will commit them later
 //	commit a=12                   append a=100..102, or a=0:100+1:101 with beams
 //	rewind a=2    fork a=b        release a b      discard a        release a=12: it commits, too
@@ -39,7 +41,8 @@ import (
 //	invalidate 0..8, session:s, salt:s             reset
 //	rebalance demand, wfullh1=0.5 …, pages=(4,8)
 //	import a=0..13 [items]        describe a       see script_handover_test.go
-//	fail onboard=1                the next copies of that kind fail: offload, onboard, copy; device: the next resize
+//	fail onboard=1                the next copies of that kind fail: offload, onboard, copy;
+//	                              device: the next resize
 //	lose tree [dirty] [at=2]      an actor fails before its next message, or the second
 //	wait ms=5     draw            quiet            stats
 //	failures                      see script_failures_test.go
@@ -71,7 +74,10 @@ type script struct {
 }
 
 func newScript(t *gotesting.T) *script {
-	return &script{t: t, names: map[string]messages.SequenceID{}, pins: map[string]messages.PinID{}, waiting: map[*messages.Admit][]string{}, written: map[string]int{}}
+	return &script{
+		t: t, names: map[string]messages.SequenceID{}, pins: map[string]messages.PinID{},
+		waiting: map[*messages.Admit][]string{}, written: map[string]int{},
+	}
 }
 
 // loss is an actor that fails before one of its next messages.
@@ -95,7 +101,8 @@ func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
 	case "quiet":
 		s.quiet = true
 	case "fail":
-		for name, lane := range map[string]offloader.Lane{"offload": offloader.Offload, "onboard": offloader.Onboard, "copy": offloader.Duplicate} {
+		for name, lane := range map[string]offloader.Lane{"offload": offloader.Offload,
+			"onboard": offloader.Onboard, "copy": offloader.Duplicate} {
 			s.memory.failing[lane] += s.number(d, name, 0)
 		}
 		s.refuse += s.number(d, "device", 0)
@@ -151,7 +158,9 @@ func (s *script) open(d *datadriven.TestData) {
 	shape.sink = s.number(d, "sink", 0)
 	shape.waiting = s.number(d, "waiting", 0)
 	for _, n := range s.numbers(d, "pages") {
-		shape.pages = append(shape.pages, windows.PageCounts{Primary: n, Secondary: s.number(d, "host", 0)})
+		shape.pages = append(shape.pages, windows.PageCounts{
+			Primary: n, Secondary: s.number(d, "host", 0),
+		})
 	}
 	shape.change = func(c *windows.Config) {
 		for _, arg := range d.CmdArgs {
@@ -166,7 +175,8 @@ func (s *script) open(d *datadriven.TestData) {
 		}
 		c.SecondaryOffloadMinPriority = s.number(d, "onlyabove", c.SecondaryOffloadMinPriority)
 	}
-	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")
+	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"),
+		d.HasArg("states")
 	shape.store = s.saves(d)
 	shape.least = messages.Priority(s.number(d, "least", 0))
 	shape.every = s.number(d, "every", 0)
@@ -186,7 +196,8 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	s.recovered = func(r coordinator.Recovered) {
 		if !s.quiet {
-			fmt.Fprintf(&s.out, "recovered: %d sequences are lost, %d pages are kept\n", r.LostSequences, r.KeptPages)
+			fmt.Fprintf(&s.out, "recovered: %d sequences are lost, %d pages are kept\n", r.LostSequences,
+				r.KeptPages)
 		}
 	}
 	s.Before, s.After = s.before, func(to string, message any) {
@@ -279,8 +290,11 @@ func (s *script) doOrPanic(request any) {
 func (s *script) lose(d *datadriven.TestData) {
 	actor := d.CmdArgs[0].Key
 	s.lost = append(s.lost, &loss{
-		failure: coordinator.Failure{Actor: actor, Dirty: d.HasArg("dirty"), Cause: refusals.New(messages.ErrInternal, "%s failed", actor)},
-		after:   s.number(d, "at", 1) - 1,
+		failure: coordinator.Failure{
+			Actor: actor, Dirty: d.HasArg("dirty"),
+			Cause: refusals.New(messages.ErrInternal, "%s failed", actor),
+		},
+		after: s.number(d, "at", 1) - 1,
 	})
 }
 
@@ -313,7 +327,9 @@ func (s *script) sequence(name string) *hostSequence { return s.running[s.names[
 
 // stepsOf are the arguments of a command that name sequences.
 func stepsOf(d *datadriven.TestData) []datadriven.CmdArg {
-	return slices.DeleteFunc(slices.Clone(d.CmdArgs), func(arg datadriven.CmdArg) bool { return arg.Key == "after" || arg.Key == "commits" })
+	return slices.DeleteFunc(slices.Clone(d.CmdArgs), func(arg datadriven.CmdArg) bool {
+		return arg.Key == "after" || arg.Key == "commits"
+	})
 }
 
 // after is the kernel that the steps of a command name: after=3 is the third on the stream of
@@ -324,176 +340,4 @@ func (s *script) after(d *datadriven.TestData) messages.Ticket {
 		return messages.Ticket{}
 	}
 	return messages.Ticket{Stream: 9, Seq: uint64(n)}
-}
-
-func (s *script) commit(d *datadriven.TestData) {
-	m := &messages.Commit{}
-	for _, arg := range stepsOf(d) {
-		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: s.computes(arg), After: s.after(d)})
-	}
-	if !s.Do(m) {
-		return
-	}
-	for i, arg := range stepsOf(d) {
-		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
-			l.computed = m.Steps[i].Computed
-		}
-	}
-	s.results(d, m.Results)
-}
-
-// computes is the number of tokens that a step commits; the host has written their KV then.
-func (s *script) computes(arg datadriven.CmdArg) int {
-	n, l := number(s.t, arg.Vals[0]), s.sequence(arg.Key)
-	if l != nil && n > max(l.computed, s.written[arg.Key]) && n <= l.length() {
-		s.hostWrites(l, n)
-	}
-	return n
-}
-
-// hostWrites writes the KV of tokens, without printing the messages that this takes.
-func (s *script) hostWrites(l *hostSequence, n int) {
-	before, after := s.Before, s.After
-	s.Before, s.After = nil, nil
-	s.write(l, l.computed, n)
-	s.Before, s.After = before, after
-}
-
-func (s *script) append(d *datadriven.TestData) {
-	m := &messages.Append{}
-	for _, arg := range stepsOf(d) {
-		step := messages.AppendStep{Sequence: s.names[arg.Key], After: s.after(d)}
-		if l := s.sequence(arg.Key); l != nil && len(l.beams) > 1 {
-			for _, v := range strings.Split(arg.Vals[0], "+") { // parent:token
-				parent, token, _ := strings.Cut(v, ":")
-				step.Beams = append(step.Beams, messages.BeamStep{Parent: number(s.t, parent), Token: messages.Token(number(s.t, token))})
-			}
-		} else {
-			step.Tokens = tokensOf(arg.Vals[0])
-		}
-		if l := s.sequence(arg.Key); l != nil && d.HasArg("commits") {
-			if s.written[arg.Key] < l.length() {
-				s.hostWrites(l, l.length())
-				s.written[arg.Key] = l.length()
-			}
-			step.Computed = l.length()
-		}
-		m.Steps = append(m.Steps, step)
-	}
-	if !s.Do(m) {
-		return
-	}
-	for i, arg := range stepsOf(d) {
-		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
-			l.computed = max(l.computed, m.Steps[i].Computed)
-			if len(l.beams) > 1 {
-				s.extendBeams(l, m.Steps[i].Beams)
-			} else {
-				s.extend(l, m.Steps[i].Tokens)
-			}
-		}
-	}
-	s.results(d, m.Results)
-}
-
-func (s *script) release(d *datadriven.TestData) {
-	m := &messages.Release{}
-	for _, arg := range stepsOf(d) {
-		step := messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard", After: s.after(d)}
-		if len(arg.Vals) > 0 {
-			step.Computed = s.computes(arg)
-		}
-		m.Steps = append(m.Steps, step)
-	}
-	if !s.Do(m) {
-		return
-	}
-	for i, arg := range stepsOf(d) {
-		if err := m.Results[i].Err; err == nil || !errors.Is(err, messages.ErrBadRequest) {
-			delete(s.running, s.names[arg.Key])
-		}
-	}
-	s.results(d, m.Results)
-}
-
-// results prints what a step has answered, and forgets what is lost.
-func (s *script) results(d *datadriven.TestData, results []messages.StepResult) {
-	for i, r := range results {
-		name := stepsOf(d)[i].Key
-		s.checkPlaced(&r)
-		if r.Err != nil {
-			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
-			if strings.Contains(r.Err.Error(), "was lost") {
-				s.releaseWithoutPrinting(r)
-			}
-			continue
-		}
-		fmt.Fprintf(&s.out, "%s:", name)
-		for _, list := range r.NewPages {
-			fmt.Fprintf(&s.out, " %s", pages(list))
-		}
-		s.out.WriteByte('\n')
-	}
-}
-
-// checkPlaced holds the two lists of new pages of a result against each other.
-func (s *script) checkPlaced(r *messages.StepResult) {
-	placed := make([][]messages.PageID, len(r.NewPages))
-	for _, p := range r.Placed {
-		placed[p.Pool] = append(placed[p.Pool], p.Page)
-	}
-	for p := range placed {
-		require.ElementsMatch(s.t, r.NewPages[p], placed[p], "pool %d of %v", p, r.Sequence)
-	}
-}
-
-// releaseWithoutPrinting releases a lost sequence without printing it.
-func (s *script) releaseWithoutPrinting(r messages.StepResult) {
-	if s.running[r.Sequence] == nil {
-		return
-	}
-	before, after := s.Before, s.After
-	s.Before, s.After = nil, nil
-	s.releaseLost(r)
-	s.Before, s.After = before, after
-}
-
-func (s *script) rewindOrFork(d *datadriven.TestData) {
-	if d.Cmd == "rewind" {
-		m := &messages.Rewind{}
-		for _, arg := range stepsOf(d) {
-			m.Steps = append(m.Steps, messages.RewindStep{Sequence: s.names[arg.Key], Tokens: number(s.t, arg.Vals[0])})
-		}
-		if !s.Do(m) {
-			return
-		}
-		for i, arg := range stepsOf(d) {
-			if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
-				l.beams[0] = l.beams[0][:l.length()-m.Steps[i].Tokens]
-				l.tokens = l.tokens[:l.length()]
-				l.computed = min(l.computed, l.length())
-			}
-		}
-		s.results(d, m.Results)
-		return
-	}
-	m := &messages.Fork{}
-	for _, arg := range stepsOf(d) {
-		m.Steps = append(m.Steps, messages.ForkStep{Sequence: s.names[arg.Key], Count: len(arg.Vals)})
-	}
-	if !s.Do(m) {
-		return
-	}
-	for i, arg := range stepsOf(d) {
-		r := &m.Results[i]
-		fmt.Fprintf(&s.out, "%s: %d forks, %v\n", arg.Key, len(r.Forks), r.Err)
-		for k, id := range r.Forks {
-			s.names[arg.Vals[k]] = id
-			s.written[arg.Vals[k]] = s.written[arg.Key]
-			f := *s.sequence(arg.Key)
-			f.id, f.beams = id, slices.Clone(f.beams)
-			f.beams[0] = slices.Clone(f.beams[0])
-			s.running[id] = &f
-		}
-	}
 }

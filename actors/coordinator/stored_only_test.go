@@ -60,8 +60,9 @@ func TestTokensOfAnItemBehindWhatIsStored(t *gotesting.T) {
 // none.
 func TestWhatWaitsIsForgotten(t *gotesting.T) {
 	for name, request := range map[string]any{
-		"reset":        &messages.Reset{},
-		"invalidation": &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4)}}},
+		"reset": &messages.Reset{},
+		"invalidation": &messages.Invalidate{
+			Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 4)}}},
 	} {
 		t.Run(name, func(t *gotesting.T) {
 			w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}, waiting: 4})

@@ -314,10 +314,9 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	return lost
 }
 
-// markFailed marks the prompts whose tables hold a page that was not written: they are matched again,
-// or refused if that could not help. A page may be
-// in the tables of several prompts, because prompts of a batch share what one of them brings
-// in; all of them are marked.
+// markFailed marks every prompt whose tables hold a page that was not written. It is matched again,
+// or refused if that could not help. A page may be in the tables of several prompts, because
+// prompts of a batch share what one of them brings in.
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	for i := range b.batch.items {
 		it := &b.batch.items[i]

@@ -128,7 +128,9 @@ func (m *model) admit() {
 	s := m.arena.Open(m.stamp)
 	origin := Origin{Prompt: TokenCount(n), Session: "s"}
 	if m.draw(0, 1, "retention") == 0 {
-		origin.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt}}}
+		origin.Retention = &messages.Retention{
+			Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt}},
+		}
 	}
 	s.Begin(origin, b.tokens, TokenCount(b.chunk))
 	whole := matched / tpb

@@ -75,7 +75,8 @@ func TestEncoderTokensNeedAnEncoder(t *testing.T) {
 	_, err = actors.Spawn(system().Root, config)
 	require.ErrorContains(t, err, "page counts for 1 pools, the model has 2")
 
-	config.Model.CrossLayers, config.Model.CrossKVHeads, config.Model.EncoderMaxLen, config.Cache.CrossKVCacheFraction = 0, 0, 0, 0
+	config.Model.CrossLayers, config.Model.CrossKVHeads, config.Model.EncoderMaxLen = 0, 0, 0
+	config.Cache.CrossKVCacheFraction = 0
 	e, err := actors.Spawn(system().Root, config)
 	require.NoError(t, err)
 	ctx := context.Background()

@@ -62,7 +62,9 @@ func TestHandover(t *testing.T) {
 	request := ask(run(100, 6), run(0, 9))
 	request.EncoderItems = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 4, Length: 2},
 		{Hash: [32]byte{2}, Start: 0, Length: 3}}
-	request.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80}}}
+	request.EncoderRetention = &messages.Retention{
+		Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80}},
+	}
 	l := from.start(request)
 	m, err := handed(from, to, l)
 	require.NoError(t, err)

@@ -60,7 +60,11 @@ func TestPriorityOfInputs(t *testing.T) {
 	r := newRig(t, setup{pages: pages(40, 4), now: &now})
 	defer r.end()
 	important := ask(run(100, 8), run(0, 4))
-	important.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 90, Duration: time.Second}}}
+	important.EncoderRetention = &messages.Retention{
+		Ranges: []messages.RetentionRange{
+			{End: messages.EndOfPrompt, Priority: 90, Duration: time.Second},
+		},
+	}
 	r.store(important)
 	r.store(ask(run(200, 8), run(0, 4)))
 	r.store(ask(run(300, 8), run(0, 4)))

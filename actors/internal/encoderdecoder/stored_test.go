@@ -88,6 +88,11 @@ func TestPrefetchOfAnInput(t *testing.T) {
 }
 
 func TestInvalidation(t *testing.T) {
+	prefix := func(encoder, tokens []messages.Token) messages.Selector {
+		return messages.Selector{Prefix: &messages.Prefix{
+			Namespace: messages.Namespace{Salt: "x"}, Encoder: encoder, Tokens: tokens,
+		}}
+	}
 	forget := map[string]struct {
 		selector       messages.Selector
 		blocks         int
@@ -96,9 +101,9 @@ func TestInvalidation(t *testing.T) {
 		"salt":           {messages.Selector{Salt: "x"}, 4, 0, 0},
 		"another salt":   {messages.Selector{Salt: "y"}, 0, 6, 8},
 		"session":        {messages.Selector{Session: "s"}, 4, 0, 0},
-		"input":          {messages.Selector{Prefix: &messages.Prefix{Namespace: messages.Namespace{Salt: "x"}, Encoder: run(100, 6)}}, 2, 0, 8},
-		"prompt":         {messages.Selector{Prefix: &messages.Prefix{Namespace: messages.Namespace{Salt: "x"}, Encoder: run(100, 6), Tokens: run(0, 8)}}, 1, 6, 4},
-		"another prompt": {messages.Selector{Prefix: &messages.Prefix{Namespace: messages.Namespace{Salt: "x"}, Encoder: run(101, 6), Tokens: run(0, 8)}}, 0, 6, 8},
+		"input":          {prefix(run(100, 6), nil), 2, 0, 8},
+		"prompt":         {prefix(run(100, 6), run(0, 8)), 1, 6, 4},
+		"another prompt": {prefix(run(101, 6), run(0, 8)), 0, 6, 8},
 	}
 	for name, c := range forget {
 		t.Run(name, func(t *testing.T) {

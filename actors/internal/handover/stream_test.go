@@ -92,7 +92,9 @@ func TestPagesOutOfOrderAreFound(t *testing.T) {
 	all, at := stream(t, a, b, c)
 	n := len(a) + 8
 	part := func(i int) []byte { return all[at+i*n : at+(i+1)*n] }
-	join := func(parts ...[]byte) []byte { return append(bytes.Clone(all[:at]), bytes.Join(parts, nil)...) }
+	join := func(parts ...[]byte) []byte {
+		return append(bytes.Clone(all[:at]), bytes.Join(parts, nil)...)
+	}
 	assert.NoError(t, read(join(part(0), part(1), part(2)), a, b, c))
 	assert.ErrorIs(t, read(join(part(1), part(0), part(2)), b, a, c), handover.ErrCorrupt)
 	assert.ErrorIs(t, read(join(part(0), part(2)), a, c), handover.ErrCorrupt)
