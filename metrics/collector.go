@@ -308,7 +308,8 @@ func collectPool(to scrape, s *inspect.PoolStats) {
 	to.counter("offload_saved_bytes_total", s.BytesSaved,
 		"Bytes not copied to host memory because they were there already.", "pool", s.Name)
 	to.counter("offloads_without_copy_total", s.DirtyTakes,
-		"Offloads of contents of which host memory had no copy.", "pool", s.Name)
+		"Offloads of contents of which no onboard had left a copy in host memory. Those that were "+
+			"copied ahead of the eviction count, too.", "pool", s.Name)
 	to.counter("offloads_waited_for_total", s.WaitingTakes,
 		"Offloads whose copy whoever took the page had to wait for.", "pool", s.Name)
 	to.counter("pages_offloaded_ahead_total", s.AheadPages,
