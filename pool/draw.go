@@ -10,7 +10,8 @@ import (
 
 // String draws the pool: its counts, the used pages, the cached pages in eviction
 // order, the free pages in the order in which they will be taken. The drawing is
-// canonical: two pools that evict alike are drawn alike.
+// canonical: two pools that evict alike are drawn alike. Scripts print it, and so do panics
+// of broken invariants; it costs a sort of all cached pages.
 func (p *Pool) String() string {
 	var b strings.Builder
 	c := p.Counts()

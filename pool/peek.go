@@ -2,7 +2,8 @@ package pool
 
 import "github.com/kvactor/kvactor/internal/protocol"
 
-// scanReach is how many pages peekHeld looks at for each page that is wanted.
+// scanReach is how many pages peekHeld looks at for each page that is wanted. It bounds the work of
+// a pool whose used pages cache nothing.
 const scanReach = 8
 
 // peekVictims appends at most op.N pages that will be evicted next, in eviction order, and

@@ -33,7 +33,8 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	return NewWith(name, pages, evict.Options{}, quotas...)
 }
 
-// NewWith makes a pool with a policy.
+// NewWith makes a pool with a policy. It costs O(pages), and panics if the policy has no such name, or
+// if pages or tenants are more than their numbers can express.
 func NewWith(name string, pages int, options evict.Options, quotas ...windows.Quota) *Pool {
 	p := &Pool{name: name, options: options}
 	p.mustCount(pages)
@@ -47,7 +48,8 @@ func NewWith(name string, pages int, options evict.Options, quotas ...windows.Qu
 	return p
 }
 
-// listFree makes the list of free pages. The one with the lowest number is taken first.
+// listFree makes the list of free pages anew, in O(pages): after New, Resize and a rebuild. The one
+// with the lowest number is taken first.
 func (p *Pool) listFree() {
 	p.free = p.free[:0]
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
@@ -75,6 +77,10 @@ func (p *Pool) mustBeTenants(quotas int) {
 // operation that cannot be right: the caller is told what the pool holds, so such an
 // operation is a bug. Page numbers and shapes of all operations are checked before
 // anything changes.
+//
+// Victims and Pieces are written to the arrays that the record has. Ranking is the pool's own and
+// valid until its next work. With lru and without quotas, the work costs O(1) for nearly all pages
+// that it names, see package evict.
 func (p *Pool) Do(w *protocol.PoolWork) {
 	// A malformed operation must not be found in the middle of the work: those before it could
 	// not be undone.
@@ -186,7 +192,8 @@ func opName(k protocol.PoolOpKind) string {
 	}[k]
 }
 
-// fail panics with a fact about the pool.
+// fail panics with a fact about the pool. In an engine the panic ends the round: the coordinator asks
+// for a pool that is rebuilt from the owners of its pages, see Rebuilt.
 func (p *Pool) fail(format string, args ...any) {
 	panic("pool " + p.name + ": " + fmt.Sprintf(format, args...))
 }
