@@ -13,10 +13,10 @@ type Direction uint8
 
 // The directions.
 const (
-	Offload Direction = iota // device to host
-	Onboard                  // host to device
-	Local                    // device to device
-	Directions
+	Offload    Direction = iota // device to host
+	Onboard                     // host to device
+	Local                       // device to device
+	Directions                  // their number, for arrays by direction
 )
 
 var directionNames = [Directions]string{"offload", "onboard", "copy"}
@@ -29,7 +29,7 @@ func (d Direction) String() string {
 	return directionNames[d]
 }
 
-// ParseDirection is the inverse of String.
+// ParseDirection is the inverse of String. The error lists the names that there are.
 func ParseDirection(name string) (Direction, error) {
 	for d, n := range directionNames {
 		if n == name {
@@ -105,7 +105,9 @@ func (s Slot) String() string {
 
 // Check refuses a copy that no device can do: one from host to host, one
 // without bytes, one that leaves its pages, about which the device is asked, a
-// run of anything but whole pages, zeros that have a source.
+// run of anything but whole pages, zeros that have a source. Devices call it in
+// Submit before anything is queued, and put the batch, the stream and the index of the copy before
+// the error.
 func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 	if _, ok := c.Direction(); !ok {
 		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)

@@ -18,14 +18,16 @@ type Overlaps struct {
 
 // span is one side of a copy of one page.
 type span struct {
-	slot   uint64
-	lo, hi int64
-	copy   int32
-	dst    bool
+	slot   uint64 // Slot.key
+	lo, hi int64  // bytes [lo, hi) of the page
+	copy   int32  // index in the batch
+	dst    bool   // it is written
 }
 
 // Find reports a destination that overlaps another destination or a source;
-// nil when there is none.
+// nil when there is none. The error names both copies by their index and the bytes that each
+// touches. It sorts both sides of all pages, so n pages cost O(n log n). Devices call it
+// for each batch that is submitted.
 func (o *Overlaps) Find(copies []Copy) error {
 	o.spans = o.spans[:0]
 	for i := range copies {
@@ -90,7 +92,8 @@ func (s *span) side() string {
 	return "source"
 }
 
-// key packs a slot, so that slots sort and compare as numbers.
+// key packs a slot, so that slots sort and compare as numbers: the pool above bit 33, the tier in
+// bit 32, the page below.
 func (s Slot) key() uint64 {
 	return uint64(uint32(s.Pool))<<33 | uint64(s.Tier)<<32 | uint64(uint32(s.Page))
 }

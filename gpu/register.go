@@ -12,7 +12,7 @@ import (
 // passed over.
 type Spec struct {
 	Ordinal     int    // which of the machine's devices, from 0
-	UUID        string // of the device; goes before Ordinal
+	UUID        string // of the device; if set, Ordinal has no effect
 	MemoryBytes int64  // device memory to use; 0: what the backend takes by itself
 	Profile     string // simulated: name of the link profile
 	Seed        int64  // simulated: of the schedule
@@ -44,8 +44,8 @@ var backends struct {
 	openers []Opener
 }
 
-// Register makes a backend known to Open. Backends call it when they are
-// imported; a second registration of a name panics.
+// Register makes a backend known to Open. Backends call it from an init function, so a program has
+// those that it imports; a second registration of a name panics.
 func Register(name string, open Opener) {
 	backends.Lock()
 	defer backends.Unlock()
@@ -56,7 +56,9 @@ func Register(name string, open Opener) {
 	backends.openers = append(backends.openers, open)
 }
 
-// Open opens a device of a backend that the program has imported.
+// Open opens a device of a backend that the program has imported. If it has not, the error lists
+// those that it has. Opening may take as long as the backend's driver does: package cuda compiles a
+// kernel. The caller closes the device, after the engines that use it.
 func Open(name string, spec Spec) (Device, error) {
 	backends.Lock()
 	i := slices.Index(backends.names, name)

@@ -10,6 +10,9 @@ import (
 // cores, parts of 64 KiB to 1 MiB are equally fast.
 const partBytes = 256 << 10
 
+// The caller of the functions in this file holds Device.mu, except for work, runKernel and
+// kernelBytes, which run in goroutines of their own. Bytes are copied without mu.
+
 // advance starts what may start on a stream, and on streams that waited for it.
 func (d *Device) advance(first *stream) {
 	// A list instead of a recursion: a chain of markers may be as long as there are streams.
@@ -63,7 +66,8 @@ func (d *Device) start(o *op) (ended bool) {
 	return false
 }
 
-// lay finds the memory of a copy operation.
+// lay finds the memory of a copy operation, in the order of its copies. A copy is one span, or
+// several where a page lies in several tensors.
 func (d *Device) lay(o *op) {
 	for i := range o.copies {
 		c := &o.copies[i]
@@ -84,8 +88,8 @@ func (d *Device) lay(o *op) {
 	}
 }
 
-// take moves the cursor of a copy over the next part, which is appended to part; more
-// tells whether there is another one.
+// take moves the cursor of a copy over the next part, of at most partBytes, which is appended to part;
+// more tells whether there is another one. Each part counts in o.out until its worker is done.
 func (o *op) take(part []inprocess.Span) (_ []inprocess.Span, more bool) {
 	for room := partBytes; room > 0 && o.next < len(o.spans); {
 		m := o.spans[o.next]
@@ -131,7 +135,8 @@ func (d *Device) work() {
 	}
 }
 
-// ended ends a copy operation when its last part is done.
+// ended ends a copy operation when its last part is done: every worker calls it after its part, and
+// only one of them finds nothing left.
 func (d *Device) ended(o *op) {
 	if d.streams.Err != nil || o.out > 0 || o.next < len(o.spans) {
 		return
