@@ -20,8 +20,8 @@ func (p *Pool) Counts() protocol.PoolPages {
 	}
 }
 
-// Attached lists the blocks that pages cache, by page number, and which checkpoint follows which. It
-// costs O(pages) and allocates: audits compare it with what the tree says.
+// Attached lists the blocks that pages cache, by page number, and which checkpoint follows which.
+// It costs O(pages) and allocates: audits compare it with what the tree says.
 func (p *Pool) Attached() []protocol.PageBlock {
 	var list []protocol.PageBlock
 	for i := range p.pages {
@@ -46,14 +46,14 @@ func (p *Pool) useOf(page messages.PageID, block protocol.BlockID) protocol.Use 
 	return 0
 }
 
-// TenantOf is the tenant that a page counts for. Of a free page it means nothing, and it panics on a
-// page that does not exist. Audits ask it.
+// TenantOf is the tenant that a page counts for. Of a free page it means nothing, and it panics on
+// a page that does not exist. Audits ask it.
 func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
 	return p.order.Page(int32(page)).Tenant
 }
 
-// Account counts the used and cached pages of one tenant, which may exceed its
-// quota. Without quotas all pages belong to OtherTenants, whatever tenant is asked for. It costs O(1).
+// Account counts the used and cached pages of one tenant, which may exceed its quota. Without
+// quotas all pages belong to OtherTenants, whatever tenant is asked for. It costs O(1).
 func (p *Pool) Account(t protocol.Tenant) protocol.Account {
 	if !p.order.Divided() {
 		t = protocol.OtherTenants

@@ -31,8 +31,8 @@ func (g *page) free() bool { return g.unheld() && !g.stored() }
 func (g *page) held() bool { return g.pins > 0 || g.references > min(1, g.covered) }
 
 // hold adds holders, negative numbers remove them, and keeps Pool.held current. It moves the page
-// nowhere: the caller takes it out of the order first (occupy), and calls vacate after it has removed
-// a holder.
+// nowhere: the caller takes it out of the order first (occupy), and calls vacate after it has
+// removed a holder.
 func (p *Pool) hold(i int32, references, covered, pins int32) {
 	g := &p.pages[i]
 	was := g.held()
@@ -47,8 +47,8 @@ func (p *Pool) hold(i int32, references, covered, pins int32) {
 	}
 }
 
-// occupy takes a page that is about to get a holder out of the order. It panics on a free page, which
-// has no contents to hold: only take and takeForCheckpoint give free pages a holder.
+// occupy takes a page that is about to get a holder out of the order. It panics on a free page,
+// which has no contents to hold: only take and takeForCheckpoint give free pages a holder.
 func (p *Pool) occupy(i int32, kind protocol.PoolOpKind) {
 	if p.pages[i].free() {
 		p.fail("%s of page %d, which is free", opName(kind), i)
@@ -98,11 +98,11 @@ func (p *Pool) evict(i int32) protocol.Victim {
 	return v
 }
 
-// evictFor evicts a page for an operation, gives it to the operation, and notes what the policy knows
-// of the contents.
+// evictFor evicts a page for an operation, gives it to the operation, and notes what the policy
+// knows of the contents.
 //
-// Victims in a row of which the policy knows the same are one EvictedPiece. A policy that evicts runs
-// of pages thus adds few entries, and most victims only make the last one longer.
+// Victims in a row of which the policy knows the same are one EvictedPiece. A policy that evicts
+// runs of pages thus adds few entries, and most victims only make the last one longer.
 func (p *Pool) evictFor(op *protocol.PoolOp, i int32) {
 	if e, ok := p.order.Noted(i); ok {
 		// Equal but for the end: the entry is taken off here and put back with the new end.
@@ -119,8 +119,8 @@ func (p *Pool) evictFor(op *protocol.PoolOp, i int32) {
 	p.give(op, i)
 }
 
-// victim describes the contents of a page, for the offloader: it decides by priority and use whether
-// they go to host memory, and which contents they displace there.
+// victim describes the contents of a page, for the offloader: it decides by priority and use
+// whether they go to host memory, and which contents they displace there.
 func (p *Pool) victim(i int32) protocol.Victim {
 	g := p.order.Page(i)
 	return protocol.Victim{

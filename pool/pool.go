@@ -33,8 +33,8 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	return NewWith(name, pages, evict.Options{}, quotas...)
 }
 
-// NewWith makes a pool with a policy. It costs O(pages), and panics if the policy has no such name, or
-// if pages or tenants are more than their numbers can express.
+// NewWith makes a pool with a policy. It costs O(pages), and panics if the policy has no such name,
+// or if pages or tenants are more than their numbers can express.
 func NewWith(name string, pages int, options evict.Options, quotas ...windows.Quota) *Pool {
 	p := &Pool{name: name, options: options}
 	p.mustCount(pages)
@@ -192,8 +192,8 @@ func opName(k protocol.PoolOpKind) string {
 	}[k]
 }
 
-// fail panics with a fact about the pool. In an engine the panic ends the round: the coordinator asks
-// for a pool that is rebuilt from the owners of its pages, see Rebuilt.
+// fail panics with a fact about the pool. In an engine the panic ends the round: the coordinator
+// asks for a pool that is rebuilt from the owners of its pages, see Rebuilt.
 func (p *Pool) fail(format string, args ...any) {
 	panic("pool " + p.name + ": " + fmt.Sprintf(format, args...))
 }
