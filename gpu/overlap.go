@@ -92,7 +92,7 @@ func (s *span) side() string {
 	return "source"
 }
 
-// key packs a slot, so that slots sort and compare as numbers: the pool above bit 33, the tier in
+// key packs a slot, so that slots sort and compare as numbers: the pool from bit 33 on, the tier in
 // bit 32, the page below.
 func (s Slot) key() uint64 {
 	return uint64(uint32(s.Pool))<<33 | uint64(s.Tier)<<32 | uint64(uint32(s.Page))

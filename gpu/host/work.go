@@ -88,8 +88,9 @@ func (d *Device) lay(o *op) {
 	}
 }
 
-// take moves the cursor of a copy over the next part, of at most partBytes, which is appended to part;
-// more tells whether there is another one. Each part counts in o.out until its worker is done.
+// take moves the cursor of a copy over the next part, of at most partBytes, which is appended to
+// part; more tells whether there is another one. Each part counts in o.out until its worker is
+// done.
 func (o *op) take(part []inprocess.Span) (_ []inprocess.Span, more bool) {
 	for room := partBytes; room > 0 && o.next < len(o.spans); {
 		m := o.spans[o.next]
