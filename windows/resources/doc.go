@@ -47,7 +47,8 @@
 // # Reuse
 //
 // A sequence that reuses a prefix needs everything that the layers keep of it. States come from
-// checkpoints. A local resource has none, so a plan with one turns reuse off and names the resource.
+// checkpoints. A local resource has none, so a plan with one turns reuse off and names the
+// resource.
 //
 // # Resize
 //
