@@ -65,7 +65,8 @@ come before it. The device's pages are those of --pages, which max_tokens bounds
 host_cache_size counts unless --host-pages is given.`,
 		Example: `  demo serve
   demo serve --config options.yaml --set event_buffer_max_size=1024
-  curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny",
+    "messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			err := cmp.Or(f.check(), f.cache.read(c.Flags(), &f.config, serveBlock))

@@ -28,7 +28,8 @@ type Plan struct {
 // trained on.
 var (
 	names = strings.Fields(`Anna Ben Clara David Emma Felix Grace Hugo Iris Jonas Karin Leo Maria Nils
-		Olga Paul Rosa Simon Tara Victor Wanda Yusuf Zoe Alice Bruno Dora Erik Fatima Gina Henry Ida Jack`)
+		Olga Paul Rosa Simon Tara Victor Wanda Yusuf Zoe Alice Bruno Dora Erik Fatima Gina Henry
+		Ida Jack`)
 	pets     = strings.Fields("cat dog horse parrot rabbit hamster turtle goat")
 	petNames = strings.Fields(
 		"Rex Bella Max Luna Oscar Daisy Rocky Molly Toby Ruby Buddy Coco Jasper Pepper Sunny Tiger")
