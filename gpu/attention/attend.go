@@ -66,6 +66,8 @@ func (k *Kernel) read(
 	k.readRange(s, stream, part, g, spans, from, to, visit)
 }
 
+// readRange reads the keys or values of positions [from, to), at most readRows at a time, and
+// visits those that each row sees: what several rows of a tile see is decoded once.
 func (k *Kernel) readRange(
 	s *scratch, stream int, part Part, g int, spans []span, from, to int,
 	visit func(rows []float32, r, index, n int),

@@ -92,6 +92,7 @@ type Paged struct {
 	Scales [2]float32
 }
 
+// element says how keys or values are stored, with the pool's scale.
 func (p *Paged) element(part Part) Element {
 	return Element{Type: p.Layout.DType, Scale: p.Scales[part]}
 }

@@ -25,6 +25,7 @@ func (c *Contiguous) at(stream int, part Part, head, slot int) int {
 	return (((stream*2+int(part))*c.KVHeads+head)*c.MaxLen + slot) * c.HeadDim * c.DType.Bytes()
 }
 
+// element says how keys or values are stored.
 func (c *Contiguous) element(part Part) Element {
 	return Element{Type: c.DType, Scale: c.Scales[part]}
 }

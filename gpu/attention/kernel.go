@@ -37,10 +37,11 @@ type Kernel struct {
 	out   []float32
 }
 
-type phase uint8
-
+// phase is a part of a step that all workers do together.
+//
 // A row may see keys that another tile of the step writes, so all are written before any
 // is read: the phases do not overlap.
+type phase uint8
 
 const (
 	preparing phase = iota // bias, RoPE, K and V into the cache
@@ -207,6 +208,7 @@ func (l *Layer) turn(x []float32, position int) {
 	}
 }
 
+// addTo adds a bias to a row, in float32.
 func addTo(x, y []float32) {
 	for i := range x {
 		x[i] += y[i]

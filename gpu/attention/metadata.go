@@ -99,6 +99,7 @@ func (p *Plan) Streams() int { return len(p.streams) }
 // Row is the row of the first new token of a stream.
 func (p *Plan) Row(stream int) int { return p.streams[stream].row }
 
+// validate refuses a step that no kernel can compute. The error names the sequence by its index.
 func (m *Metadata) validate() error {
 	if m.NumContexts < 0 || m.NumContexts > len(m.Sequences) {
 		return fmt.Errorf("%d contexts among %d sequences", m.NumContexts, len(m.Sequences))
@@ -114,6 +115,9 @@ func (m *Metadata) validate() error {
 	return nil
 }
 
+// validateSequence refuses numbers of one sequence that contradict each other. Contexts have the
+// rules of prefill in chunks: a chunk stays within the prompt, and ends at a block boundary or at
+// the prompt's end.
 func (m *Metadata) validateSequence(i int) error {
 	s, context := m.Sequences[i], i < m.NumContexts
 	end := s.Cached + s.New

@@ -46,6 +46,7 @@ func NewRoPE(style RoPEStyle, inverse []float64, factor float64, positions int) 
 	return r
 }
 
+// angles computes the cosine and sine of each pair at a position, in float64 and rounded once.
 func (r *RoPE) angles(cos, sin []float32, position int) {
 	for i, f := range r.Inverse {
 		s, c := math.Sincos(float64(position) * f)

@@ -54,6 +54,7 @@ var halfValues = func() (t [1 << 16]float32) {
 	return t
 }()
 
+// halfValue is the value of a float16, from its bits. A NaN keeps its mantissa.
 func halfValue(h uint16) float32 {
 	sign, exponent, mantissa := uint32(h&0x8000)<<16, uint32(h>>10&31), uint32(h&0x3ff)
 	switch exponent {

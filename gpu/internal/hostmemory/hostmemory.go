@@ -17,6 +17,8 @@ const (
 // than a container may have; 0: not known.
 func Free() int64 { return free(meminfo, limit) }
 
+// free is Free with other files, for tests. Without a limit, or with one that cannot be read, it is
+// what meminfo says.
 func free(meminfo, limit string) int64 {
 	text, err := os.ReadFile(meminfo)
 	if err != nil {

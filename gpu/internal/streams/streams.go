@@ -92,6 +92,8 @@ func (t *Table[T]) All(yield func(gpu.Stream, T) bool) {
 	}
 }
 
+// live tells whether a stream is in the table. The place of a destroyed one is used again with
+// another generation, so its number never names the new stream.
 func (t *Table[T]) live(s gpu.Stream) bool {
 	if s == 0 || IndexOf(s) >= len(t.places) {
 		return false
