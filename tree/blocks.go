@@ -165,15 +165,18 @@ func (t *arena) tokensOf(b protocol.BlockID) []messages.Token {
 // way round.
 func (t *arena) cross(b protocol.BlockID) bool { return t.roots[t.blocks[b].root].cross }
 
-// held tells whether some pool holds a block.
-func (t *arena) held(b protocol.BlockID) bool {
-	for p := range t.locations {
-		if t.locations[p][b] != protocol.Nowhere {
-			return true
+// lacking returns how many of the pools [first, end) do not hold a block.
+func (t *arena) lacking(b protocol.BlockID, first, end int) (n int) {
+	for p := first; p < end; p++ {
+		if t.locations[p][b] == protocol.Nowhere {
+			n++
 		}
 	}
-	return false
+	return n
 }
+
+// held tells whether some pool holds a block.
+func (t *arena) held(b protocol.BlockID) bool { return t.lacking(b, 0, len(t.pools)) < len(t.pools) }
 
 // heldByAll tells whether all pools of the block's kind hold it.
 func (t *arena) heldByAll(b protocol.BlockID) bool {
@@ -181,22 +184,22 @@ func (t *arena) heldByAll(b protocol.BlockID) bool {
 	if t.selfPools < len(t.pools) {
 		first, end = t.poolsOf(t.cross(b))
 	}
-	for p := first; p < end; p++ {
-		if t.locations[p][b] == protocol.Nowhere {
-			return false
-		}
-	}
-	return true
+	return t.lacking(b, first, end) == 0
 }
 
 // checkpointed tells whether every state pool has the checkpoint of a block.
 func (t *arena) checkpointed(b protocol.BlockID) bool {
-	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations[p][b] == protocol.Nowhere {
-			return false
+	return t.lacking(b, t.tokenPools, t.selfPools) == 0
+}
+
+// lackedInFull tells whether a full-attention pool of [first, end) does not hold a block.
+func (t *arena) lackedInFull(b protocol.BlockID, first, end int) bool {
+	for p := first; p < end; p++ {
+		if t.pools[p].full() && t.locations[p][b] == protocol.Nowhere {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // devicePage returns the device page that pool p keeps a block in, or NoPage.

@@ -13,27 +13,20 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt, source choice) {
 	}
 	// Reach may lead over ghosts. It ends at the last block that some pool holds,
 	// whole or in part, so the search goes down until it finds one.
-	for k := int32(len(t.path)); ; k-- {
+	for k := int32(len(t.path)); k >= 0; k-- {
 		c := source
 		// With one pool of tokens a block that some pool holds is one that every pool holds, so
 		// the match has searched behind the same block.
 		if len(t.arena.pools) > 1 || t.arena.recurrent() || k != int32(m.Blocks) {
 			c = t.choose(q, k, holders)
 		}
-		if c.block != protocol.NoBlock {
-			m.Reach = int(k)*t.arena.tpb + int(c.shared)
-			m.Lacking = q.lacking < k || t.lacks(q, c)
-			t.countLacks(m, q, k)
-			return
-		}
-		if k == 0 {
-			return
-		}
 		// Most often the last whole block is held and the loop ends in its first
 		// turn. More turns need ghosts at the end of the path, with other blocks
 		// behind them.
-		if t.arena.held(t.path[k-1]) {
-			m.Reach, m.Lacking = int(k)*t.arena.tpb, q.lacking < k
+		part := c.block != protocol.NoBlock
+		if part || k > 0 && t.arena.held(t.path[k-1]) {
+			m.Reach = int(k)*t.arena.tpb + int(c.shared)
+			m.Lacking = q.lacking < k || part && t.arena.lackedInFull(c.block, q.first, q.end)
 			t.countLacks(m, q, k)
 			return
 		}
@@ -52,14 +45,4 @@ func (t *matcher) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
 		first := min(t.arena.firstNeeded(p, int32(m.Reach)), k)
 		m.Lacks[p] = t.countHoles(p, 0, min(t.arena.sinkBlocks(p), first)) + t.countHoles(p, first, k)
 	}
-}
-
-// lacks tells whether a full-attention pool lacks a block.
-func (t *matcher) lacks(q *prompt, c choice) bool {
-	for p := q.first; p < q.end; p++ {
-		if t.arena.pools[p].full() && t.arena.locations[p][c.block] == protocol.Nowhere {
-			return true
-		}
-	}
-	return false
 }

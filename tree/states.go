@@ -87,12 +87,9 @@ func (t *matcher) startOfSearch(q *prompt) int32 {
 		t.clean[p] = int32(len(t.path))
 		// A sink is needed whatever the length is, so a hole in it ends every match
 		// there. A window moves with the length and is searched by gap.
-		if t.arena.pools[p].Window > 0 {
-			if end := min(t.arena.sinkBlocks(p), k); end > 0 {
-				if h := t.firstHole(p, end); h < end {
-					k = h
-				}
-			}
+		end := min(t.arena.sinkBlocks(p), k)
+		if h := t.firstHole(p, end); h < end {
+			k = h
 		}
 	}
 	return k

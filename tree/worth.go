@@ -77,12 +77,7 @@ func (t *arena) rootedNow(b protocol.BlockID) bool {
 	if up := t.blocks[b].parent; up != protocol.NoBlock && !t.blocks[up].worth.rooted {
 		return false
 	}
-	for p := range t.tokenPools {
-		if t.pools[p].full() && t.locations[p][b] == protocol.Nowhere {
-			return false
-		}
-	}
-	return true
+	return !t.lackedInFull(b, 0, t.tokenPools)
 }
 
 // root follows a change of what full-attention pools hold, down to where it changes nothing.
@@ -173,12 +168,7 @@ func (t *appraiser) tell(p int, blocks []protocol.BlockID) {
 
 // anyCheckpoint tells whether some state pool has the checkpoint of a block.
 func (t *arena) anyCheckpoint(b protocol.BlockID) bool {
-	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations[p][b] != protocol.Nowhere {
-			return true
-		}
-	}
-	return false
+	return t.lacking(b, t.tokenPools, t.selfPools) < t.selfPools-t.tokenPools
 }
 
 // worth checks what is known of the value of a block's pages.
