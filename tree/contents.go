@@ -90,13 +90,15 @@ func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	// touched, and they are older than the snapshot.
 	changes := t.log.changes
 	t.log.changes = s.Keys
-	for run := range t.arena.walkRuns() {
-		t.recordEntered(run)
-		for p := range t.arena.pools {
-			t.log.event = noEvent
-			for _, b := range run {
-				if t.arena.locations[p][b] != protocol.Nowhere {
-					t.recordStored(b, p)
+	for i := range t.arena.roots {
+		for run := range t.arena.walkBelow(t.arena.roots[i].children, nil) {
+			t.recordEntered(run)
+			for p := range t.arena.pools {
+				t.log.event = noEvent
+				for _, b := range run {
+					if t.arena.locations[p][b] != protocol.Nowhere {
+						t.recordStored(b, p)
+					}
 				}
 			}
 		}

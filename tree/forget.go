@@ -95,7 +95,9 @@ func (t *forgetter) keeps(p int, b protocol.BlockID) bool { return t.kept != nil
 
 // selectBelow adds what walkBelow visits to t.toForget.
 func (t *forgetter) selectBelow(b protocol.BlockID, prefix []messages.Token) {
-	t.toForget = slices.AppendSeq(t.toForget, t.arena.walkBelow(b, prefix))
+	for run := range t.arena.walkBelow(b, prefix) {
+		t.toForget = append(t.toForget, run...)
+	}
 }
 
 // selectSession adds the blocks that belong to a session to t.toForget. It looks at all

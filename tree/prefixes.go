@@ -95,46 +95,31 @@ func (t *reporter) prune(b protocol.BlockID) {
 func (t *arena) walk() iter.Seq[protocol.BlockID] {
 	return func(yield func(protocol.BlockID) bool) {
 		for i := range t.roots {
-			for b := range t.walkBelow(t.roots[i].children, nil) {
-				if !yield(b) {
-					return
+			for run := range t.walkBelow(t.roots[i].children, nil) {
+				for _, b := range run {
+					if !yield(b) {
+						return
+					}
 				}
 			}
 		}
 	}
 }
 
-// walkBelow visits the siblings from b down that begin with prefix, and all blocks behind them,
-// parents before children, children in token order. The tree must not change during the walk.
-// The depth of the stack does not depend on the length of prompts.
-func (t *arena) walkBelow(b protocol.BlockID, prefix []messages.Token) iter.Seq[protocol.BlockID] {
-	return func(yield func(protocol.BlockID) bool) {
-		stack := t.appendSiblings(nil, b, prefix)
-		for n := len(stack); n > 0; n = len(stack) {
-			b := stack[n-1]
-			if !yield(b) {
-				return
-			}
-			stack = t.appendChildren(stack[:n-1], t.behind(b))
-		}
-	}
-}
-
-// walkRuns is walk by runs of consecutive blocks where nothing branches off.
-func (t *arena) walkRuns() iter.Seq[[]protocol.BlockID] {
+// walkBelow visits the siblings from b down that begin with prefix, and all blocks behind them, by
+// runs of consecutive blocks where nothing branches off: parents before children, children in token
+// order. The tree must not change during the walk, and a run holds until the next one. The depth of
+// the stack does not depend on the length of prompts.
+func (t *arena) walkBelow(b protocol.BlockID, prefix []messages.Token) iter.Seq[[]protocol.BlockID] {
 	return func(yield func([]protocol.BlockID) bool) {
 		var run []protocol.BlockID
-		for b := range t.walk() {
-			if n := len(run); n > 0 && t.onlyWholeChild(run[n-1]) != b {
-				if !yield(run) {
-					return
-				}
-				run = run[:0]
+		stack := t.appendSiblings(nil, b, prefix)
+		for n := len(stack); n > 0; n = len(stack) {
+			run = t.appendRun(run[:0], stack[n-1])
+			if !yield(run) {
+				return
 			}
-			run = append(run, b)
-		}
-		if len(run) > 0 {
-			yield(run)
+			stack = t.appendChildren(stack[:n-1], t.behind(run[len(run)-1]))
 		}
 	}
 }
