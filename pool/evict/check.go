@@ -114,22 +114,21 @@ func (s *pieces) Check() error {
 			errs = append(errs, err)
 		}
 	}
-	if s.checkpoints != nil {
-		s.checkpoints.check(say)
+	if s.links != nil {
+		s.checkLinks(say)
 	}
 	return errors.Join(errs...)
 }
 
-// check verifies which checkpoints follow which.
-func (c *checkpoints) check(say func(format string, args ...any)) {
-	s := c.pieces
-	c.links.Check(s.core, say)
+// checkLinks verifies which checkpoints follow which.
+func (s *pieces) checkLinks(say func(format string, args ...any)) {
+	s.links.Check(s.core, say)
 	for p, n := range s.of {
 		if n == noPiece {
 			continue
 		}
-		if f := s.all[n].features; f.Saved != c.saved(int32(p)) {
-			say("checkpoint %d saves %d blocks, its piece %d says %d", p, c.saved(int32(p)), n, f.Saved)
+		if f := s.all[n].features; f.Saved != s.saved(int32(p)) {
+			say("checkpoint %d saves %d blocks, its piece %d says %d", p, s.saved(int32(p)), n, f.Saved)
 		}
 	}
 }

@@ -36,8 +36,7 @@ type pieces struct {
 	runs    []forecast.Run   // of the path that was used last
 	waiting bool             // a wait has begun since the last Advance
 	latest  int32            // the piece that a page has joined last without a path
-
-	checkpoints *checkpoints // of a pool of states, where each page is a piece
+	links   Links            // of a pool of states, where each page is a piece, else nil
 }
 
 // noPiece stands for no piece.
@@ -72,7 +71,7 @@ func newForecast(c *Core, o Options) Policy {
 	case o.Noted:
 		return s
 	case o.States:
-		s.model, s.checkpoints = forecast.NewCheckpoints(), &checkpoints{pieces: s}
+		s.model, s.links = forecast.NewCheckpoints(), Links{}
 	default:
 		s.model = forecast.New(len(c.pages), o.Span, o.Seed)
 		s.model.CountWork(o.DoublesAt)
@@ -262,8 +261,8 @@ func (s *pieces) rejoin(k *pieceQueue, n int32) {
 
 // fresh is the features of the piece of a page of which nothing else is known.
 func (s *pieces) fresh(p int32) forecast.Features {
-	if s.checkpoints != nil {
-		return s.checkpoints.fresh(p)
+	if s.links != nil {
+		return forecast.Features{Saved: s.saved(p), GoesOn: len(s.links[p].Behind) > 0}
 	}
 	return s.model.Piece(forecast.Run{Uses: 1})
 }
@@ -326,8 +325,8 @@ func (s *pieces) Noted(p int32) (known Known, ok bool) {
 
 // Forget takes a page out of its piece.
 func (s *pieces) Forget(p int32) {
-	if s.checkpoints != nil {
-		s.checkpoints.forget(p)
+	if s.links != nil {
+		s.takeOut(p)
 	}
 	s.leave(p)
 }
@@ -335,15 +334,15 @@ func (s *pieces) Forget(p int32) {
 // Move gives the piece of a page another page.
 func (s *pieces) Move(from, to int32) {
 	s.of[to], s.of[from] = s.of[from], noPiece
-	if s.checkpoints != nil {
-		s.checkpoints.links.Move(from, to)
+	if s.links != nil {
+		s.links.Move(from, to)
 	}
 }
 
 // Resize changes the number of pages. Those that go have no piece.
 func (s *pieces) Resize(pages int) {
 	s.of = append(make([]int32, 0, pages), s.of[:min(len(s.of), pages)]...)[:pages]
-	if s.checkpoints != nil {
-		s.checkpoints.links.Resize(pages)
+	if s.links != nil {
+		s.links.Resize(pages)
 	}
 }

@@ -17,8 +17,8 @@ func (s *pieces) Used(pages []messages.PageID, facts *Request) {
 			s.know(int32(id), q.features, max(q.last, s.now))
 		}
 		return
-	case s.checkpoints != nil:
-		s.checkpoints.release(pages, facts)
+	case s.links != nil:
+		s.useCheckpoints(pages, facts)
 		return
 	case facts == nil:
 		s.releaseLoose(pages)
