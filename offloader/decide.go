@@ -140,12 +140,6 @@ func (o *Offloader) unguard() {
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = slices.Grow(pm.Outcomes[:0], len(pm.Victims))
-	if len(h.pages) == 0 {
-		for range pm.Victims {
-			pm.Outcomes = append(pm.Outcomes, dropped)
-		}
-		return
-	}
 	h.order.RankBy(pm.Ranking)
 	defer h.order.RankBy(nil)
 	pieces := pm.Pieces
@@ -184,7 +178,7 @@ var nothingDisplaced = Displaced{Block: protocol.NoBlock}
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
+// decideOutcome decides where the contents of a victim go on, if they do.
 // Known is what the device pool knew of the victim; nil: nothing.
 func (h *hostPool) decideOutcome(
 	v *protocol.Victim, known *protocol.EvictedPiece, floor messages.Priority,

@@ -128,8 +128,6 @@ func (o *Offloader) Begin(m *protocol.Move) {
 	}
 	for i := range m.Pools {
 		o.pin(messages.PoolID(i), &m.Pools[i])
-	}
-	for i := range m.Pools {
 		o.guardReads(messages.PoolID(i), &m.Pools[i])
 	}
 	for i := range m.Pools {
