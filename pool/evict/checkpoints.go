@@ -73,7 +73,7 @@ func (s *pieces) useCheckpoints(pages []messages.PageID, facts *Request) {
 		}
 		n := s.of[id]
 		if n == noPiece {
-			s.assign(int32(id), s.open(s.fresh(int32(id)), 1))
+			s.open(s.fresh(int32(id)), id)
 			continue
 		}
 		q := &s.all[n]

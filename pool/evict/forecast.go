@@ -97,8 +97,8 @@ func (s *pieces) advance(now time.Duration) {
 	s.now = s.model.Now()
 }
 
-// open makes a piece without pages that is used now.
-func (s *pieces) open(f forecast.Features, uses int) int32 {
+// open makes a piece that is used now for the first time, and makes pages belong to it.
+func (s *pieces) open(f forecast.Features, pages ...messages.PageID) int32 {
 	var n int32
 	if k := len(s.unused) - 1; k >= 0 {
 		n, s.unused = s.unused[k], s.unused[:k]
@@ -106,11 +106,14 @@ func (s *pieces) open(f forecast.Features, uses int) int32 {
 		n = int32(len(s.all))
 		s.all = append(s.all, piece{})
 	}
-	s.all[n] = piece{list: empty, features: f, last: s.now, uses: uses}
+	s.all[n] = piece{list: empty, features: f, last: s.now, uses: 1}
+	for _, id := range pages {
+		s.assign(int32(id), n)
+	}
 	return n
 }
 
-// assign makes a page, which belongs to no piece, belong to one.
+// assign makes a page belong to a piece.
 func (s *pieces) assign(p, n int32) {
 	s.of[p] = n
 	s.all[n].pages++
@@ -195,9 +198,7 @@ func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 	n := s.of[p]
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
-		n = s.open(s.fresh(p), 1)
-		s.assign(p, n)
-		return n
+		return s.open(s.fresh(p), messages.PageID(p))
 	}
 	origin := s.originOf(n)
 	switch q := &s.all[n]; {
@@ -214,11 +215,10 @@ func (s *pieces) pieceFor(k *pieceQueue, p int32) int32 {
 	to := s.all[origin].moved
 	if s.originOf(to) != origin || s.all[to].queue != k {
 		old := s.all[n]
-		to = s.open(old.features, old.uses)
-		s.all[to].last, s.all[to].origin = old.last, origin
+		to = s.open(old.features)
+		s.all[to].last, s.all[to].uses, s.all[to].origin = old.last, old.uses, origin
 		s.all[origin].moved = to
 	}
-	s.of[p] = noPiece
 	s.all[n].pages-- // it has others
 	s.assign(p, to)
 	return to
@@ -299,7 +299,7 @@ func (s *pieces) know(p int32, f forecast.Features, last int64) {
 	}
 	s.leave(p)
 	if q := &s.all[s.latest]; q.pages == 0 || q.features != f || q.last != last {
-		s.latest = s.open(f, 1)
+		s.latest = s.open(f)
 		s.all[s.latest].last = last
 	}
 	s.assign(p, s.latest)

@@ -130,10 +130,7 @@ func (s *pieces) releaseLoose(pages []messages.PageID) {
 			continue
 		}
 		end := s.runEnd(pages, i)
-		n := s.open(s.fresh(int32(pages[i])), 1)
-		for _, id := range pages[i:end] {
-			s.assign(int32(id), n)
-		}
+		s.open(s.fresh(int32(pages[i])), pages[i:end]...)
 		i = end
 	}
 }
@@ -153,10 +150,7 @@ func (s *pieces) useRun(pages []messages.PageID, r *forecast.Run, goesOn bool, p
 	}
 	switch {
 	case n == noPiece:
-		n = s.open(f, 1)
-		for _, id := range pages {
-			s.assign(int32(id), n)
-		}
+		n = s.open(f, pages...)
 		s.hang(n, parent)
 	case int(s.all[n].pages) == len(pages):
 		s.revive(n)
@@ -191,10 +185,7 @@ func (s *pieces) revive(n int32) {
 // superseded if the request goes on elsewhere, and nothing but the last block of a prompt hangs
 // on it.
 func (s *pieces) split(old int32, pages []messages.PageID, goesOn bool) int32 {
-	n := s.open(forecast.Features{}, 1)
-	for _, id := range pages {
-		s.assign(int32(id), n)
-	}
+	n := s.open(forecast.Features{}, pages...)
 	q := &s.all[old]
 	q.pages -= int32(len(pages))
 	// The new piece replaces the old one in front of it.
