@@ -39,10 +39,7 @@ func NewWith(name string, pages int, options evict.Options, quotas ...windows.Qu
 	p := &Pool{name: name, options: options}
 	p.mustCount(pages)
 	p.mustBeTenants(len(quotas))
-	p.pages = make([]page, pages)
-	for i := range p.pages {
-		p.pages[i].block = protocol.NoBlock
-	}
+	p.truncate(pages)
 	p.order = evict.New(evict.Config{Pages: pages, Quotas: quotas, Total: pages, Policy: options})
 	p.listFree()
 	return p

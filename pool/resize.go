@@ -44,6 +44,8 @@ func (p *Pool) Resize(m *protocol.ResizePool) {
 		})
 	}
 	p.truncate(m.Pages)
+	p.order.Resize(m.Pages)
+	p.listFree()
 	m.Counts = p.Counts()
 	p.mustCheck()
 }
@@ -58,8 +60,6 @@ func (p *Pool) truncate(pages int) {
 	for i := copy(p.pages, old); i < pages; i++ {
 		p.pages[i].block = protocol.NoBlock
 	}
-	p.order.Resize(pages)
-	p.listFree()
 }
 
 // Rebuilt makes a pool with the name, quotas and policy of this one from what sequences, pins and
