@@ -96,10 +96,14 @@ func (t *matcher) gap(p int, lo, k int32) int32 {
 	if lo >= clean {
 		return k
 	}
-	// The next k is at most h, so the blocks behind h are of no interest any more.
-	if h := t.lastHole(p, lo, clean); h >= 0 {
-		t.clean[p] = h
-		return h
+	// It goes backwards, because the hole nearest to the end is the one that decides how far a window
+	// allows a match; those before it may lie outside the next window. The next k is at most h, so the
+	// blocks behind h are of no interest any more.
+	for h := clean - 1; h >= lo; h-- {
+		if t.arena.locations[p][t.path[h]] == protocol.Nowhere {
+			t.clean[p] = h
+			return h
+		}
 	}
 	t.clean[p] = lo
 	return k
@@ -152,18 +156,6 @@ func (t *matcher) firstHole(p int, end int32) int32 {
 		}
 	}
 	return end
-}
-
-// lastHole returns the last block of the path in [lo, hi) that pool p lacks, or −1.
-// It goes backwards, because the hole nearest to the end is the one that decides how
-// far a window allows a match; those before it may lie outside the next window.
-func (t *matcher) lastHole(p int, lo, hi int32) int32 {
-	for i := hi - 1; i >= lo; i-- {
-		if t.arena.locations[p][t.path[i]] == protocol.Nowhere {
-			return i
-		}
-	}
-	return -1
 }
 
 // countHoles counts the blocks of the path in [lo, hi) that pool p lacks.
