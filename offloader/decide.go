@@ -58,26 +58,23 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		if h.pages[p].pins == 0 {
 			panic(fmt.Sprintf("offloader: pool %s: unpin of block %d, which has no pin", h.name, u.Block))
 		}
-		h.dequeue(p)
-		h.pages[p].pins--
 		// The end of a pin is a use: contents that were protected until now were wanted.
-		h.use(p, u.Use)
-		h.enqueue(p)
+		h.use(p, u.Use, 1)
 	}
 	for i := range pm.Touches {
 		// A touch may be older than the use that the page has, and must not make it older.
 		u := &pm.Touches[i]
-		p := h.mustSole(u.Block, "use")
-		h.dequeue(p)
-		h.use(p, u.Use)
-		h.enqueue(p)
+		h.use(h.mustSole(u.Block, "use"), u.Use, 0)
 	}
 }
 
-// use notes that a page, which may not be displaced, is used now.
-func (h *hostPool) use(p messages.PageID, use protocol.Use) {
+// use notes that a page is used now, and ends some of its pins.
+func (h *hostPool) use(p messages.PageID, use protocol.Use, pins int32) {
+	h.dequeue(p)
+	h.pages[p].pins -= pins
 	h.order.Touch(int32(p), use)
 	h.order.UsedAlone(int32(p))
+	h.enqueue(p)
 }
 
 // guardReads protects the host pages that the Move reads. It comes before the

@@ -3,7 +3,6 @@ package offloader
 import (
 	"container/list"
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -253,17 +252,15 @@ func (o *Offloader) Sample(m *protocol.SampleHost) {
 		h := &o.hosts[p]
 		ids = protocol.SampledPages(ids[:0], len(h.pages), m.Pages)
 		samples := make([]inspect.PageSample, 0, len(ids))
+		spare := len(ids) * (len(h.pages) - h.limit) / max(1, len(h.pages))
 		for _, id := range ids {
-			samples = append(samples, h.sample(id))
-		}
-		spare := len(samples) * (len(h.pages) - h.limit) / max(1, len(h.pages))
-		samples = slices.DeleteFunc(samples, func(s inspect.PageSample) bool {
-			drop := s.State == inspect.PageFree && spare > 0
-			if drop {
+			s := h.sample(id)
+			if s.State == inspect.PageFree && spare > 0 {
 				spare--
+				continue
 			}
-			return drop
-		})
+			samples = append(samples, s)
+		}
 		m.Samples = append(m.Samples, samples)
 	}
 }
