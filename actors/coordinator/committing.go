@@ -221,7 +221,7 @@ func (c *commitStages) spreadBeams(it *step) {
 	s := it.sequence
 	// Until the prompt is computed all beams would hold the same pages in the same order, so one
 	// table stands for them.
-	beams := s.PendingBeams()
+	beams := s.Beams()
 	if beams < 2 || it.computed < int(s.Prompt) {
 		return
 	}

@@ -150,7 +150,7 @@ func TestAFailureEndsWhatARequestHasOpened(t *testing.T) {
 		c.recovery.undoRound(Failure{Actor: "coordinator", Dirty: broken, Cause: errors.New("a panic")})
 		assert.Equal(t, broken, named.IsLost())
 		assert.False(t, other.IsLost())
-		assert.False(t, opened.Running(), "no host knows it")
+		assert.Nil(t, c.sequences.Holder(opened.ID()), "no host knows it")
 		assert.Nil(t, c.kernel.round.transaction, "it is undone once")
 	}
 }

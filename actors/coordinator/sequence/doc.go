@@ -21,7 +21,7 @@
 //
 // A table has one entry for each block: the page, or NoPage when the block has left the window of a
 // limited pool. Every page in it is one reference in the pool. Each beam has its own table; but
-// while a prompt is computed in chunks, its beams share one table, and PendingBeams says how many
+// while a prompt is computed in chunks, its beams share one table, and Beams says how many
 // there will be.
 //
 // # Chunks and reserves

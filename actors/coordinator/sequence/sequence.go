@@ -97,9 +97,6 @@ func (s *Sequence) IsLost() bool { return s.loss != NotLost }
 // ID is the handle of the sequence.
 func (s *Sequence) ID() messages.SequenceID { return s.id }
 
-// Running tells whether the sequence has not ended.
-func (s *Sequence) Running() bool { return s.running }
-
 // Length is the number of tokens of each beam.
 func (s *Sequence) Length() TokenCount { return TokenCount(len(s.tokens[0])) }
 
@@ -116,10 +113,6 @@ func (s *Sequence) Width() int { return len(s.tokens) }
 
 // Beams is the number of beams that the host knows of.
 func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
-
-// PendingBeams is the number of beams that the sequence will have when its prompt
-// is computed; 0 if it has them all.
-func (s *Sequence) PendingBeams() int { return s.pendingBeams }
 
 // Tokens are those of one beam. The caller does not change them.
 func (s *Sequence) Tokens(beam int) []messages.Token { return s.tokens[beam] }
