@@ -281,10 +281,11 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	var failed []messages.PageID
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
-		// The tree is told of each onboard apart: some of one prompt may have failed.
 		// A refused copy leaves the page with bytes of its former owner. The block is given up,
 		// so that no later match runs into the same failure.
+		at := protocol.OnDevice(o.To)
 		if o.Failed {
+			at = protocol.Nowhere
 			b.batch.stats.pool(p).Dropped++
 			blocks := []protocol.BlockID{o.Block}
 			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p),
@@ -294,13 +295,10 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 		} else {
 			b.batch.stats.onboarded(p)
 		}
-		// With Free the block was taken over: it is forgotten by the takeover.
-		switch {
-		case o.Free:
-		case o.Failed:
-			b.batch.out.moveBlock(p, o.Block, protocol.Nowhere)
-		default:
-			b.batch.out.moveBlock(p, o.Block, protocol.OnDevice(o.To))
+		// The tree is told of each onboard apart: some of one prompt may have failed. With Free the block
+		// was taken over: it is forgotten by the takeover.
+		if !o.Free {
+			b.batch.out.moveBlock(p, o.Block, at)
 		}
 	}
 	for k := range q.Copies {
