@@ -110,11 +110,6 @@ func (c *Config) tokenPools() int {
 // recurrent tells whether the model has recurrent layers, and so state pools.
 func (c *Config) recurrent() bool { return c.tokenPools() < c.selfPools() }
 
-// poolNamed is the index of the pool with a name, −1 if there is none.
-func (c *Config) poolNamed(name string) int {
-	return slices.IndexFunc(c.Pools, func(p windows.Pool) bool { return p.Name == name })
-}
-
 // Scaled lists the layers of pools with 8-bit elements, those of self attention first,
 // then those of cross attention, ascending, each with the default scale: those whose
 // scales the coordinator keeps.

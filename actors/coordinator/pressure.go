@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -138,7 +139,8 @@ func (d *poolPressure) noteRefusal(err error) {
 	// The pages that were missing, not all that the request asked for: the others were there.
 	tokens := float64((r.Need - r.Available) * d.config.TokensPerBlock)
 	d.prompt += tokens
-	if p := d.config.poolNamed(r.Pool); p >= 0 && p < d.pools {
+	p := slices.IndexFunc(d.config.Pools, func(p windows.Pool) bool { return p.Name == r.Pool })
+	if p >= 0 && p < d.pools {
 		d.cost[p] += tokens
 		d.lacked[p] = max(d.lacked[p], r.Need-r.Available)
 	}
