@@ -3,7 +3,6 @@ package mailbox
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/asynkron/protoactor-go/actor"
 )
@@ -23,16 +22,6 @@ var (
 type Panic struct {
 	Reason any    // what panic was called with
 	Stack  []byte // of the goroutine, as debug.Stack formats it
-}
-
-// NewPanic is called by the deferred function that has recovered the reason: the
-// frames of the panic are still on the stack. A reason that is a *Panic, of another
-// goroutine, is returned as it is.
-func NewPanic(reason any) *Panic {
-	if p, ok := reason.(*Panic); ok {
-		return p
-	}
-	return &Panic{Reason: reason, Stack: debug.Stack()}
 }
 
 // Error returns the reason.
@@ -92,21 +81,12 @@ func (g *guard) InvokeSystemMessage(x any) {
 	g.dead = !ok || p != g.process
 }
 
-// EscalateFailure aborts the message that the actor panicked on, then tells the
-// supervisor.
-func (g *guard) EscalateFailure(reason, x any) {
+// escalate aborts the message that the actor panicked on, then tells the supervisor.
+func (g *guard) escalate(p *Panic, x any) {
 	if x != nil {
-		g.abort(x, aborted(reason))
+		g.abort(x, fmt.Errorf("%w: %w", ErrPanicked, p))
 	}
-	g.MessageInvoker.EscalateFailure(reason, x)
-}
-
-// aborted is what an Abort is told of a panic.
-func aborted(reason any) error {
-	if p, ok := reason.(*Panic); ok {
-		return fmt.Errorf("%w: %w", ErrPanicked, p)
-	}
-	return fmt.Errorf("%w: %v", ErrPanicked, reason)
+	g.EscalateFailure(p, x)
 }
 
 func (g *guard) abort(x any, err error) {

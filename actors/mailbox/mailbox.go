@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -143,7 +144,8 @@ func (m *Mailbox) deliver() (again bool) {
 			again = true
 			x := m.current
 			m.current = nil
-			m.invoker.EscalateFailure(NewPanic(reason), x)
+			// The frames of the panic are still on the stack.
+			m.invoker.escalate(&Panic{Reason: reason, Stack: debug.Stack()}, x)
 		}
 	}()
 	for {
