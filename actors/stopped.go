@@ -8,17 +8,17 @@ import (
 
 // stoppedCoordinator has the name of an engine's coordinator when the engine has ended:
 // it sends each request back in an Aborted. Without it a request to an engine that has
-// ended would become a dead letter, which does not contain the request.
+// ended would become a dead letter, whose answer does not contain the request. All else is a dead
+// letter, so that those who watch the actor learn that it has stopped.
 type stoppedCoordinator struct {
+	actor.Process
 	system *actor.ActorSystem
 	cause  error
 }
 
-var _ actor.Process = (*stoppedCoordinator)(nil)
-
 // keepName gives the name of an actor that has stopped to a stoppedCoordinator.
 func keepName(system *actor.ActorSystem, name string, cause error) {
-	system.ProcessRegistry.Add(&stoppedCoordinator{system: system, cause: cause}, name)
+	system.ProcessRegistry.Add(&stoppedCoordinator{system.DeadLetter, system, cause}, name)
 }
 
 // freeName removes a stoppedCoordinator, so that the coordinator of another engine may
@@ -42,18 +42,3 @@ func (c *stoppedCoordinator) SendUserMessage(_ *actor.PID, message any) {
 		c.system.Root.Send(sender, &messages.Aborted{Request: request, Err: c.cause})
 	}
 }
-
-// SendSystemMessage tells those who watch the actor that it has stopped.
-func (c *stoppedCoordinator) SendSystemMessage(pid *actor.PID, message any) {
-	watch, ok := message.(*actor.Watch)
-	if !ok {
-		return
-	}
-	if p, found := c.system.ProcessRegistry.Get(watch.Watcher); found {
-		p.SendSystemMessage(watch.Watcher, &actor.Terminated{Who: pid,
-			Why: actor.TerminatedReason_NotFound})
-	}
-}
-
-// Stop does nothing: the actor has stopped.
-func (c *stoppedCoordinator) Stop(*actor.PID) {}
