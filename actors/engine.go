@@ -105,7 +105,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		}
 		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save)}
 	}
-	handover := handoverConfig(&s)
+	handover, _ := s.Handover.(HandoverConfig)
 	if err := handover.resolve(store); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		return nil, err
 	}
 	e := newEngine(parent, config, known, s)
-	e.streams, e.exchange, e.hostPages, e.memory = streams, newExchange(e, handover), hostPages, memory
+	e.streams, e.exchange, e.hostPages, e.memory = streams, newExchange(e, &handover), hostPages, memory
 	e.validate.WaitingRoom = s.WaitingRoom
 	e.validate.RebalanceEvery = s.RebalanceEvery
 	if moved := s.OnRebalance; moved != nil {

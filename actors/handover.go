@@ -37,7 +37,7 @@ const (
 
 // WithHandover bounds hand-overs. An engine without it can hand over, too.
 func WithHandover(c HandoverConfig) Option {
-	return func(s *settings.Settings) { s.Handover = &c }
+	return func(s *settings.Settings) { s.Handover = c }
 }
 
 // resolve fills in what the configuration leaves open, and refuses what is wrong.
@@ -51,18 +51,6 @@ func (c *HandoverConfig) resolve(store *StoreConfig) error {
 	c.StagingBytes = cmp.Or(c.StagingBytes, DefaultStagingBytes)
 	c.Concurrent = cmp.Or(c.Concurrent, DefaultConcurrentHandovers)
 	return nil
-}
-
-// handoverConfig is that of an engine.
-//
-// It is a copy: resolve fills in defaults, and the host may use one configuration for
-// several engines.
-func handoverConfig(s *settings.Settings) *HandoverConfig {
-	if c, ok := s.Handover.(*HandoverConfig); ok {
-		own := *c
-		return &own
-	}
-	return &HandoverConfig{}
 }
 
 // Handovers are an engine's ends of connections to other engines. Its methods may be

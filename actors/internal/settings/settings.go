@@ -40,7 +40,7 @@ type Settings struct {
 	PageSample int
 	OnPageTime func(inspect.PageTime)
 	Store      any // *actors.StoreConfig; nil: there is none
-	// Handover is an *actors.HandoverConfig; nil: the defaults.
+	// Handover is an actors.HandoverConfig; nil: the defaults.
 	Handover any
 
 	// What follows is set by package enginetest alone.
