@@ -46,18 +46,22 @@ func SplitCross(m Model, c Config, b Budget) (PageCounts, error) {
 	if err := b.refuse(c); err != nil {
 		return PageCounts{}, err
 	}
-	n := c.splitCross(m, b)
-	if err := refuse(crossExcess(m, c, n)); err != nil {
-		return PageCounts{}, err
+	if !m.Encodes() {
+		return PageCounts{}, nil
 	}
-	return n, nil
+	n, p := c.splitCross(m, b), c.crossPool(m, 0)
+	var ps problems
+	if n.Primary == 0 {
+		ps.say("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes())
+	}
+	if n.Primary > MaxPages || n.Secondary > MaxPages {
+		ps.say("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes())
+	}
+	return n, refuse(ps)
 }
 
-// splitCross is SplitCross for valid arguments.
+// splitCross is SplitCross for valid arguments and a model with an encoder.
 func (c Config) splitCross(m Model, b Budget) PageCounts {
-	if !m.Encodes() {
-		return PageCounts{}
-	}
 	p := c.crossPool(m, 0)
 	page := uint64(p.PageBytes())
 	primary := c.crossShare(c.deviceShare(b)) / page
@@ -66,23 +70,6 @@ func (c Config) splitCross(m Model, b Budget) PageCounts {
 	}
 	return PageCounts{Primary: int(primary),
 		Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
-}
-
-// crossExcess refuses a cross pool without pages or with more than MaxPages.
-func crossExcess(m Model, c Config, n PageCounts) (ps problems) {
-	if !m.Encodes() {
-		return nil
-	}
-	p := c.crossPool(m, 0)
-	if n.Primary == 0 {
-		ps.say("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes())
-	}
-	if n.Primary > MaxPages || n.Secondary > MaxPages {
-		ps.say(
-			"pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block",
-			p.Name, MaxPages, p.PageBytes())
-	}
-	return ps
 }
 
 // deviceShare is the free device memory that may be used.

@@ -18,11 +18,15 @@ type share struct {
 
 // splitting divides memory between pools. It computes in integers only, because
 // page counts are part of answers and must not depend on how a compiler rounds.
-type splitting struct{ shares []share }
+type splitting struct {
+	shares []share
+	tier   messages.Tier
+}
 
-// newSplitting takes a valid model and configuration.
-func newSplitting(pools []Pool, m Model, c Config) *splitting {
-	s := &splitting{shares: make([]share, len(pools))}
+// newSplitting takes a valid model and configuration. max_tokens caps attention pools on the
+// device; a cap in tokens says nothing about states.
+func newSplitting(pools []Pool, m Model, c Config, tier messages.Tier) *splitting {
+	s := &splitting{shares: make([]share, len(pools)), tier: tier}
 	expected := c.expected(m)
 	for i, p := range pools {
 		sh := share{
@@ -35,18 +39,12 @@ func newSplitting(pools []Pool, m Model, c Config) *splitting {
 		if c.PoolFractions != nil {
 			sh.weight = units(c.PoolFractions[p.Name])
 		}
+		if c.MaxTokens > 0 && tier == messages.Primary && p.Kind != KindState {
+			sh.cap = min(sh.cap, uint64(blocksOf(c.MaxTokens, c.TokensPerBlock)))
+		}
 		s.shares[i] = sh
 	}
 	return s
-}
-
-// limit caps every attention pool. A cap in tokens says nothing about states.
-func (s *splitting) limit(pools []Pool, pages int) {
-	for i := range s.shares {
-		if pools[i].Kind != KindState {
-			s.shares[i].cap = min(s.shares[i].cap, uint64(pages))
-		}
-	}
 }
 
 // fill gives every pool its share of the bytes, then the rest page by page.
@@ -93,11 +91,11 @@ func fewer(a, b *share) bool {
 }
 
 // excess refuses pools with more than MaxPages.
-func (s *splitting) excess(tier messages.Tier) (ps problems) {
+func (s *splitting) excess() (ps problems) {
 	for _, sh := range s.shares {
 		if sh.pages > MaxPages {
 			ps.say("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger "+
-				"tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes)
+				"tokens_per_block", sh.name, MaxPages, s.tier, sh.pageBytes)
 		}
 	}
 	return ps

@@ -42,9 +42,9 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := newSplitting(pools, m, c)
+	host := newSplitting(pools, m, c, messages.Secondary)
 	host.fill(hostBytes)
-	if err := refuse(host.excess(messages.Secondary)); err != nil {
+	if err := refuse(host.excess()); err != nil {
 		return nil, err
 	}
 	counts := make([]PageCounts, len(pools))
@@ -57,12 +57,8 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 // refuse refuses sizes that cannot be.
 func (b Budget) refuse(c Config) error {
 	var ps problems
-	if b.DeviceBytes < 0 {
-		ps.say("free device memory of %d bytes is negative", b.DeviceBytes)
-	}
-	if b.HostBytes < 0 {
-		ps.say("free host memory of %d bytes is negative", b.HostBytes)
-	}
+	ps.atLeast(0, b.DeviceBytes, "free device memory of %d bytes")
+	ps.atLeast(0, b.HostBytes, "free host memory of %d bytes")
 	if b.HostBytes > 0 && c.HostCacheSize > b.HostBytes {
 		ps.say("host_cache_size %d is more than the %d bytes of free host memory", c.HostCacheSize,
 			b.HostBytes)
@@ -89,12 +85,9 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	if bytes < 0 {
 		return nil, refuse(problems{fmt.Sprintf("device memory of %d bytes is negative", bytes)})
 	}
-	s := newSplitting(pools, m, c)
-	if c.MaxTokens > 0 {
-		s.limit(pools, blocksOf(c.MaxTokens, c.TokensPerBlock))
-	}
+	s := newSplitting(pools, m, c, messages.Primary)
 	s.fill(uint64(bytes))
-	ps := s.excess(messages.Primary)
+	ps := s.excess()
 	for _, sh := range s.shares {
 		if sh.pages == 0 {
 			ps.say("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes,
