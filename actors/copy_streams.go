@@ -208,7 +208,11 @@ func (s *copyStreams) submitTo(stream gpu.Stream, b *gpu.Batch) (ticket messages
 		return ticket, -1
 	}
 	s.check(err)
-	s.countRefused(err)
+	// The log has the first refusal, the second, the fourth and so on: a device that refuses all
+	// copies would fill it.
+	if n := s.refused.Add(1); n&(n-1) == 0 && s.warn != nil {
+		s.warn(n, err)
+	}
 	// The device has taken the copies before the refused one, and says which that is. Any
 	// other error means that it has taken none: the first counts as refused.
 	var refused *gpu.CopyError
@@ -216,14 +220,6 @@ func (s *copyStreams) submitTo(stream gpu.Stream, b *gpu.Batch) (ticket messages
 		return ticket, refused.Index
 	}
 	return messages.Ticket{}, 0
-}
-
-// countRefused counts a copy that was refused. The log has the first, the second, the fourth
-// and so on: a device that refuses all would fill it.
-func (s *copyStreams) countRefused(err error) {
-	if n := s.refused.Add(1); n&(n-1) == 0 && s.warn != nil {
-		s.warn(n, err)
-	}
 }
 
 // check tells the engine of the end of its device.

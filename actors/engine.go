@@ -215,8 +215,9 @@ func coordinatorConfig(
 ) coordinator.Config {
 	// A model of states alone reuses a part of a block by a copy of its state in any case.
 	copies := config.Cache.CopyOnPartialReuse || config.Model.OnlyStates()
+	tokens := config.Cache.TokensPerBlock
 	return coordinator.Config{
-		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock,
+		Pools: pools, Counts: counts, TokensPerBlock: tokens,
 		MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse:     config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse,
 		CopyOnPartial:      copies,
@@ -225,15 +226,10 @@ func coordinatorConfig(
 		PolicyLearns:       config.Cache.EvictionPolicy != windows.PriorityLRU,
 		Ahead:              config.Cache.OffloadAhead && config.Cache.OnboardBlocks,
 		Divide:             divider(config, pools),
-		MaxPages:           maxPages(&config.Cache), Onboard: config.Cache.OnboardBlocks,
+		MaxPages:           (config.Cache.MaxTokens + tokens - 1) / tokens, Onboard: config.Cache.OnboardBlocks,
 		Weights: config.Weights, FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools),
 		EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
-}
-
-// maxPages is the limit that max_tokens sets to attention pools; 0: none.
-func maxPages(c *windows.Config) int {
-	return (c.MaxTokens + c.TokensPerBlock - 1) / c.TokensPerBlock
 }
 
 // divider splits memory between the self pools by fractions, by the rules of the

@@ -58,10 +58,10 @@ func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key
 	wait := func() {}
 	defer func() { wait() }()
 	for len(objects) > 0 {
-		n := f.batch(objects)
+		n, size := f.batch(objects)
 		bodies, err := f.client.Get(ctx, keys[:n])
 		wait() // no more than one batch is read ahead of the decoding
-		wait = f.decode(objects[:n], bodies, err)
+		wait = f.decode(objects[:n], size, bodies, err)
 		if err != nil && !guard.Partial(err) {
 			return err // of a BatchError those that failed are misses
 		}
@@ -74,27 +74,26 @@ func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key
 // their pages: those of one are decoded while the next is read.
 const readBytes = 32 << 20
 
-// batch is how many of the objects one call reads.
+// batch is how many of the objects one call reads, and the bytes of their pages.
 //
 // It is at least one, however large an object is.
-func (f *fetch) batch(objects []object) int {
-	limit, size := cmp.Or(f.engine.settings.FetchWith.BatchBytes, readBytes), int64(0)
+func (f *fetch) batch(objects []object) (n int, size int64) {
+	limit := cmp.Or(f.engine.settings.FetchWith.BatchBytes, readBytes)
 	for i, o := range objects {
-		size += f.client.PageBytes(o.pool)
-		if i > 0 && size > limit || i == stores.MaxBatch {
-			return i
+		bytes := f.client.PageBytes(o.pool)
+		if i > 0 && size+bytes > limit || i == stores.MaxBatch {
+			return i, size
 		}
+		size += bytes
 	}
-	return len(objects)
+	return len(objects), size
 }
 
-// decode verifies what a get has answered and keeps the pages, beside its caller; wait returns when
-// it is over.
-func (f *fetch) decode(objects []object, bodies [][]byte, err error) (wait func()) {
-	var size int64
-	for _, o := range objects {
-		size += f.client.PageBytes(o.pool)
-	}
+// decode verifies what a get has answered and keeps the pages, of size bytes in all, beside its
+// caller; wait returns when it is over.
+func (f *fetch) decode(
+	objects []object, size int64, bodies [][]byte, err error,
+) (wait func()) {
 	decode := func() {
 		inParts(len(objects), size, func(from, to int) {
 			space, done := f.client.Space(f.namespace) // a Space is of one goroutine

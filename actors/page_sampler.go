@@ -24,12 +24,6 @@ type pageSampler struct {
 	pages   []sampledPage // by page number / every; grows with the pool
 }
 
-// newPageSampler makes a sampler that follows one of so many pages; with more than a pool can
-// have, page 0 alone.
-func newPageSampler(pool messages.PoolID, every int, observe func(inspect.PageTime)) *pageSampler {
-	return &pageSampler{pool: pool, every: min(every, math.MaxInt32), observe: observe}
-}
-
 // sampledPage is when the block on a page was stored, or notStored, and when it was last used.
 // Four of them are in a line of the processor's caches, which has none of them when they are
 // needed: no other code reads them.

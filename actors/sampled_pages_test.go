@@ -17,7 +17,7 @@ import (
 func TestASamplerOfFewPages(t *testing.T) {
 	for _, every := range []int{1, 3, 4, 64, 1 << 30, math.MaxInt32, math.MaxInt} {
 		told := 0
-		s := newPageSampler(0, every, func(inspect.PageTime) { told++ })
+		s := &pageSampler{every: every, observe: func(inspect.PageTime) { told++ }}
 		pages := []messages.PageID{messages.NoPage, 0, 1, 2}
 		for _, kind := range []protocol.PoolOpKind{protocol.AttachPages, protocol.SetPriority,
 			protocol.Claim} {
@@ -35,8 +35,11 @@ func TestASamplerOfFewPages(t *testing.T) {
 func TestASamplerOfOperationsWithOnePage(t *testing.T) {
 	for _, every := range []int{1, 2, 3, 8, 64, 100} {
 		var times [2][]inspect.PageTime
-		one := newPageSampler(1, every, func(x inspect.PageTime) { times[0] = append(times[0], x) })
-		many := newPageSampler(1, every, func(x inspect.PageTime) { times[1] = append(times[1], x) })
+		sampler := func(i int) *pageSampler {
+			return &pageSampler{pool: 1, every: every,
+				observe: func(x inspect.PageTime) { times[i] = append(times[i], x) }}
+		}
+		one, many := sampler(0), sampler(1)
 		pages := []messages.PageID{messages.NoPage}
 		for i := range messages.PageID(200) {
 			pages = append(pages, i)

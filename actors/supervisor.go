@@ -106,7 +106,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	for i := range e.pools {
 		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
 		if observe := e.settings.OnPageTime; observe != nil {
-			a.sampler = newPageSampler(messages.PoolID(i), e.settings.PageSample, observe)
+			a.sampler = &pageSampler{pool: messages.PoolID(i), every: e.settings.PageSample, observe: observe}
 		}
 		_, box, err := s.spawn(ctx, "pool:"+e.pools[i].Name, a, &a.point, own)
 		if err != nil {
