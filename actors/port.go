@@ -36,9 +36,7 @@ var _ coordinator.Port = (*port)(nil)
 
 // Tree lends a record to the tree.
 func (p *port) Tree(message any) {
-	if p.staged != nil {
-		p.staged.begin(stageOfTree(message))
-	}
+	p.staged.begin(stageOfTree(message))
 	p.lend(p.tree, message)
 }
 
@@ -52,9 +50,7 @@ func (p *port) Pool(id messages.PoolID, message any) {
 
 // Offloader lends a record to the offloader.
 func (p *port) Offloader(message any) {
-	if p.staged != nil {
-		p.staged.begin(inspect.StageMove)
-	}
+	p.staged.begin(inspect.StageMove)
 	p.lend(p.offloader, message)
 }
 
@@ -157,10 +153,8 @@ func (p *port) Begin(sender any) bool {
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
 	p.point.Step("coordinator")
-	if p.staged != nil { // before the caller may go: from then on the marks are the caller's
-		p.staged.begin(inspect.StageWait)
-		p.staged = nil
-	}
+	p.staged.begin(inspect.StageWait) // before the marks are the caller's
+	p.staged = nil
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }

@@ -15,12 +15,12 @@ import (
 // Invariant: there is a mark, the queue's, from the begin of the call on.
 type stages struct{ marks []inspect.StageMark }
 
-// begin begins a stage, unless the call is in it.
+// begin begins a stage, unless the call is in it; nil: no one asks.
 //
 // Several messages of one stage make one mark: a mark is when the stage began, and it ends
 // with the next.
 func (s *stages) begin(stage inspect.Stage) {
-	if s.marks[len(s.marks)-1].Stage == stage {
+	if s == nil || s.marks[len(s.marks)-1].Stage == stage {
 		return
 	}
 	// Since reads one clock, the monotonic one; Now reads two.
