@@ -36,34 +36,33 @@ func eventOf(c *protocol.Change) kvevents.Event {
 // may give their ids to others later. The event shares the tokens of the records, which do not
 // change.
 func (l *Log) extend(e *kvevents.Event, c *protocol.Change) {
-	if e.Type == kvevents.EventUpdated {
-		e.Hash = l.blocks.Of(c.Last).Extra.hash
-		return
-	}
-	l.run = slices.Grow(l.run[:0], int(c.Count))[:c.Count]
-	r := l.blocks.Of(c.Last)
-	for i := range slices.Backward(l.run) {
-		l.run[i] = r
-		r = r.Parent
-	}
-	if e.Type == kvevents.EventRemoved {
-		e.Hashes = slices.Grow(e.Hashes, len(l.run))
-		for _, r := range l.run {
-			e.Hashes = append(e.Hashes, r.Extra.hash)
+	r, n := l.blocks.Of(c.Last), int(c.Count)
+	switch e.Type {
+	case kvevents.EventUpdated:
+		e.Hash = r.Extra.hash
+	case kvevents.EventRemoved:
+		at := len(e.Hashes)
+		e.Hashes = slices.Grow(e.Hashes, n)[:at+n]
+		for i := range slices.Backward(e.Hashes[at:]) {
+			e.Hashes[at+i], r = r.Extra.hash, r.Parent
 		}
-		return
-	}
-	if first := l.run[0]; len(e.Blocks) == 0 && first.Parent != nil {
-		e.Parent, e.HasParent = first.Parent.Extra.hash, true
-	} else if len(e.Blocks) == 0 {
-		e.Namespace = first.Namespace
-	}
-	e.Blocks = slices.Grow(e.Blocks, len(l.run))
-	for _, r := range l.run {
-		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
-			Hash: r.Extra.hash, Tokens: r.Tokens[:r.Extra.shown], Tier: c.Tier, Priority: c.Priority,
-			Covers: r.Covers,
-		})
+	default:
+		at, namespace := len(e.Blocks), r.Namespace
+		e.Blocks = slices.Grow(e.Blocks, n)[:at+n]
+		for i := range slices.Backward(e.Blocks[at:]) {
+			e.Blocks[at+i] = kvevents.StoredBlock{
+				Hash: r.Extra.hash, Tokens: r.Tokens[:r.Extra.shown], Tier: c.Tier, Priority: c.Priority,
+				Covers: r.Covers,
+			}
+			r = r.Parent
+		}
+		switch {
+		case at > 0:
+		case r != nil:
+			e.Parent, e.HasParent = r.Extra.hash, true
+		default:
+			e.Namespace = namespace
+		}
 	}
 }
 

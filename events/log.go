@@ -22,7 +22,6 @@ type Log struct {
 	opened  kvevents.ReaderID // the last reader that was opened
 
 	blocks protocol.Following[named] // those in the tree
-	run    []*record                 // scratch space of extend
 	hasher hasher
 	// blind is set while the log does not know the blocks of the tree: after a failure, or
 	// when every reader is absent. It gives ids and counts losses until a snapshot brings
