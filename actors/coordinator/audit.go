@@ -115,26 +115,22 @@ func (a *audit) compareAttached(p int) error {
 	// The tree says which block is on which page; the pool says what each page caches. Both
 	// must say the same, in both directions.
 	inTree := map[messages.PageID]protocol.PageBlock{}
-	if p < len(a.tree.Attached) {
-		for _, at := range a.tree.Attached[p] {
-			inTree[at.Page] = at
-		}
+	for _, at := range a.tree.Attached[p] {
+		inTree[at.Page] = at
 	}
 	// What the pool has and the tree has not is found in this loop; what is left in inTree
 	// afterwards is the opposite.
 	name := a.config.Pools[p].Name
-	if len(a.pools[p].Attached) > 0 {
-		for _, at := range a.pools[p].Attached[0] {
-			known, ok := inTree[at.Page]
-			if known.Front == protocol.AnyPage {
-				known.Front = at.Front
-			}
-			if !ok || known != at {
-				problems = append(problems, fmt.Errorf("pool %s: page %d has %+v, the tree says %+v", name,
-					at.Page, at, known))
-			}
-			delete(inTree, at.Page)
+	for _, at := range a.pools[p].Attached[0] {
+		known, ok := inTree[at.Page]
+		if known.Front == protocol.AnyPage {
+			known.Front = at.Front
 		}
+		if !ok || known != at {
+			problems = append(problems, fmt.Errorf("pool %s: page %d has %+v, the tree says %+v", name,
+				at.Page, at, known))
+		}
+		delete(inTree, at.Page)
 	}
 	for page, at := range inTree {
 		problems = append(problems,
