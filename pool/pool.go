@@ -65,7 +65,7 @@ func (p *Pool) mustCount(pages int) {
 
 // mustBeTenants panics if there are more quotas than tenant numbers.
 func (p *Pool) mustBeTenants(quotas int) {
-	if quotas > math.MaxUint16+1 {
+	if quotas > int(protocol.AnyTenant) {
 		p.fail("%d quotas, tenants have 16 bits", quotas)
 	}
 }

@@ -178,9 +178,11 @@ func TestFaultsOfTenants(t *testing.T) {
 		Rebuild("divided", 4,
 			[]protocol.KeptPage{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
 	})
-	assert.PanicsWithValue(t, "pool divided: 65537 quotas, tenants have 16 bits", func() {
-		New("divided", 4, make([]windows.Quota, 1<<16+1)...)
+	// The last number of 16 bits is that of no tenant: protocol.AnyTenant.
+	assert.PanicsWithValue(t, "pool divided: 65536 quotas, tenants have 16 bits", func() {
+		New("divided", 4, make([]windows.Quota, 1<<16)...)
 	})
+	assert.NotPanics(t, func() { New("divided", 4, make([]windows.Quota, 1<<16-1)...) })
 }
 
 // TestTenantsAreRankedAnewWhenPrioritiesEnd, also one whose first page is the
