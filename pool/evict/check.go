@@ -15,10 +15,7 @@ import (
 func (c *Core) Check() error {
 	var errs []error
 	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	waiting := make([]map[int16]int, len(c.tenants)) // by level
-	for t := range waiting {
-		waiting[t] = map[int16]int{}
-	}
+	waiting := map[[2]int]int{} // by tenant and level
 	for p := range c.pages {
 		g := &c.pages[p]
 		wrong := int(g.Tenant) >= len(c.tenants) || g.Priority > messages.MaxPriority
@@ -28,7 +25,7 @@ func (c *Core) Check() error {
 			continue
 		}
 		if g.waiting {
-			waiting[g.Tenant][g.level()]++
+			waiting[[2]int{int(g.Tenant), int(g.level())}]++
 		}
 	}
 	sum := 0
@@ -40,24 +37,25 @@ func (c *Core) Check() error {
 				say("tenant %d: level %d follows level %d", t, l.number, a.levels[i-1].number)
 			}
 			queued += l.waiting
-			if n := waiting[t][l.number]; l.waiting != n {
+			at := [2]int{t, int(l.number)}
+			if n := waiting[at]; l.waiting != n {
 				say("tenant %d, level %d: %d pages in the order, counted %d", t, l.number, l.waiting, n)
 			}
-			delete(waiting[t], l.number)
+			delete(waiting, at)
 			if q, ok := l.queue.(Checked); ok {
 				if err := q.Check(l.waiting); err != nil {
 					say("tenant %d, level %d: %w", t, l.number, err)
 				}
 			}
 		}
-		if queued != a.waiting || a.pages < a.waiting || len(waiting[t]) > 0 {
-			say("tenant %d has %d pages, %d of them in the order, %d queued, and by level beyond that %v",
-				t, a.pages, a.waiting, queued, waiting[t])
+		if queued != a.waiting || a.pages < a.waiting {
+			say("tenant %d has %d pages, %d of them in the order, %d queued", t, a.pages, a.waiting, queued)
 		}
 		sum += a.waiting
 	}
-	if sum != c.waiting {
-		say("%d pages may be evicted, counted %d", c.waiting, sum)
+	if sum != c.waiting || len(waiting) > 0 {
+		say("%d pages may be evicted, counted %d, and by tenant and level beyond that %v",
+			c.waiting, sum, waiting)
 	}
 	if policy, ok := c.policy.(Inspected); ok {
 		errs = append(errs, policy.Check())
