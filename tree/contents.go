@@ -59,10 +59,8 @@ func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
 	s := &t.arena.symbols
 	refs := make([]int32, len(s.values))
 	add := func(tokens []messages.Token) { s.each(tokens, func(n int32) { refs[n]++ }) }
-	if !s.none() {
-		for b := range t.arena.walk() {
-			add(t.arena.tokensOf(b))
-		}
+	for b := range t.arena.walk() {
+		add(t.arena.tokensOf(b))
 	}
 	for i := range held {
 		// A prompt with a symbol that is free may have been released by a change that was not

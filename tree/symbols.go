@@ -107,9 +107,6 @@ func (s *symbols) restore(tokens []messages.Token) []messages.Token {
 
 // covers returns which items cover tokens; nil if none does.
 func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
-	if s.none() {
-		return nil
-	}
 	var out []messages.Cover
 	for i, tok := range tokens {
 		if tok >= 0 {
