@@ -117,6 +117,7 @@ func (t *arena) newBlock(at spot, tokens []messages.Token) protocol.BlockID {
 	*r = block{}
 	r.root, r.parent, r.depth, r.tokens = at.root, at.block, t.depthAt(at), int32(len(tokens))
 	r.children, r.session, r.generation = protocol.NoBlock, none, t.generation
+	r.side = unlinked
 	copy(t.tokens[int(b)*t.tpb:], tokens)
 	for p := range t.locations {
 		t.locations[p][b] = protocol.Nowhere
@@ -124,7 +125,8 @@ func (t *arena) newBlock(at spot, tokens []messages.Token) protocol.BlockID {
 	if !t.symbols.none() {
 		t.symbols.retain(tokens)
 	}
-	t.insert(b, at)
+	before, behind := t.split(t.top(at), tokens)
+	t.setTop(at, t.merge(t.merge(before, b), behind))
 	return b
 }
 

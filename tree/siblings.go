@@ -122,17 +122,6 @@ func (t *arena) merge(x, y protocol.BlockID) protocol.BlockID {
 	}
 }
 
-// insert adds b, a ghost, to the blocks behind a spot.
-func (t *arena) insert(b protocol.BlockID, at spot) {
-	t.blocks[b].side = unlinked
-	top := t.top(at)
-	if top != protocol.NoBlock {
-		before, behind := t.split(top, t.tokensOf(b))
-		b = t.merge(t.merge(before, b), behind)
-	}
-	t.setTop(at, b)
-}
-
 // remove removes b, a ghost, from its siblings.
 func (t *arena) remove(b protocol.BlockID) {
 	at := t.before(b)
