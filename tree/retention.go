@@ -2,6 +2,7 @@ package tree
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -23,58 +24,47 @@ type term struct {
 	duration time.Duration // 0: without end
 }
 
-// retentionCover answers, for blocks in ascending order, what a retention gives them.
-// Ranges are sorted once, so a prompt costs its blocks plus its ranges. Blocks must
-// be asked for in ascending order after each read, because at never goes back.
-type retentionCover struct {
-	spans     []span
-	at        int // spans before it are behind us
-	generated int32
-	decode    *messages.DecodeRetention
-}
+// retentionCover answers what a retention gives to blocks.
+type retentionCover struct{ spans []span }
 
 // read takes the retention, which may be nil, of a prompt with so many tokens.
 func (c *retentionCover) read(r *messages.Retention, prompt, tpb int) {
-	// A block belongs to the range that has its first token, so both ends are rounded
-	// up: a range that begins inside a block leaves the block to the range before.
-	up := func(tokens int) int32 { return int32((tokens + tpb - 1) / tpb) }
-	c.spans, c.at, c.decode = c.spans[:0], 0, nil
-	c.generated = up(prompt)
+	c.spans = c.spans[:0]
 	if r == nil {
 		return
 	}
-	c.decode = r.Decode
+	// A block belongs to the range that has its first token, so both ends are rounded
+	// up: a range that begins inside a block leaves the block to the range before.
+	up := func(tokens int) int32 { return int32((tokens + tpb - 1) / tpb) }
+	add := func(first, end int32, t term) {
+		if first < end {
+			c.spans = append(c.spans, span{first, end, t})
+		}
+	}
 	for _, g := range r.Ranges {
-		end := g.End
-		if end == messages.EndOfPrompt {
-			end = prompt // past it the decode retention speaks anyway
+		end := prompt
+		if g.End != messages.EndOfPrompt {
+			end = min(g.End, prompt)
 		}
-		s := span{first: up(g.Start), end: up(end), term: term{g.Priority, g.Duration}}
-		if s.first < s.end {
-			c.spans = append(c.spans, s)
-		}
+		add(up(g.Start), up(end), term{g.Priority, g.Duration})
+	}
+	// The block in which the prompt ends belongs to the prompt. The next one is the first whose
+	// first token was generated.
+	if d := r.Decode; d != nil {
+		add(up(prompt), math.MaxInt32, term{d.Priority, d.Duration})
 	}
 	slices.SortFunc(c.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 }
 
 // empty tells whether nothing is covered.
-func (c *retentionCover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
+func (c *retentionCover) empty() bool { return len(c.spans) == 0 }
 
 // of returns what block i of the prefix gets; ok is false if nothing covers it.
 func (c *retentionCover) of(i int32) (t term, ok bool) {
-	// The first block whose first token was generated, and all behind it. The block
-	// in which the prompt ends belongs to the prompt.
-	if i >= c.generated {
-		if c.decode == nil {
-			return term{}, false
-		}
-		return term{c.decode.Priority, c.decode.Duration}, true
-	}
-	for c.at < len(c.spans) && c.spans[c.at].end <= i {
-		c.at++
-	}
-	if c.at < len(c.spans) && c.spans[c.at].first <= i {
-		return c.spans[c.at].term, true
+	k, _ := slices.BinarySearchFunc(c.spans, i,
+		func(s span, i int32) int { return cmp.Compare(s.end, i+1) })
+	if k < len(c.spans) && c.spans[k].first <= i {
+		return c.spans[k].term, true
 	}
 	return term{}, false
 }
