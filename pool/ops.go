@@ -48,9 +48,7 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 	for _, id := range present(slices.Backward(op.Pages)) {
 		// The latest use counts: sequences that share a page may end in another order than
 		// they began.
-		if p.pages[id].references > 0 {
-			p.order.Touch(id, op.Use)
-		}
+		p.order.Touch(id, op.Use)
 		p.endReference(id, op)
 	}
 	if op.Awaited {
