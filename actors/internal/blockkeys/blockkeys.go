@@ -19,8 +19,6 @@ type Index struct {
 	fingerprint    stores.Fingerprint
 	tokensPerBlock int
 	blocks         protocol.Following[key]
-	// spaces has what the keys of a namespace begin with, which costs a hash or an HMAC.
-	spaces map[messages.Namespace]*stores.Space
 }
 
 // key is a block's key, if it is known: most blocks are never saved, and their keys are not
@@ -40,9 +38,7 @@ type Described struct {
 
 // New returns the index of an empty tree.
 func New(f stores.Fingerprint, tokensPerBlock int) *Index {
-	return &Index{
-		fingerprint: f, tokensPerBlock: tokensPerBlock, spaces: map[messages.Namespace]*stores.Space{},
-	}
+	return &Index{fingerprint: f, tokensPerBlock: tokensPerBlock}
 }
 
 // Apply follows changes of the tree. The index keeps slices of them. Where pools keep blocks does
@@ -68,7 +64,7 @@ func (x *Index) Partial(b protocol.BlockID) bool {
 // Describe returns what an object says of a block. ok is false for a block that is
 // unknown or stored in part.
 // The cost is one hash for each block of the prefix that has no key yet, so all saves of a
-// prefix together hash each of its blocks once.
+// prefix together hash each of its blocks once, and one or a few of the namespace.
 func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	r := x.blocks.Of(b)
 	if r == nil || x.Partial(b) {
@@ -77,7 +73,7 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	if r.Namespace != nil {
 		d.Namespace = *r.Namespace
 	}
-	space := x.space(d.Namespace)
+	space := stores.NewSpace(x.fingerprint, d.Namespace, nil)
 	var path []*protocol.Followed[key] // from b up to the first that has a key
 	for at := r; at != nil && !at.Extra.known; at = at.Parent {
 		path = append(path, at)
@@ -97,22 +93,4 @@ func before(r *protocol.Followed[key], space *stores.Space) stores.BlockKey {
 		return space.Root()
 	}
 	return r.Parent.Extra.BlockKey
-}
-
-// maxSpaces bounds the namespaces whose keys are kept at hand.
-// Salts come from clients. Beyond the bound all are forgotten at once, which costs the next
-// save of each a derivation.
-const maxSpaces = 1024
-
-// space returns what the keys of a namespace begin with.
-func (x *Index) space(n messages.Namespace) *stores.Space {
-	s, ok := x.spaces[n]
-	if !ok {
-		if len(x.spaces) >= maxSpaces {
-			clear(x.spaces)
-		}
-		s = stores.NewSpace(x.fingerprint, n, nil)
-		x.spaces[n] = s
-	}
-	return s
 }
