@@ -12,52 +12,64 @@ func toEvents(keys ...*protocol.Changes) destination {
 	return func(port Port, request, sender any) { port.Events(request, sender, keys) }
 }
 
-// readStats serves ReadStats: it copies the counters.
-type readStats struct{ *shared }
+// answering serves requests of one type that are answered at once: they change nothing that others
+// have, and need no answers of theirs.
+type answering[T any] struct {
+	kernel *kernel
+	answer func(*T)
+}
 
-// start copies counters and counts. No other transaction is under way, so both are those
-// between two rounds.
-func (t *readStats) start(request any) {
-	r := request.(*inspect.ReadStats)
-	r.Err = nil
-	// The host's record keeps its array: statistics are read often, and allocate nothing.
-	pools := r.Stats.Pools[:0]
-	r.Stats = t.stats.Stats
-	n := t.sequences.Counts()
-	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = t.sequences.Running(), n.Lost,
-		n.Generated
-	r.Stats.Waiting, r.Stats.Weights = t.waiting.requests(), t.config.Weights
-	for p := range t.config.Pools {
-		// Counts are those of the last answers, which are exact between rounds.
-		s := t.stats.Pools[p]
-		s.Primary, s.Secondary = t.counts.device[p].TierPages, t.counts.host[p]
-		pools = append(pools, s)
-	}
-	r.Stats.Pools = pools
+// start answers.
+func (t answering[T]) start(request any) {
+	t.answer(request.(*T))
 	t.kernel.reply()
 }
 
-// readTables serves ReadTables: it copies the page tables of sequences.
-type readTables struct{ *shared }
+// readStats serves ReadStats: it copies counters and counts. No transaction is under way, so both
+// are those between two rounds.
+func (c *Coordinator) readStats(r *inspect.ReadStats) {
+	r.Err = nil
+	// The host's record keeps its array: statistics are read often, and allocate nothing.
+	pools := r.Stats.Pools[:0]
+	r.Stats = c.stats.Stats
+	n := c.sequences.Counts()
+	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.AppendedTokens = c.sequences.Running(), n.Lost,
+		n.Generated
+	r.Stats.Waiting, r.Stats.Weights = c.waiting.requests(), c.config.Weights
+	for p := range c.config.Pools {
+		// Counts are those of the last answers, which are exact between rounds.
+		s := c.stats.Pools[p]
+		s.Primary, s.Secondary = c.counts.device[p].TierPages, c.counts.host[p]
+		pools = append(pools, s)
+	}
+	r.Stats.Pools = pools
+}
 
-// start copies the tables: they change with the next request, and the host reads its answer
-// then.
-func (t *readTables) start(request any) {
-	r := request.(*messages.ReadTables)
+// readTables serves ReadTables: it copies the page tables of sequences. They change with the next
+// request, and the host reads its answer then.
+func (c *Coordinator) readTables(r *messages.ReadTables) {
 	r.Err, r.Results = nil, resized(r.Results, len(r.Sequences))
 	for i, id := range r.Sequences {
 		result := &r.Results[i]
 		result.Sequence, result.Err = id, nil
 		// A lost sequence is refused, though it holds its pages: its tables are not to be used.
-		s, refusal := t.sequences.Find(id)
+		s, refusal := c.sequences.Find(id)
 		if refusal != nil {
 			result.Err = refusal
 			continue
 		}
 		result.Tables = s.CopyTables(result.Tables)
 	}
-	t.kernel.reply()
 }
+
+// readScales serves ReadScales: it copies the scales.
+func (c *Coordinator) readScales(r *messages.ReadScales) {
+	r.Err, r.Scales = nil, append(r.Scales[:0], c.config.Scales...)
+}
+
+// close serves Close: it counts what sequences still hold. Pins are no leak: they end with the
+// engine. A sequence that was not released is one.
+func (c *Coordinator) close(r *protocol.Close) { r.LeakedPages = c.sequences.PagesHeld() }
 
 // readEvents serves ReadEvents, OpenReader and CloseReader, whose answers are the
 // events actor's.
@@ -66,24 +78,6 @@ type readEvents struct{ *shared }
 // start changes nothing: the coordinator only gives such a request its place in the order of
 // all requests.
 func (t *readEvents) start(any) { t.kernel.deliver(toEvents()) }
-
-// readScales serves ReadScales: it copies the scales.
-type readScales struct{ *shared }
-
-func (t *readScales) start(request any) {
-	r := request.(*messages.ReadScales)
-	r.Err, r.Scales = nil, append(r.Scales[:0], t.config.Scales...)
-	t.kernel.reply()
-}
-
-// closing serves Close: it counts what sequences still hold.
-type closing struct{ *shared }
-
-func (t *closing) start(request any) {
-	// Pins are no leak: they end with the engine. A sequence that was not released is one.
-	request.(*protocol.Close).LeakedPages = t.sequences.PagesHeld()
-	t.kernel.reply()
-}
 
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events
 // actor for the id that follows them, and ReadContents.
