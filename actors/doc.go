@@ -147,10 +147,10 @@
 //
 // An idle actor runs on its sender's goroutine (package mailbox), so an uncontended call is
 // answered on the caller's own goroutine: tens of nanoseconds a message (package mailbox has the
-// measurements), and no goroutine is woken. Do allocates nothing if the host reuses its records. An
+// measurements), and no goroutine is woken. Do allocates nothing if the host reuses its records,
+// unless events or a block store are on: then a call makes a record of what it changes in the tree.
+// The log's actor and the store's read it, and hash new blocks, on goroutines of their own. An
 // admission compares the prompt's tokens with what is stored, and does constant work a page; a
-// decode step touches only the pools it takes pages from. A call copies its changes into the event
-// log; the log's actor hashes new blocks on its own goroutine. So does the store's actor with the
-// names of pages. The number of calls in flight is bounded (WithMaxInFlight), and so is every
-// queue.
+// decode step touches only the pools it takes pages from. The number of calls in flight is bounded
+// (WithMaxInFlight), and so is every queue.
 package actors

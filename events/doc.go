@@ -31,8 +31,9 @@
 // names are the same in every run.
 //
 // The log has a record of each block in the tree: its name, its tokens, and the block before it.
-// The tree passes plain values, protocol.Changes, which no one changes from then on. A kept event has the hashes of its blocks, and refers to the tokens in the records; Take copies
-// both into a batch:
+// The tree passes plain values, protocol.Changes, which no one changes from then on. A kept event
+// has the hashes of its blocks, and refers to the tokens in the records; Take copies both into a
+// batch:
 //
 //	tree ── Changes ──▶ Log ── Take ──▶ batch ──▶ reader
 //
@@ -44,8 +45,8 @@
 // # Absent readers
 //
 // A reader that is behind by more than four buffers, and by more than 65,536 events, is absent.
-// When all readers are absent, the log forgets the events it has kept and its copy of the tree's
-// tokens, and only counts events. A reader that comes back is told how many events it has lost, as
+// When all readers are absent, the log forgets the events it has kept and the tokens of the tree,
+// and only counts events. A reader that comes back is told how many events it has lost, as
 // usual. When a reader takes a snapshot, which has all blocks of the tree, the log starts to keep
 // events again. A reader opened meanwhile gets events from the next snapshot on, its own or another
 // reader's.
@@ -59,9 +60,11 @@
 // # Costs
 //
 // Append hashes the blocks that enter the tree, about 0.12 µs for 16 tokens, and allocates their
-// records; their tokens are those of the tree's record. A kept event costs 80 bytes for each block it stores and 16 for each it
-// removes. Besides the buffer, the log takes 100 bytes for each block in the tree and 4 for each of
-// its tokens, 52 in a block with tokens of a multimodal item. With a limit of 0 all of this is off.
+// records; their tokens are those of the tree's record. A kept event costs 80 bytes for each block
+// it stores and 16 for each it removes. Besides the buffer, the log takes 100 bytes for each block
+// in the tree and 4 for each of its tokens, 52 in a block with tokens of a multimodal item; up to
+// twice as much for tokens where one call stores several runs of blocks. With a limit of 0 all of
+// this is off.
 //
 // # Invariants
 //

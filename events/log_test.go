@@ -330,7 +330,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 }
 
 // steady is a record of changes that leave the forest as it was, and that a full
-// log takes with three allocations for each of its 16 blocks, and one for their tokens.
+// log takes with three allocations for each of its 16 blocks.
 func steady() *protocol.Changes {
 	f := &forest{}
 	for i := range messages.Token(16) {

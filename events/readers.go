@@ -78,8 +78,8 @@ func (l *Log) absent() bool {
 }
 
 // forgetUnread forgets what absent readers have not read, and what is known of the tree.
-// Each of them has lost events and needs a snapshot in any case; making the others, and a
-// copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
+// Each of them has lost events and needs a snapshot in any case; to make the others, and to keep
+// all tokens of the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector.
 func (l *Log) forgetUnread() {
 	l.events, l.blocks = nil, protocol.Following[named]{}

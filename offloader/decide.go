@@ -77,10 +77,8 @@ func (h *hostPool) use(p messages.PageID, use protocol.Use, pins int32) {
 	h.enqueue(p)
 }
 
-// guardReads protects the host pages that the Move reads. It comes before the
-// decisions, so that no victim displaces them.
-//
-// It checks all of the sources as well, while nothing has been decided yet.
+// guardReads protects the host pages that the Move reads, and checks that they have the contents.
+// It comes before the decisions, so that no victim displaces them.
 func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for i := range pm.Onboards {

@@ -55,9 +55,13 @@ func SplitCross(m Model, c Config, b Budget) (PageCounts, error) {
 		ps.say("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes())
 	}
 	if n.Primary > MaxPages || n.Secondary > MaxPages {
-		ps.say("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes())
+		ps.say("pool %s would have more than %d pages of %d bytes; larger pages need a larger "+
+			"tokens_per_block", p.Name, MaxPages, p.PageBytes())
 	}
-	return n, refuse(ps)
+	if err := refuse(ps); err != nil {
+		return PageCounts{}, err
+	}
+	return n, nil
 }
 
 // splitCross is SplitCross for valid arguments and a model with an encoder.

@@ -59,13 +59,6 @@ type Change struct {
 // MakesEvent tells whether readers get an event of the change's own.
 func (c *Change) MakesEvent() bool { return c.Kind >= BlocksStored && !c.Joined }
 
-// Add adds a copy of the changes of another record behind those of this one.
-func (c *Changes) Add(o *Changes) {
-	c.List, c.Blocks, c.Tokens = append(c.List, o.List...), append(c.Blocks, o.Blocks...),
-		append(c.Tokens, o.Tokens...)
-	c.Covers, c.Namespaces = append(c.Covers, o.Covers...), append(c.Namespaces, o.Namespaces...)
-}
-
 // Events counts the events that readers get of the changes.
 func (c *Changes) Events() int {
 	n := 0
