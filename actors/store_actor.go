@@ -52,7 +52,6 @@ type storeActor struct {
 // The actor makes it, lends it to a task, and gets it back when the task is over.
 type saveJob struct {
 	items   []*jobItem
-	unnamed []savedPage     // pages that are not written
 	ticket  messages.Ticket // when it has passed, the save pages can be read
 	started bool            // a jobWriter has it, which gives the save pages back
 	over    chan struct{}   // closed when it is over
@@ -130,8 +129,7 @@ func (a *storeActor) receive(message any) {
 func (a *storeActor) restart() {
 	switch m := a.current.(type) {
 	case *savedPages:
-		a.newJob(m.ticket).unnamed = m.items
-		a.saver.Dropped(len(m.items))
+		a.drop(m.items, m.ticket)
 	case *saveJob:
 		a.end(m)
 	}
@@ -153,8 +151,7 @@ func (a *storeActor) emptyIndex() *blockkeys.Index {
 const jobBytes = 16 << 20
 
 // accept names pages by what the tree has told so far, and makes jobs of them. It takes each
-// page out of the message when a job has it. A page without a name is no loss if its block is
-// stored in part: it is saved when the block is whole.
+// page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
 	var job *saveJob
 	size := int64(0)
@@ -163,22 +160,29 @@ func (a *storeActor) accept(m *savedPages) {
 		it := m.items[0]
 		d, ok := a.index.Describe(it.block)
 		m.items = m.items[1:]
+		if !ok {
+			a.unnamed(it, m.ticket)
+			continue
+		}
+		d.Block.Pool = it.pool
 		bytes := a.saver.client.PageBytes(it.pool)
 		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
 			job, size = a.newJob(m.ticket), 0
 		}
-		if !ok {
-			job.unnamed = append(job.unnamed, it)
-			if !a.index.Partial(it.block) {
-				a.saver.Dropped(1)
-			}
-			continue
-		}
-		d.Block.Pool = it.pool
 		size += bytes
 		job.items = append(job.items, &jobItem{savedPage: it, named: d})
 	}
 	a.next()
+}
+
+// unnamed gives back the save page of a block that has no name. One that is stored in part is no
+// loss: it is saved when it is whole.
+func (a *storeActor) unnamed(it savedPage, after messages.Ticket) {
+	if !a.index.Partial(it.block) {
+		a.saver.Dropped(1)
+	}
+	a.giveBack([]savedPage{it}, after)
+	a.tell([]savedPage{it})
 }
 
 // newJob adds an empty job to the queue.
@@ -186,6 +190,13 @@ func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 	job := &saveJob{ticket: ticket, over: make(chan struct{})}
 	a.jobs = append(a.jobs, job)
 	return job
+}
+
+// drop gives save pages back that nothing is written of, and counts them.
+func (a *storeActor) drop(items []savedPage, after messages.Ticket) {
+	a.saver.Dropped(len(items))
+	a.giveBack(items, after)
+	a.tell(items)
 }
 
 // tell tells the coordinator of pages that are not saved.
@@ -198,6 +209,22 @@ func (a *storeActor) tell(items []savedPage) {
 		m.items = append(m.items, protocol.SaveItem{Pool: items[i].pool, Block: items[i].block})
 	}
 	a.saver.coordinator.PostUserMessage(m)
+}
+
+// giveBack returns save pages once the copies to them are over.
+//
+// A copy to such a page may be under way: another one to the same page would be mixed with
+// it.
+func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
+	if len(items) == 0 {
+		return
+	}
+	device, saver := a.device, a.saver
+	a.background.run(func(ctx context.Context) {
+		if device.Sync(ctx, after) == nil {
+			saver.release(items)
+		}
+	})
 }
 
 // next starts jobs as long as there may be more.
@@ -228,7 +255,7 @@ func (a *storeActor) start(job *saveJob) {
 // The coordinator is told of what was lost, so that these blocks do not count as saved and
 // are saved again at their next occasion.
 func (a *storeActor) finished(job *saveJob) {
-	lost := job.unnamed
+	var lost []savedPage
 	for _, it := range job.items {
 		if it.lost {
 			lost = append(lost, it.savedPage)

@@ -11,8 +11,7 @@ import (
 // jobWriter writes the pages of one job to the store, on a task.
 //
 //	copies are over ─▶ which objects are missing? ─▶ encode those ─▶ write those
-//	└─ free those      └─ free the other save pages  └─ free their save pages
-//	   without a name
+//	                   └─ free the other save pages  └─ free their save pages
 //
 // The store is asked first, and the bytes of a page are touched only if they will be
 // written. While a store does not answer, its jobs keep their save pages; once all are in
@@ -30,10 +29,6 @@ func (w *jobWriter) write(ctx context.Context) {
 	if w.device.Sync(ctx, w.job.ticket) != nil {
 		w.lose(w.job.items)
 		return // the save pages may still be written to: they are not used again
-	}
-	w.release(w.job.unnamed)
-	if len(w.job.items) == 0 {
-		return
 	}
 	missing, others := w.missing(ctx)
 	w.free(others)
