@@ -36,8 +36,9 @@ type Imported struct {
 // meanwhile. The pages are held until Exported.Release. Call it when the receiver has said that it
 // has them: without the hold they may be evicted, and a second attempt would lack them.
 //
-// A write that waits when ctx ends is interrupted if w has the deadlines of a net.Conn. What is
-// written is as secret as the prompt: use a connection that is encrypted.
+// A write that waits when ctx ends is interrupted if w has the method SetDeadline of a net.Conn; so
+// are the host's own reads of w then. What is written is as secret as the prompt: use a connection
+// that is encrypted.
 func (e *Engine) Export(ctx context.Context, s *Sequence, w io.Writer) (*Exported, error) {
 	if err := e.check([]Step{{Sequence: s}}, call{}); err != nil {
 		return nil, err

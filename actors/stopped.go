@@ -8,8 +8,8 @@ import (
 
 // stoppedCoordinator has the name of an engine's coordinator when the engine has ended:
 // it sends each request back in an Aborted. Without it a request to an engine that has
-// ended would become a dead letter, whose answer does not contain the request. All else is a dead
-// letter, so that those who watch the actor learn that it has stopped.
+// ended would become a dead letter, whose answer does not contain the request. System messages are
+// dead letters, so that those who watch the actor learn that it has stopped.
 type stoppedCoordinator struct {
 	actor.Process
 	system *actor.ActorSystem

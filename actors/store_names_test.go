@@ -31,7 +31,8 @@ func toldOf(blocks ...protocol.BlockID) *blocksChanged {
 
 // A block number names what it was when the pages were accepted: neither the block that had it
 // before nor one that has it afterwards. Pages of blocks that were not told, or were forgotten,
-// have no name: the coordinator is told of them, and their save pages come back.
+// have no name: the coordinator is told of them, and their save pages come back at once, also
+// when no job can start.
 func TestPagesAreNamedInOrder(t *testing.T) {
 	system, worker := NewSystem(nil), mailbox.NewWorker()
 	told := 0

@@ -95,7 +95,6 @@ func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
 
 // add adds an item and touches its sequence.
 func (r *release) add(it releaseItem) {
-	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
 	it.sequence.Touched = r.kernel.stamp
 	it.sequence.SetAfter(it.request.After)
