@@ -12,8 +12,8 @@ import (
 )
 
 // workers are the goroutines that run the actors of an engine: the first for what is
-// beyond the budgets of the callers, and one for each actor that has its own. Spawn makes the first,
-// the engine's actor the others when it starts; they are closed when it has stopped.
+// beyond the budgets of the callers, and one for each actor that has its own. Spawn makes the
+// first, the engine's actor the others when it starts; they are closed when it has stopped.
 type workers struct{ list []*mailbox.Worker }
 
 // props are those of one more actor. Inline actors share the first worker; with own the

@@ -157,7 +157,8 @@ func (x *exchange) begin(
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(interrupted)
-		_ = connection.SetDeadline(time.Unix(1, 0)) // Read and Write say what is wrong with the connection
+		// Read and Write say what is wrong with the connection.
+		_ = connection.SetDeadline(time.Unix(1, 0))
 	})
 	// When stop returns false the function above has started. The deadline is taken back
 	// only behind it: a connection that the caller goes on to use must not keep a deadline

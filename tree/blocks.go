@@ -178,7 +178,9 @@ func (t *arena) lacking(b protocol.BlockID, first, end int) (n int) {
 }
 
 // held tells whether some pool holds a block.
-func (t *arena) held(b protocol.BlockID) bool { return t.lacking(b, 0, len(t.pools)) < len(t.pools) }
+func (t *arena) held(b protocol.BlockID) bool {
+	return t.lacking(b, 0, len(t.pools)) < len(t.pools)
+}
 
 // heldByAll tells whether all pools of the block's kind hold it.
 func (t *arena) heldByAll(b protocol.BlockID) bool {

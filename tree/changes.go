@@ -36,7 +36,8 @@ func addChange(r *protocol.Changes, kind protocol.ChangeKind) *protocol.Change {
 // returns it: nil if changes are not recorded. Blocks that a pool gets, or loses, one after the
 // other are one event, and those that follow one another and are alike one change.
 func (t *reporter) record(
-	kind protocol.ChangeKind, p int, b protocol.BlockID, tier messages.Tier, priority messages.Priority,
+	kind protocol.ChangeKind, p int, b protocol.BlockID, tier messages.Tier,
+	priority messages.Priority,
 ) *protocol.Change {
 	if !t.recording {
 		return nil

@@ -69,7 +69,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.Release]():          &release{shared: parts},
 		reflect.TypeFor[*messages.Rewind]():           &rewind{shared: parts},
 		reflect.TypeFor[*messages.Fork]():             &fork{shared: parts},
-		reflect.TypeFor[*messages.ReadTables]():       answering[messages.ReadTables]{parts.kernel, c.readTables},
+		reflect.TypeFor[*messages.ReadTables]():       newAnswering(c, c.readTables),
 		reflect.TypeFor[*messages.Lookup]():           admitting,
 		reflect.TypeFor[*messages.Prefetch]():         admitting,
 		reflect.TypeFor[*messages.PinPrefix]():        admitting,
@@ -78,10 +78,10 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*messages.Reset]():            forgetting,
 		reflect.TypeFor[*messages.SetWeights]():       forgetting,
 		reflect.TypeFor[*messages.Rebalance]():        c.rebalance,
-		reflect.TypeFor[*messages.ReadScales]():       answering[messages.ReadScales]{parts.kernel, c.readScales},
+		reflect.TypeFor[*messages.ReadScales]():       newAnswering(c, c.readScales),
 		reflect.TypeFor[*messages.WriteScales]():      forgetting,
 		reflect.TypeFor[*inspect.Check]():             c.audit,
-		reflect.TypeFor[*inspect.ReadStats]():         answering[inspect.ReadStats]{parts.kernel, c.readStats},
+		reflect.TypeFor[*inspect.ReadStats]():         newAnswering(c, c.readStats),
 		reflect.TypeFor[*inspect.ReadOverview]():      &overview{shared: parts},
 		reflect.TypeFor[*kvevents.ReadEvents]():       readEvents,
 		reflect.TypeFor[*kvevents.OpenReader]():       readEvents,
@@ -90,7 +90,7 @@ func New(config Config, port Port) *Coordinator {
 		reflect.TypeFor[*protocol.ReadContents]():     reading,
 		reflect.TypeFor[*protocol.Fetch]():            &fetch{shared: parts},
 		reflect.TypeFor[*protocol.Flush]():            &flush{parts},
-		reflect.TypeFor[*protocol.Close]():            answering[protocol.Close]{parts.kernel, c.close},
+		reflect.TypeFor[*protocol.Close]():            newAnswering(c, c.close),
 		reflect.TypeFor[*protocol.DescribeSequence](): &describe{shared: parts},
 		reflect.TypeFor[*protocol.TransferPages]():    &transfer{shared: parts},
 		reflect.TypeFor[*protocol.BeginImport]():      admitting,
@@ -249,9 +249,9 @@ func (c *Coordinator) Check() error {
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())
 	}
-	// A rebalance changes the pools and what the configuration gives them, and in the middle of it they
-	// differ; a recovery of one has to end with both at the same count, or the pool would use memory
-	// that the device has not.
+	// A rebalance changes both the pools and the configuration's counts, so they differ while it runs.
+	// A recovery from one must end with them equal, or a pool would use memory that the device
+	// doesn't have.
 	if c.kernel.round.request == nil && c.kernel.active == nil {
 		for p := range c.config.Pools {
 			if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {

@@ -6,11 +6,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// noteFacts adds what pools whose eviction policy learns from requests are told of a sequence that
-// ends with so many computed tokens. The answer is what the host says of it, or else the tokens
-// behind the prompt. It returns nil for a sequence whose path says
-// nothing: one that stores nothing, that is lost, that has multimodal items, or that has beams,
-// which are several paths.
+// noteFacts describes a sequence that ends, for pools whose eviction policy learns from requests.
+// computed is the number of its computed tokens. answer is the length of the answer as the host
+// gives it; 0: the tokens behind the prompt. noteFacts returns nil for a sequence whose path says
+// nothing: one that stores nothing, is lost, or has multimodal items or beams.
 func (r *release) noteFacts(s *sequence.Sequence, computed, answer int) *protocol.RequestFacts {
 	if s.IsLost() || s.NoStore || s.Width() > 1 || sequence.HoldsSymbols(s) {
 		return nil

@@ -102,9 +102,9 @@ func (s *stages[T]) resume() { s.next(s.task) }
 func (s *stages[T]) String() string { return s.stage }
 
 // transaction serves one kind of request. There is one of each kind, used again for
-// every request of its kind. One that needs answers of other actors is a task, too. What it does to
-// sequences before it ends is undone by the recovery, which ends those that it has opened and shares
-// the pages of those that it has touched; one that does more is an undoer.
+// every request of its kind. One that needs answers of other actors is a task, too. If it fails,
+// the recovery ends the sequences that it has opened and shares the pages of those that it has
+// touched; one that has more to take back is an undoer.
 type transaction interface {
 	// start does the first stage of a request of its kind.
 	start(request any)

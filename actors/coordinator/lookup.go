@@ -68,7 +68,7 @@ func (a *admission) countFound() {
 	tpb := a.config.TokensPerBlock
 	f.MatchedTokens, f.AttentionTokens = m.Matched, a.batch.items[0].states.attention
 	for b := range m.Blocks {
-		// One pool is enough: an admission needs the block on the device in all that would claim it.
+		// A block that one pool has on the host only counts: an admission would have to onboard it.
 		if slices.ContainsFunc(m.Pages, func(at []protocol.Location) bool { return at[b].InHost() }) {
 			f.SecondaryTokens += tpb
 		}

@@ -67,8 +67,8 @@ func (c *pageCounts) check() error {
 		}
 		// Covered pages are used and not held, never the other way round.
 		if n.Held > n.Used {
-			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", c.config.Pools[p].Name,
-				n.Held, n.Used))
+			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used",
+				c.config.Pools[p].Name, n.Held, n.Used))
 		}
 		if h := c.host[p]; h.Used+h.Cached+h.Free != h.Total {
 			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d host pages",
@@ -81,8 +81,8 @@ func (c *pageCounts) check() error {
 // draw gives the counts of one pool on a line.
 func (c *pageCounts) draw(p int) string {
 	n, h := c.device[p], c.host[p]
-	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved", c.config.Pools[p].Name, n.Used,
-		n.Cached, n.Free, n.Held, c.reserved(p))
+	s := fmt.Sprintf("pool %s: %d used, %d cached, %d free, %d held, %d reserved",
+		c.config.Pools[p].Name, n.Used, n.Cached, n.Free, n.Held, c.reserved(p))
 	if h.Total > 0 {
 		s += fmt.Sprintf("; host: %d used, %d cached, %d free", h.Used, h.Cached, h.Free)
 	}

@@ -117,7 +117,8 @@ func (p *pins) check() error {
 			}
 		}
 		if !maps.Equal(n, counts) {
-			problems = append(problems, fmt.Errorf("pool %d: pins hold blocks %v, counted %v", pool, n, counts))
+			problems = append(problems, fmt.Errorf("pool %d: pins hold blocks %v, counted %v",
+				pool, n, counts))
 		}
 	}
 	return errors.Join(problems...)

@@ -249,8 +249,8 @@ func (d *poolPressure) lack(p, need, available, all int) *messages.Refusal {
 	return d.outOfPages(p, need, available, max(all, need))
 }
 
-// outOfPages refuses a request that lacks pages: for ever if the pool cannot have those that it would
-// hold in all.
+// outOfPages refuses a request that lacks pages: for ever if the pool cannot have as many as the
+// request would hold in all.
 func (d *poolPressure) outOfPages(p, need, available, all int) *messages.Refusal {
 	name, total, most := d.config.Pools[p].Name, d.held.device[p].Total, d.most(p)
 	r := refusals.OutOfPages(name, need, available)

@@ -12,11 +12,15 @@ func toEvents(keys ...*protocol.Changes) destination {
 	return func(port Port, request, sender any) { port.Events(request, sender, keys) }
 }
 
-// answering serves requests of one type that are answered at once: they change nothing that others
-// have, and need no answers of theirs.
+// answering serves requests of one type that are answered at once, because they need no answers of
+// other actors.
 type answering[T any] struct {
 	kernel *kernel
 	answer func(*T)
+}
+
+func newAnswering[T any](c *Coordinator, answer func(*T)) answering[T] {
+	return answering[T]{c.kernel, answer}
 }
 
 // start answers.

@@ -65,7 +65,8 @@ func (r *tables) storeTimes(wall time.Duration) error {
 	if r.stored == nil || wall <= 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(r.command.OutOrStdout(), `reads of the store take real time, in which the modelled GPU's passes %.0f times as fast:
+	_, err := fmt.Fprintf(r.command.OutOrStdout(),
+		`reads of the store take real time, in which the modelled GPU's passes %.0f times as fast:
 the wait for the first token and the whole run say nothing of what a store would cost there
 `, float64(r.device)/float64(wall))
 	return err
